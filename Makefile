@@ -1,0 +1,72 @@
+# Targets for people and for CI; `make help` lists them. Each does its own set-up, and repeating one costs nothing.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The interpreter that makes the virtual environments: the first of these that runs and is at least 3.10.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+BIN := .venv/bin
+BENCH_BIN := .venv-bench/bin
+TORCH := torch==2.13.0
+EXTRAS := test,lint,examples,cli
+BENCH_ARGS ?=
+TEST_ARGS ?=
+
+# Downloads hiccup: pip retries connections by itself, and each install is tried three times. Twice quiet: errors only.
+PIP_FLAGS := --disable-pip-version-check --retries 10 --timeout 60 --no-input --quiet --quiet -c constraints.txt
+define install
+for attempt in 1 2 3; do \
+	$(1)/python -m pip install $(PIP_FLAGS) $(2) && exit 0; \
+	echo "install of $(2) failed (attempt $$attempt of 3)" >&2; sleep $$((attempt * 5)); \
+done; exit 1
+endef
+define venv
+if [ -z "$(PYTHON)" ]; then echo "syncline needs Python 3.10 or newer (with the venv module): install one, or run make PYTHON=/path/to/python3.x" >&2; exit 1; fi; \
+if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv --clear $(1); fi
+endef
+
+.PHONY: help setup demo test lint bench bench-setup clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: .venv/.stamp ## make .venv with everything that demo, test and lint need
+
+# Torch comes first and alone: it is the user's choice of build, never a dependency.
+.venv/.stamp: pyproject.toml constraints.txt
+	@$(call venv,.venv)
+	@echo "installing torch (once)"
+	@$(call install,$(BIN),$(TORCH))
+	@echo "installing syncline and its tools (once)"
+	@$(call install,$(BIN),-e ".[$(EXTRAS)]")
+	@touch $@
+
+demo: .venv/.stamp ## train a vision transformer on CIFAR-10 with two workers
+	@$(BIN)/python examples/train_vit.py
+
+test: .venv/.stamp ## run the tests (TEST_ARGS="-k name" chooses)
+	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+lint: .venv/.stamp ## ruff, mypy in strict mode, the import law
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict src
+	@$(BIN)/python -m pytest -q -n 0 tests/test_import_law.py
+
+bench: .venv-bench/.stamp ## measure side by side with peers (BENCH_ARGS="..." is passed on)
+	@$(BENCH_BIN)/python -m bench $(BENCH_ARGS)
+
+bench-setup: .venv-bench/.stamp ## make .venv-bench: syncline, torch and the peers
+
+.venv-bench/.stamp: pyproject.toml constraints.txt
+	@$(call venv,.venv-bench)
+	@echo "installing torch (once)"
+	@$(call install,$(BENCH_BIN),$(TORCH))
+	@echo "installing syncline and its peers (once)"
+	@$(call install,$(BENCH_BIN),-e ".[bench]")
+	@touch $@
+
+clean: ## remove what the other targets made
+	@rm -rf .venv .venv-bench .pytest_cache .mypy_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,50 @@
+"""What the measured programs share: their arguments, their clocks, and the file for their numbers."""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+Values = dict[str, float]
+
+
+def arguments() -> argparse.Namespace:
+    """`library` (the contender's name for this program) and `out` (the file for the numbers)."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--out", required=True)
+    return parser.parse_args()
+
+
+def write(out: str, values: Values) -> None:
+    """Writes the numbers of this measurement; whole or not at all, because a program may be killed at any moment."""
+    scratch = Path(f"{out}.{os.getpid()}")
+    scratch.write_text(json.dumps(values))
+    scratch.replace(out)
+
+
+def rate(run: Callable[[int], None], count: int, repeats: int = 3) -> float:
+    """Calls per second of `run(count)`, the median over `repeats`."""
+    rates = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run(count)
+        rates.append(count / (time.perf_counter() - begin))
+    return statistics.median(rates)
+
+
+def seconds_each(call: Callable[[int], None], count: int) -> float:
+    """Mean seconds per call of `call(index)` over `count` calls, a first one not counted."""
+    call(0)
+    begin = time.perf_counter()
+    for index in range(1, count + 1):
+        call(index)
+    return (time.perf_counter() - begin) / count
+
+
+def median_ms(seconds: Sequence[float]) -> float:
+    """The median in milliseconds."""
+    return statistics.median(seconds) * 1e3

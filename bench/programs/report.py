@@ -1,0 +1,41 @@
+"""What `report(metrics)` costs inside rank 0 of two workers, without and with a checkpoint of 10 kB; both ranks report."""
+
+import importlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch.distributed
+
+from bench.programs import common, training
+
+# Calls without and with a checkpoint. A report takes Ray two seconds.
+CALLS = {"ray": (4, 4), "syncline": (1000, 100)}
+
+
+def train_fn(config: dict[str, Any]) -> None:
+    train = importlib.import_module(f"{config['library']}.train")
+    rank = torch.distributed.get_rank()
+    plain, with_checkpoint = CALLS[config["library"]]
+    metrics_s = common.seconds_each(lambda index: train.report({"step": index, "loss": 0.5}), plain)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = []
+        for index in range(with_checkpoint + 1):  # made beforehand: only the call is measured
+            folders.append(Path(scratch, f"{index}"))
+            folders[-1].mkdir()
+            Path(folders[-1], "state.bin").write_bytes(os.urandom(10_000))
+
+        def report(index: int) -> None:
+            checkpoint = train.Checkpoint.from_directory(str(folders[index])) if rank == 0 else None
+            train.report({"step": index, "loss": 0.5}, checkpoint=checkpoint)
+
+        checkpoint_s = common.seconds_each(report, with_checkpoint)
+    if rank == 0:
+        common.write(config["out"], {"metrics_ms": metrics_s * 1e3, "checkpoint_ms": checkpoint_s * 1e3})
+
+
+if __name__ == "__main__":
+    options = common.arguments()
+    training.train(options.library, train_fn, {"out": options.out})

@@ -1,0 +1,124 @@
+"""From measurements to what a reader wants to know: medians over the rounds, ratios, and whether the targets are met. Pure."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.rows import OURS, RAY, Metric, Row, Target
+
+Verdict = Literal["met", "missed", "no target", "not measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one run of one program gave; `failure` says why it gave nothing."""
+
+    row: str
+    contender: str
+    round: int
+    values: Mapping[str, float]
+    duration_s: float
+    load_before: float
+    killed_after: int = 0
+    failure: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """A contender other than ours and Ray; `ratio` is ours divided by its value."""
+
+    name: str
+    value: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One metric of one row, compared. Values are medians over the rounds, None where nothing was measured."""
+
+    row: str
+    label: str
+    unit: str
+    ours: float | None
+    ray: float | None
+    ray_ratio: float | None
+    peers: tuple[Peer, ...]
+    target: str
+    verdict: Verdict
+
+
+def median(measurements: Sequence[Measurement], row: str, contender: str, key: str) -> float | None:
+    """The median over the rounds in which this contender gave this number; None if it never did."""
+    values = [
+        measurement.values[key]
+        for measurement in measurements
+        if measurement.row == row and measurement.contender == contender and measurement.failure is None and key in measurement.values
+    ]
+    return statistics.median(values) if values else None
+
+
+def ratio(ours: float | None, peer: float | None) -> float | None:
+    """Ours divided by the peer's; None where one of them is missing or the peer's is zero."""
+    return ours / peer if ours is not None and peer else None
+
+
+def target_text(metric: Metric) -> str:
+    """The target as the table shows it: `<= 1.2x torchrun`, `>= 5 GB/s`, or a dash."""
+    if metric.target is None:
+        return "-"
+    sign = "<=" if metric.better == "less" else ">="
+    limit = f"{metric.target.limit:,g}".replace(",", " ")
+    if metric.target.peers:
+        best = "the best of " if len(metric.target.peers) > 1 else ""
+        return f"{sign} {limit}x {best}{', '.join(metric.target.peers)}"
+    return f"{sign} {limit} {metric.unit}".rstrip()
+
+
+def verdict(metric: Metric, ours: float | None, values: Mapping[str, float | None]) -> Verdict:
+    """Whether ours reaches the target; `values` holds the peers' medians, of which every one that the target names is needed."""
+    if metric.target is None:
+        return "no target"
+    limit = _limit(metric, metric.target, values)
+    if ours is None or limit is None:
+        return "not measured"
+    reached = ours <= limit if metric.better == "less" else ours >= limit
+    return "met" if reached else "missed"
+
+
+def _limit(metric: Metric, target: Target, values: Mapping[str, float | None]) -> float | None:
+    """The number that ours must reach, in the metric's unit."""
+    if not target.peers:
+        return target.limit
+    known = [value for value in (values.get(peer) for peer in target.peers) if value is not None]
+    if len(known) < len(target.peers):
+        return None
+    return target.limit * (min(known) if metric.better == "less" else max(known))
+
+
+def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Line:
+    """One line of the table. Peers whose programs do not measure this metric are left out; ones that failed are not."""
+    medians = {contender.name: median(measurements, row.name, contender.name, metric.key) for contender in row.contenders}
+    ours, ray = medians[OURS], medians.get(RAY)
+    failed = {measurement.contender for measurement in measurements if measurement.row == row.name and measurement.failure is not None}
+    peers = tuple(
+        Peer(name=name, value=value, ratio=ratio(ours, value))
+        for name, value in medians.items()
+        if name not in (OURS, RAY) and (value is not None or name in failed)
+    )
+    return Line(
+        row=row.name,
+        label=metric.label,
+        unit=metric.unit,
+        ours=ours,
+        ray=ray,
+        ray_ratio=ratio(ours, ray),
+        peers=peers,
+        target=target_text(metric),
+        verdict=verdict(metric, ours, medians),
+    )
+
+
+def compare_all(rows: Sequence[Row], measurements: Sequence[Measurement]) -> list[Line]:
+    """The lines of the table, in the order of the rows."""
+    return [compare(row, metric, measurements) for row in rows for metric in row.metrics]

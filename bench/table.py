@@ -1,0 +1,57 @@
+"""The table for people: one line per metric, numbers right-aligned, ratios as ours divided by the peer's. Pure."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from bench.rows import RAY
+from bench.summary import Line, Verdict
+
+_COLOURS: dict[Verdict, str] = {"met": "green", "missed": "bold red", "no target": "dim", "not measured": "yellow"}
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, thousands apart: `0.0123`, `1.23`, `12 300`; a dash where nothing was measured."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}"
+
+
+def factor(value: float | None) -> str:
+    """A ratio: `1.008x`, `23.5x`, `0.0004x`; a dash where there is none."""
+    if value is None:
+        return "-"
+    if value >= 10:
+        return f"{value:,.0f}x".replace(",", " ") if value >= 100 else f"{value:.1f}x"
+    return f"{value:.3f}x" if value >= 0.1 else f"{value:.2g}x"
+
+
+def render(lines: Sequence[Line]) -> Table:
+    """The whole table; a metric with several peers has as many lines in its cell."""
+    table = Table(title="medians over the rounds; ratios are ours divided by theirs", title_justify="left", show_lines=True)
+    table.add_column("what", overflow="fold")
+    table.add_column("unit", no_wrap=True)
+    table.add_column("ours", justify="right", no_wrap=True)
+    table.add_column(RAY, justify="right", no_wrap=True)
+    table.add_column("ours/Ray", justify="right", no_wrap=True)
+    table.add_column("other peer", no_wrap=True)
+    table.add_column("theirs", justify="right", no_wrap=True)
+    table.add_column("ours/theirs", justify="right", no_wrap=True)
+    table.add_column("target", overflow="fold")
+    table.add_column("", no_wrap=True)
+    for line in lines:
+        table.add_row(
+            line.label,
+            line.unit,
+            number(line.ours),
+            number(line.ray),
+            factor(line.ray_ratio),
+            "\n".join(peer.name for peer in line.peers),
+            "\n".join(number(peer.value) for peer in line.peers),
+            "\n".join(factor(peer.ratio) for peer in line.peers),
+            line.target,
+            f"[{_COLOURS[line.verdict]}]{line.verdict}[/]",
+        )
+    return table

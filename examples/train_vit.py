@@ -1,0 +1,202 @@
+"""Train a small vision transformer on CIFAR-10 with several workers.
+
+    python examples/train_vit.py                                # the sample of 9 000 images in this repository
+    python examples/train_vit.py --data DIR --epochs 30         # the full set: DIR/train/*.parquet and DIR/test/*.parquet
+
+Each Parquet file has the columns `image` (JPEG bytes, 32x32) and `label` (0 to 9). Every epoch reports the accuracy on the held-out
+images of `test` together with a checkpoint; the path of the best one is printed at the end.
+"""
+
+import argparse
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import simplejpeg
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+
+from syncline import train
+from syncline.train.torch import TorchTrainer, get_device, prepare_data_loader, prepare_model
+
+SAMPLE = Path(__file__).resolve().parent / "data" / "cifar10"
+CLASSES = 10
+IMAGE_SIZE = 32
+CROP_MARGIN = 4
+
+
+class Cifar10(Dataset[tuple[Tensor, int]]):
+    """JPEG images of a folder of Parquet files; item: (float tensor (3, 32, 32) in [-2, 2], label).
+
+    With `augment`, each image is flipped at random and shifted by up to four pixels.
+    """
+
+    def __init__(self, folder: Path, rows: int | None, augment: bool) -> None:
+        table = pq.read_table(folder, columns=["image", "label"]).slice(0, rows)
+        self.jpegs: list[bytes] = table["image"].to_pylist()
+        self.labels: list[int] = table["label"].to_pylist()
+        self.augment = augment
+
+    def __len__(self) -> int:
+        return len(self.jpegs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        pixels = simplejpeg.decode_jpeg(self.jpegs[index])
+        if self.augment:
+            pixels = shift_and_flip(pixels)
+        image = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+        return image.float() / 64 - 2, self.labels[index]
+
+
+def shift_and_flip(pixels: np.ndarray) -> np.ndarray:
+    """(32, 32, 3) -> (32, 32, 3); the random numbers are torch's, which differ between ranks and DataLoader workers."""
+    top, left, flip = torch.randint(2 * CROP_MARGIN + 1, (3,)).tolist()
+    padded = np.pad(pixels, ((CROP_MARGIN, CROP_MARGIN), (CROP_MARGIN, CROP_MARGIN), (0, 0)), mode="reflect")
+    cropped = padded[top : top + IMAGE_SIZE, left : left + IMAGE_SIZE]
+    return cropped[:, ::-1] if flip % 2 else cropped
+
+
+class VisionTransformer(nn.Module):
+    """A ViT whose patches come from three strided convolutions, which learn faster from few images than one large patch does."""
+
+    def __init__(self, width: int = 128, layers: int = 4, heads: int = 4) -> None:
+        super().__init__()
+        channels = (3, width // 4, width // 2, width // 2)
+        stem: list[nn.Module] = []
+        for before, after in zip(channels, channels[1:], strict=False):
+            stem += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.GroupNorm(8, after), nn.ReLU()]
+        self.patches = nn.Sequential(*stem, nn.Conv2d(channels[-1], width, 1))
+        self.positions = nn.Parameter(torch.randn(1, (IMAGE_SIZE // 8) ** 2, width) * 0.02)
+        layer = nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(batch, 3, 32, 32) -> (batch, 10)"""
+        tokens = self.patches(images).flatten(2).transpose(1, 2) + self.positions
+        return self.head(self.norm(self.encoder(tokens)).mean(1))
+
+
+def warm_up_then_cosine(steps: int) -> Any:
+    """Factor of the learning rate at each of `steps` steps: up over the first eighth, then down along half a cosine."""
+    warm_up = max(1, steps // 8)
+
+    def factor(step: int) -> float:
+        if step < warm_up:
+            return (step + 1) / warm_up
+        return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
+
+    return factor
+
+
+def train_one_epoch(model: nn.Module, loader: Any, optimizer: Any, schedule: Any, bar: tqdm) -> float:
+    """The mean loss of this rank."""
+    model.train()
+    loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
+    total = 0.0
+    for images, labels in loader:
+        loss = loss_of(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        total += loss.item()
+        bar.update()
+    return total / max(1, len(loader))
+
+
+@torch.no_grad()
+def accuracy_of(model: nn.Module, loader: Any) -> float:
+    """The share of held-out images that all ranks together classify correctly."""
+    model.eval()
+    counts = torch.zeros(2, device=get_device())
+    for images, labels in loader:
+        counts[0] += (model(images).argmax(1) == labels).sum()
+        counts[1] += len(labels)
+    if dist.is_initialized():
+        dist.all_reduce(counts)
+    return (counts[0] / counts[1]).item()
+
+
+def train_worker(config: dict[str, Any]) -> None:
+    """What each worker runs: its share of the images, the common model, one report with a checkpoint per epoch."""
+    torch.manual_seed(config["seed"] + train.get_context().get_world_rank())
+    folder, rows = Path(config["data"]), config["rows"]
+    training = Cifar10(folder / "train", rows, augment=True)
+    held_out = Cifar10(folder / "test", rows, augment=False)
+    train_loader = prepare_data_loader(DataLoader(training, batch_size=config["batch_size"], shuffle=True, drop_last=True))
+    test_loader = prepare_data_loader(DataLoader(held_out, batch_size=250))
+
+    model = prepare_model(VisionTransformer())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"], weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_cosine(config["epochs"] * len(train_loader)))
+    rank, world_size = train.get_context().get_world_rank(), train.get_context().get_world_size()
+
+    for epoch in range(config["epochs"]):
+        if world_size > 1:
+            train_loader.sampler.set_epoch(epoch)
+        with tqdm(total=len(train_loader), desc=f"epoch {epoch + 1}/{config['epochs']}", disable=rank != 0, mininterval=0.5) as bar:
+            loss = train_one_epoch(model, train_loader, optimizer, schedule, bar)
+            accuracy = accuracy_of(model, test_loader)
+            bar.set_postfix(loss=f"{loss:.3f}", accuracy=f"{accuracy:.3f}")
+        if rank == 0:
+            print(f"epoch {epoch + 1}: loss {loss:.3f}, accuracy on held-out images {accuracy:.3f}", flush=True)
+        report_with_checkpoint(model, {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy})
+
+
+def report_with_checkpoint(model: nn.Module, metrics: dict[str, Any]) -> None:
+    """Every rank reports; rank 0 brings the weights, which are the same on all."""
+    if train.get_context().get_world_rank() != 0:
+        train.report(metrics)
+        return
+    plain = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(plain.state_dict(), Path(folder) / "model.pt")
+        train.report(metrics, checkpoint=train.Checkpoint.from_directory(folder))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train a small vision transformer on CIFAR-10 with several workers.")
+    parser.add_argument("--data", type=Path, default=SAMPLE, help="folder with train/*.parquet and test/*.parquet (default: the sample)")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rows", type=int, help="read only the first ROWS images of each split")
+    parser.add_argument("--storage-path", help="where the run directory goes (default: ~/syncline_results)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    config = {
+        "data": str(arguments.data.resolve()),
+        "rows": arguments.rows,
+        "epochs": arguments.epochs,
+        "batch_size": 128 // max(1, arguments.workers),
+        "lr": 2e-3,
+        "seed": 0,
+    }
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config=config,
+        scaling_config=train.ScalingConfig(num_workers=arguments.workers, use_gpu=torch.cuda.device_count() >= max(1, arguments.workers)),
+        run_config=train.RunConfig(
+            storage_path=arguments.storage_path,
+            checkpoint_config=train.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="accuracy"),
+        ),
+    )
+    result = trainer.fit()
+    if not result.best_checkpoints:
+        return  # --workers 0 runs in this process and keeps nothing
+    checkpoint, metrics = result.best_checkpoints[-1]
+    print(f"best checkpoint: epoch {metrics['epoch']}, accuracy {metrics['accuracy']:.3f}, {checkpoint.path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""syncline trains PyTorch models on one machine or many, with the API that Ray's users know.
+
+Here: tasks, actors and objects (`core`). In submodules, which load on first use: `train`, `data`, `tune`, `util`, `air`, `runs`,
+`testing` and `runtime_env`.
+"""
+
+import importlib
+from typing import Any
+
+from syncline import actor, exceptions
+from syncline.core.api import (
+    ObjectRef,
+    ObjectRefGenerator,
+    available_resources,
+    cancel,
+    cluster_resources,
+    get,
+    get_actor,
+    get_gpu_ids,
+    get_runtime_context,
+    init,
+    is_initialized,
+    kill,
+    method,
+    nodes,
+    put,
+    remote,
+    shutdown,
+    timeline,
+    wait,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ObjectRef",
+    "ObjectRefGenerator",
+    "__version__",
+    "actor",
+    "available_resources",
+    "cancel",
+    "cluster_resources",
+    "exceptions",
+    "get",
+    "get_actor",
+    "get_gpu_ids",
+    "get_runtime_context",
+    "init",
+    "is_initialized",
+    "kill",
+    "method",
+    "nodes",
+    "put",
+    "remote",
+    "shutdown",
+    "timeline",
+    "wait",
+]
+
+_SUBMODULES = frozenset({"air", "data", "runs", "runtime_env", "testing", "train", "tune", "util"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":  # the submodule is there, and something that it needs is not
+                raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES})

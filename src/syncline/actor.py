@@ -1,0 +1,6 @@
+"""`syncline.actor`: what programs import of actors."""
+
+from syncline.core.api import exit_actor
+from syncline.core.remote import ActorClass, ActorHandle, ActorMethod
+
+__all__ = ["ActorClass", "ActorHandle", "ActorMethod", "exit_actor"]

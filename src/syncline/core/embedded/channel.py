@@ -1,0 +1,169 @@
+"""A channel: messages over one Unix-domain socket, as length-prefixed pickle frames.
+
+Sending never blocks: what the socket does not take waits in a backlog that the reactor writes when it can. Large values do not pass
+here (they lie in shared memory), so a frame is rarely above 100 kB.
+"""
+
+from __future__ import annotations
+
+import pickle
+import select
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from syncline.core.embedded.messages import Message
+
+_HEADER = struct.Struct("<Q")
+_RECEIVE_BYTES = 256 * 1024
+_SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
+
+
+class ChannelClosedError(ConnectionError):
+    """The process at the other end is gone, or has closed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelStatistics:
+    """Counters of one channel since it was opened."""
+
+    messages_sent: int
+    messages_received: int
+    backlog_bytes: int
+
+
+class Channel:
+    """One end of a connection. Not thread-safe: `send` and `flush` under the owner's lock, `receive` by one thread at a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            connection.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
+        self._socket = connection
+        self._outgoing: list[bytes] = []  # encoded, held back until `flush`
+        self._backlog: deque[memoryview] = deque()  # what the socket would not take
+        self._backlog_bytes = 0
+        self._partial = bytearray()
+        self._sent = 0
+        self._received = 0
+        self.closed = False
+
+    def fileno(self) -> int:
+        """For the reactor; -1 when closed."""
+        return self._socket.fileno()
+
+    @property
+    def statistics(self) -> ChannelStatistics:
+        """How much has passed."""
+        return ChannelStatistics(messages_sent=self._sent, messages_received=self._received, backlog_bytes=self._backlog_bytes)
+
+    @property
+    def congested(self) -> bool:
+        """Something waits for the socket to become writable."""
+        return bool(self._backlog)
+
+    def hold(self, message: Message) -> None:
+        """Encode a message now, to leave with the next `flush`."""
+        body = pickle.dumps(message, 5)
+        self._outgoing.append(_HEADER.pack(len(body)) + body)
+        self._sent += 1
+
+    def send(self, message: Message) -> None:
+        """Encode a message and hand it, with all that was held, to the socket. A dead peer is noticed by `receive`, not here."""
+        self.hold(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand everything held to the socket, as far as it takes it."""
+        if not self._outgoing or self.closed:
+            return
+        data = self._outgoing[0] if len(self._outgoing) == 1 else b"".join(self._outgoing)
+        self._outgoing.clear()
+        if self._backlog:
+            self._queue(memoryview(data))
+            return
+        try:
+            taken = self._socket.send(data)
+        except BlockingIOError:
+            taken = 0
+        except OSError:
+            return
+        if taken < len(data):
+            self._queue(memoryview(data)[taken:])
+
+    def write_backlog(self) -> None:
+        """Write what the socket takes now of what it would not take before."""
+        while self._backlog:
+            first = self._backlog[0]
+            try:
+                taken = self._socket.send(first)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._backlog.clear()
+                self._backlog_bytes = 0
+                return
+            self._backlog_bytes -= taken
+            if taken < len(first):
+                self._backlog[0] = first[taken:]
+                return
+            self._backlog.popleft()
+
+    def drain(self, limit_bytes: int) -> None:
+        """Wait until at most `limit_bytes` are unsent, or the peer is gone: a process that produces faster than it is read slows down."""
+        while self._backlog_bytes > limit_bytes and not self.closed:
+            poller = select.poll()
+            poller.register(self._socket, select.POLLOUT)
+            poller.poll(1000)
+            self.write_backlog()
+
+    def receive(self) -> list[Message]:
+        """Every whole message that is there, in order; ChannelClosedError when the peer is gone and nothing is left to read."""
+        try:
+            chunk = self._socket.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
+        if not chunk:
+            raise ChannelClosedError("the other process closed the connection")
+        if self._partial:
+            self._partial += chunk
+            data: bytes | bytearray = self._partial
+        else:
+            data = chunk
+        messages, used = _decode(data)
+        if data is self._partial:
+            del self._partial[:used]
+        elif used < len(data):
+            self._partial += memoryview(data)[used:]
+        self._received += len(messages)
+        return messages
+
+    def close(self) -> None:
+        """Close this end; a second time does nothing."""
+        self.closed = True
+        self._socket.close()
+
+    def _queue(self, data: memoryview) -> None:
+        self._backlog.append(data)
+        self._backlog_bytes += len(data)
+
+
+def _decode(data: bytes | bytearray) -> tuple[list[Message], int]:
+    """The whole frames at the start of `data`, and how many bytes they take."""
+    messages: list[Any] = []
+    position, end = 0, len(data)
+    unpack, loads = _HEADER.unpack_from, pickle.loads
+    with memoryview(data) as view:
+        while end - position >= 8:
+            (length,) = unpack(data, position)
+            stop = position + 8 + length
+            if stop > end:
+                break
+            with view[position + 8 : stop] as body:
+                messages.append(loads(body))
+            position = stop
+    return messages, position

@@ -1,0 +1,381 @@
+"""`Engine` for one machine, as every process of it sees it: requests become messages to the hub, values come back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from syncline.core import errors, refs, runtime_env, serialization
+from syncline.core.embedded import messages as m
+from syncline.core.embedded.link import Link
+from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
+from syncline.core.embedded.values import make_value, open_value
+from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
+from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
+from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.tracebacks import raisable
+from syncline.exceptions import GetTimeoutError
+
+PROCESS_SHIFT = 40
+"""Ids made by process p are p << 40 and what follows: nobody has to ask for one."""
+ASYNC_CONCURRENCY = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionFacts:
+    """What every process of a session knows of it."""
+
+    session_id: str
+    directory: str
+    namespace: str
+    node_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What kind of work a thread does; the same for all tasks of one plan, and all calls of one actor."""
+
+    name: str = ""
+    actor_id: int = 0
+    actor_name: str = ""
+    was_restarted: bool = False
+    group_id: int = 0
+    resources: tuple[tuple[str, float], ...] = ()
+    gpu_ids: tuple[str, ...] = ()
+
+
+class Current(NamedTuple):
+    """What the running code is part of."""
+
+    task_id: int
+    work: Work
+
+
+_NOTHING = Current(0, Work())
+CURRENT: ContextVar[Current] = ContextVar("syncline_current", default=_NOTHING)
+
+
+class EmbeddedEngine(Engine):
+    """See `Engine`. One object a process; what it is connected to is its link."""
+
+    def __init__(
+        self,
+        link: Link,
+        facts: SessionFacts,
+        number: int,
+        *,
+        environment: Mapping[str, Any],
+        end: Callable[[], None],
+        abandon: Callable[[], None],
+        leave: Callable[[], None] | None = None,
+    ) -> None:
+        """`end`, `abandon`, `leave`: what `shutdown`, `abandon_after_fork` and `exit_actor` do in this process."""
+        self._link = link
+        self._facts = facts
+        self._number = number
+        self._environment = dict(environment)
+        self._end = end
+        self._abandon = abandon
+        self._leave = leave
+        self._new_id = itertools.count(number << PROCESS_SHIFT | 1).__next__
+        self._plans: dict[TaskSpec, int] = {}
+        self._functions: dict[bytes, int] = {}
+
+    @property
+    def session_directory(self) -> Path:
+        return Path(self._facts.directory)
+
+    @property
+    def is_local_mode(self) -> bool:
+        return False
+
+    @property
+    def new_id(self) -> Callable[[], int]:
+        """Makes ids that no other process makes."""
+        return self._new_id
+
+    # -- tasks and actors
+
+    def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        if plan.prepared_for is not self:
+            self._prepare_task(plan)
+        plan_id, mode, count = plan.prepared
+        task_id = self._new_id()
+        value, top, held, own = self._pack_arguments(args, kwargs, plan.name)
+        extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
+        self._link.send((m.SUBMIT, task_id, plan_id, value, top, held, extra, CURRENT.get().task_id))
+        if own:
+            refs.journal.append(-own)
+        return _results(task_id, extra, mode, count)
+
+    def _prepare_task(self, plan: TaskPlan) -> None:
+        options = plan.options
+        mode, count = _mode(options.num_returns)
+        retry = options.retry_exceptions
+        retry_on = serialization.pack_callable(lambda: (Exception,) if retry is True else retry) if retry else None
+        group = options.placement_group
+        bundle = getattr(options.scheduling_strategy, "placement_group_bundle_index", -1)
+        spec = TaskSpec(
+            function_id=self._function_id(plan.function),
+            name=options.name or plan.name,
+            mode=mode,
+            num_returns=count,
+            resources=tuple(sorted(options.resources_needed().items())),
+            group=(int(group.id), bundle) if group is not None else None,
+            environment=self._environment_text(options.runtime_env),
+            max_retries=options.max_retries,
+            retry_on=retry_on,
+            max_calls=options.max_calls,
+        )
+        plan_id = self._plans.get(spec)
+        if plan_id is None:
+            plan_id = self._new_id()
+            self._link.request("register_plan", plan_id, spec)
+            self._plans[spec] = plan_id
+        plan.prepared = (plan_id, mode, count)
+        plan.prepared_for = self
+
+    def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
+        options = plan.options
+        actor_id = self._new_id()
+        record = ActorRecord(actor_id=actor_id, class_name=plan.name, methods=plan.methods)
+        group = options.placement_group
+        bundle = getattr(options.scheduling_strategy, "placement_group_bundle_index", -1)
+        value, top, held, own = self._pack_arguments(args, kwargs, f"{plan.name}.__init__")
+        if plan.prepared_for is not self:
+            plan.prepared = self._function_id(plan.cls)
+            plan.prepared_for = self
+        spec = ActorSpec(
+            class_id=plan.prepared,
+            class_name=plan.name,
+            placement=tuple(sorted(options.resources_to_place().items())),
+            resources=tuple(sorted(options.resources_needed().items())),
+            group=(int(group.id), bundle) if group is not None else None,
+            environment=self._environment_text(options.runtime_env),
+            name=options.name or "",
+            namespace=options.namespace or self._facts.namespace,
+            detached=options.lifetime == "detached",
+            get_if_exists=options.get_if_exists,
+            max_restarts=options.max_restarts,
+            max_task_retries=options.max_task_retries,
+            max_concurrency=options.max_concurrency or (ASYNC_CONCURRENCY if plan.is_async else 1),
+            concurrency_groups=tuple(sorted(options.concurrency_groups.items())),
+            is_async=plan.is_async,
+            record=serialization.pack(record).data,
+            methods=tuple((name, o.concurrency_group) for name, o in plan.methods.items() if o.concurrency_group),
+        )
+        found: bytes | None = self._link.request("create_actor", actor_id, spec, value, top, held, CURRENT.get().task_id)
+        if own:
+            refs.journal.append(-own)
+        if found is not None:
+            record = serialization.unpack(found)
+            return record, Hold(record.actor_id, counted=True)
+        return record, Hold(actor_id, counted=True)
+
+    def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        options = plan.options
+        mode, count = (m.ONE, 1) if options.num_returns is None else _mode(options.num_returns)
+        call_id = self._new_id()
+        value, top, held, own = self._pack_arguments(args, kwargs, plan.method)
+        extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
+        retry = options.retry_exceptions
+        retry_on = None if not retry else serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
+        message = (
+            m.CALL, call_id, plan.actor_id, plan.method, mode, value, top, held, extra, count,
+            CURRENT.get().task_id, options.max_task_retries, options.concurrency_group, retry_on,
+        )  # fmt: skip
+        self._link.send(message)
+        if own:
+            refs.journal.append(-own)
+        return _results(call_id, extra, mode, count)
+
+    def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+        self._link.request("cancel", ref.id, force, recursive)
+
+    def kill(self, actor_id: int, *, no_restart: bool) -> None:
+        self._link.request("kill_actor", actor_id, no_restart)
+
+    def exit_actor(self) -> None:
+        if self._leave is None or not CURRENT.get().work.actor_id:
+            raise RuntimeError("`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method")
+        self._leave()
+
+    def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
+        record: ActorRecord = serialization.unpack(self._link.request("named_actor", name, namespace or self._facts.namespace))
+        return record, Hold(record.actor_id, counted=True)
+
+    def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = self._link.request("named_actors")
+        return found if all_namespaces else [entry for entry in found if entry[0] == self._facts.namespace]
+
+    # -- objects
+
+    def put(self, value: Any) -> ObjectRef[Any]:
+        id = self._new_id()
+        self._link.send((m.PUT, id, make_value(serialization.pack(value), id, self._link.allocate)))
+        return ObjectRef(id, counted=True)
+
+    def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
+        ids = [ref.id for ref in refs]
+        values = self._link.values(ids, timeout_s)
+        for id in ids:
+            value = values.get(id)
+            if value is not None and value[0] == m.ERROR:
+                raise raisable(serialization.unpack_error(value[1]))
+        if len(values) < len(set(ids)):
+            raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, len(set(ids)) - len(values), len(ids)))
+        return [open_value(values[id]) for id in ids]
+
+    def wait(
+        self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
+    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+        arrived = self._link.ready([ref.id for ref in refs], num_returns, timeout_s)
+        ready = [ref for ref in refs if ref.id in arrived][:num_returns]
+        chosen = {ref.id for ref in ready}
+        return ready, [ref for ref in refs if ref.id not in chosen]
+
+    def next_item(self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None) -> ObjectRef[Any] | None:
+        came, id = self._link.item(generator.id, index, timeout_s)
+        if not came:
+            raise GetTimeoutError(f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on")
+        return None if id is None else ObjectRef(id, counted=True)
+
+    def on_value(self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]) -> None:
+        def tell(value: Value, held: ObjectRef[Any] = ref) -> None:
+            if value[0] == m.ERROR:
+                callback(None, raisable(serialization.unpack_error(value[1])))
+                return
+            try:
+                opened = open_value(value)
+            except Exception as error:  # its class cannot be imported here
+                callback(None, error)
+                return
+            callback(opened, None)
+
+        self._link.call_back(ref.id, tell)
+
+    def on_item(
+        self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]
+    ) -> None:
+        def tell(id: int | None) -> None:
+            callback(None if id is None else ObjectRef(id, counted=True))
+
+        self._link.call_back_item(generator.id, index, tell)
+
+    # -- placement groups
+
+    def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
+        group_id = self._new_id()
+        self._link.request("create_group", group_id, [dict(bundle) for bundle in bundles], strategy, name)
+        return group_id
+
+    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
+        return ObjectRef(int(group_id))
+
+    def remove_placement_group(self, group_id: int) -> None:
+        self._link.request("remove_group", int(group_id))
+
+    def placement_groups(self) -> list[Mapping[str, Any]]:
+        return self._link.request("groups")  # type: ignore[no-any-return]
+
+    # -- the machine
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self._link.request("nodes")  # type: ignore[no-any-return]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return self._link.request("total")  # type: ignore[no-any-return]
+
+    def available_resources(self) -> dict[str, float]:
+        return self._link.request("available")  # type: ignore[no-any-return]
+
+    def facts(self) -> RuntimeFacts:
+        task_id, work = CURRENT.get()
+        return RuntimeFacts(
+            job_id=self._facts.session_id,
+            node_id=self._facts.node_id,
+            worker_id=f"{self._number:032x}",
+            namespace=self._facts.namespace,
+            task_id=f"{task_id:032x}" if task_id else None,
+            task_name=work.name or None,
+            actor_id=f"{work.actor_id:032x}" if work.actor_id else None,
+            actor_name=work.actor_name or None,
+            was_restarted=work.was_restarted,
+            placement_group_id=work.group_id or None,
+            assigned_resources=dict(work.resources),
+            gpu_ids=work.gpu_ids,
+            runtime_env=self._environment,
+        )
+
+    def timeline(self) -> list[dict[str, Any]]:
+        return self._link.request("timeline")  # type: ignore[no-any-return]
+
+    def statistics(self) -> Mapping[str, Any]:
+        return self._link.request("statistics")  # type: ignore[no-any-return]
+
+    def shutdown(self) -> None:
+        self._end()
+
+    def abandon_after_fork(self) -> None:
+        self._abandon()
+
+    # -- packing
+
+    def _pack_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    ) -> tuple[Value, tuple[int, ...], tuple[int, ...], int]:
+        """(the value, ids of references that are arguments themselves, ids of all references, id of the value if it is shared)."""
+        if not args and not kwargs:
+            return _NO_ARGUMENTS, (), (), 0
+        packed = serialization.pack_call(args, kwargs, function_name=name)
+        held = packed.refs
+        top: tuple[int, ...] = ()
+        if held:
+            top = tuple([a.id for a in (*args, *kwargs.values()) if type(a) is ObjectRef])
+        id = self._new_id()
+        value = make_value(packed, id, self._link.allocate)
+        if value[0] == m.SHARED:
+            self._link.send((m.PUT, id, value))
+            return value, top, (*held, id), id
+        return value, top, held, 0
+
+    def _function_id(self, function: Callable[..., Any]) -> int:
+        inside: list[int] = []
+        data = serialization.pack_callable(function, refs=inside)
+        known = self._functions.get(data)
+        if known is None:
+            refs.journal.extend(inside)  # references in its closure live as long as the function may be called: to the end
+            known = self._functions[data] = self._new_id()
+            self._link.send((m.FUNCTION, known, data))
+        return known
+
+    def _environment_text(self, own: Mapping[str, Any]) -> str:
+        merged = runtime_env.merge(self._environment, own) if own else self._environment
+        return json.dumps(merged, sort_keys=True) if merged else ""
+
+
+_NO_ARGUMENTS: Value = m.inline(serialization.pack_call((), {}, function_name="").data)
+
+
+def _mode(num_returns: int | str | None) -> tuple[int, int]:
+    if num_returns is None or num_returns == 1:
+        return m.ONE, 1
+    if num_returns == "streaming":
+        return m.STREAM, 1
+    if num_returns == "dynamic":
+        return m.DYNAMIC, 1
+    assert isinstance(num_returns, int)
+    return m.MANY, num_returns
+
+
+def _results(id: int, extra: tuple[int, ...], mode: int, count: int) -> Submitted:
+    if mode == m.STREAM:
+        return ObjectRefGenerator(id, counted=True)
+    if mode == m.MANY:
+        return [ObjectRef(i, counted=True) for i in (id, *extra)] if count else None
+    return ObjectRef(id, counted=True)

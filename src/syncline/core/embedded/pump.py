@@ -1,0 +1,193 @@
+"""Who turns the reactor: the thread that waits for something does it itself, so that an answer needs no hand-over between threads.
+
+A thread that waits becomes the *leader*: it turns the reactor until its own condition holds, settling the conditions of the others
+on the way. Other waiting threads *follow*: they sleep until the leader settles theirs, or leaves and promotes one of them. While
+nobody waits, one background thread leads. It holds back for a moment after each wait, because a program that waits once mostly waits
+again, and two threads that hand the interpreter to and fro cost more than the work.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from syncline.core.embedded.interrupts import SHIELD, Interruptible
+from syncline.core.embedded.reactor import Reactor
+
+LINGER_S = 0.004
+"""How long the background thread leaves the reactor to threads that come back soon."""
+IDLE_TURN_S = 0.25
+"""The longest that references which died unnoticed keep their objects."""
+
+
+class Waiter:
+    """Something that a thread waits for: `remaining` counts down to zero, under the lock of whoever counts."""
+
+    __slots__ = ("_gate", "done", "remaining")
+
+    def __init__(self, remaining: int = 1) -> None:
+        self.remaining = remaining
+        self.done = remaining <= 0
+        self._gate: threading.Lock | None = None
+
+    def count(self) -> None:
+        """One of the things that were waited for has happened."""
+        self.remaining -= 1
+        if self.remaining <= 0 and not self.done:
+            self.settle()
+
+    def settle(self) -> None:
+        """Nothing is waited for any more."""
+        self.done = True
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Wake the waiting thread, if it follows, to look again."""
+        gate = self._gate
+        if gate is not None:
+            self._gate = None
+            try:
+                gate.release()
+            except RuntimeError:
+                pass  # another thread nudged at the same moment
+
+
+class Pump:
+    """Shares one reactor among the threads of a process."""
+
+    def __init__(self, reactor: Reactor, *, name: str, tend: Callable[[], None]) -> None:
+        """`tend`: called by the background thread when it takes over from threads that stopped waiting, and now and then while it leads."""
+        self._reactor = reactor
+        self._name = name
+        self._tend = tend
+        self._leader = threading.Lock()
+        self._followers: deque[Waiter] = deque()
+        self._waiting = 0  # threads inside `wait`
+        self._visits = 0
+        self._count = threading.Lock()
+        self._rest = threading.Event()  # set: the background thread has something to look at
+        self._resting = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the background thread."""
+        self._thread = threading.Thread(target=self._lead_in_background, name=self._name, daemon=True)
+        self._thread.start()
+
+    def wait(self, waiter: Waiter, timeout_s: float | None = None) -> bool:
+        """Wait until `waiter` is done; False if `timeout_s` passed first."""
+        if waiter.done:
+            return True
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with SHIELD:
+            self._enter()
+            try:
+                return self._wait(waiter, deadline)
+            finally:
+                self._leave()
+
+    def close(self) -> None:
+        """End the background thread; threads that still wait get RuntimeError."""
+        self._closed = True
+        self._rest.set()
+        self._reactor.wake()
+        for waiter in list(self._followers):
+            waiter.nudge()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def _wait(self, waiter: Waiter, deadline: float | None) -> bool:
+        while not waiter.done:
+            if self._closed:
+                raise RuntimeError("syncline was shut down while a thread of this process waited for a value")
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            if self._leader.acquire(blocking=False):
+                try:
+                    self._lead(waiter, deadline)
+                finally:
+                    self._leader.release()
+            else:
+                self._follow(waiter, deadline)
+        return True
+
+    def _enter(self) -> None:
+        with self._count:
+            self._waiting += 1
+            self._visits += 1
+
+    def _leave(self) -> None:
+        with self._count:
+            self._waiting -= 1
+            wake = self._resting and self._waiting == 0
+        if wake:
+            self._rest.set()
+        self._promote()
+
+    def _lead(self, waiter: Waiter, deadline: float | None) -> None:
+        turn = self._reactor.turn
+        while not waiter.done and not self._closed:
+            if deadline is None:
+                turn(None)
+            else:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                turn(left)
+
+    def _follow(self, waiter: Waiter, deadline: float | None) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        waiter._gate = gate
+        self._followers.append(waiter)
+        try:
+            if waiter.done:
+                return
+            if not self._leader.locked():
+                return  # the leader left before this follower was listed
+            self._reactor.wake()  # a background leader steps back for a thread that waits
+            left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            with Interruptible():
+                gate.acquire(timeout=left)
+        finally:
+            waiter._gate = None
+            try:
+                self._followers.remove(waiter)
+            except ValueError:
+                pass
+
+    def _promote(self) -> None:
+        for waiter in list(self._followers):
+            if not waiter.done:
+                waiter.nudge()
+                return
+
+    def _lead_in_background(self) -> None:
+        while not self._closed:
+            self._stand_back()
+            if self._closed or not self._leader.acquire(timeout=LINGER_S):
+                continue
+            try:
+                while not self._waiting and not self._closed:
+                    self._tend()
+                    self._reactor.turn(IDLE_TURN_S)
+            finally:
+                self._leader.release()
+            self._promote()
+
+    def _stand_back(self) -> None:
+        """Return once no thread has waited for a moment."""
+        while not self._closed:
+            with self._count:
+                visits, waiting = self._visits, self._waiting
+                self._resting = waiting > 0
+            if waiting:
+                self._rest.wait(timeout=10.0)
+                self._rest.clear()
+                continue
+            time.sleep(LINGER_S)
+            if self._visits == visits and not self._waiting:
+                return

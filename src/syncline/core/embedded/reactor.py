@@ -1,0 +1,110 @@
+"""The reactor: waits for file descriptors and moments, and calls what is registered for them. One thread turns it at a time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import select
+import time
+from collections.abc import Callable
+
+from syncline.core.embedded.interrupts import Interruptible
+
+READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
+WRITE = select.EPOLLOUT
+
+
+class Reactor:
+    """epoll, a wake-up descriptor and a list of timers.
+
+    `register`, `modify`, `unregister`, `call_at` and `wake` may be called from any thread; `turn` by the thread that leads.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
+        self._wake_pipe: tuple[int, int] | None = None
+        if self._wake_fd < 0:  # Python 3.10 has no eventfd
+            self._wake_pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._wake_fd = self._wake_pipe[0]
+        self._epoll.register(self._wake_fd, READ)
+
+    def register(self, fd: int, handler: Callable[[int], None]) -> None:
+        """Call `handler(events)` whenever `fd` is readable or hung up."""
+        self._handlers[fd] = handler
+        self._epoll.register(fd, READ)
+
+    def modify(self, fd: int, *, writable: bool) -> None:
+        """Say whether `fd` is also watched for room to write."""
+        if fd in self._handlers:
+            self._epoll.modify(fd, READ | WRITE if writable else READ)
+
+    def handler(self, fd: int) -> Callable[[int], None]:
+        """What is called for `fd`."""
+        return self._handlers[fd]
+
+    def unregister(self, fd: int) -> None:
+        """Forget `fd`, before it is closed."""
+        if self._handlers.pop(fd, None) is not None:
+            try:
+                self._epoll.unregister(fd)
+            except OSError:
+                pass  # closed already
+
+    def call_at(self, moment: float, action: Callable[[], None]) -> None:
+        """Call `action` once, at or after `moment` on the reactor's clock, in seconds."""
+        heapq.heappush(self._timers, (moment, next(self._order), action))
+        self.wake()
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Call `action` once, `delay_s` from now."""
+        self.call_at(self._clock() + delay_s, action)
+
+    def wake(self) -> None:
+        """Make the thread that is inside `turn` come back."""
+        try:
+            if self._wake_pipe is None:
+                os.eventfd_write(self._wake_fd, 1)
+            else:
+                os.write(self._wake_pipe[1], b"\0")
+        except (BlockingIOError, OSError):
+            pass  # a wake-up is already due, or the reactor is closed
+
+    def turn(self, timeout_s: float | None) -> None:
+        """Wait for the first event, `timeout_s` at most, and handle all that are there."""
+        if self._timers:
+            until = max(0.0, self._timers[0][0] - self._clock())
+            timeout_s = until if timeout_s is None else min(until, timeout_s)
+        with Interruptible():
+            events = self._epoll.poll(-1 if timeout_s is None else timeout_s)
+        for fd, event in events:
+            if fd == self._wake_fd:
+                self._swallow_wake()
+                continue
+            handler = self._handlers.get(fd)
+            if handler is not None:
+                handler(event)
+        while self._timers and self._timers[0][0] <= self._clock():
+            heapq.heappop(self._timers)[2]()
+
+    def close(self) -> None:
+        """Close the reactor's own descriptors."""
+        self._epoll.close()
+        if self._wake_pipe is None:
+            os.close(self._wake_fd)
+        else:
+            for fd in self._wake_pipe:
+                os.close(fd)
+        self._handlers.clear()
+        self._timers.clear()
+
+    def _swallow_wake(self) -> None:
+        try:
+            os.read(self._wake_fd, 4096)
+        except BlockingIOError:
+            pass

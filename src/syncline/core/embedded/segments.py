@@ -1,0 +1,260 @@
+"""Reading and writing of shared-memory segments, in any process and any thread.
+
+Covered: how a packed value lies in a segment (`Layout`), writing it, and mapping it for reading without a copy.
+Not covered: which segments exist and when one is used again; `store` decides that, in the driver's process.
+
+Reading maps the file copy-on-write (`MAP_PRIVATE`) and hands out read-only views. It costs what a shared read-only
+mapping costs, but a write through something that ignores read-only memory (a torch tensor) makes a private copy of
+the page instead of killing the process or changing the object for everyone.
+
+Writing: pages that a process touches for the first time cost more than the copy. A segment that this process has
+not written before is written with `pwrite` (no page table to fill); one that it writes again is mapped, and the
+mapping kept, so that from the third time on it is a plain copy into resident pages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import pickle
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from syncline.core.serialization import Packed
+
+ALIGNMENT_BYTES = 64
+COPY_CHUNK_BYTES = 4 << 20
+"""Copies happen in pieces of this size, so that no thread of the process waits for the interpreter lock long."""
+
+MAX_WRITE_MAPPINGS = 16
+MAX_KNOWN_NAMES = 256
+
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # named since Python 3.13
+_MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+_libc: Any = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+class Segment(NamedTuple):
+    """A file that holds one object at a time."""
+
+    name: str
+    """Absolute path. Never used again for another file."""
+    capacity: int
+    """Size of the file in bytes."""
+    on_disk: bool
+    """Whether it lies on disk because shared memory was full."""
+
+
+class Layout(NamedTuple):
+    """Where a packed value lies in its segment; this is what travels in messages instead of the value."""
+
+    segment: Segment
+    data_nbytes: int
+    """The pickle stream is at offset 0."""
+    buffers: tuple[tuple[int, int], ...]
+    """(offset, length) of each out-of-band buffer."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the start of the segment to the end of the value."""
+        if not self.buffers:
+            return self.data_nbytes
+        offset, length = self.buffers[-1]
+        return offset + length
+
+
+class Mapped(NamedTuple):
+    """A value in shared memory, ready for `serialization.unpack(data, buffers)`."""
+
+    data: memoryview
+    buffers: list[memoryview]
+    keeper: object
+    """Keeps the mapping alive, as do the views and whatever is made of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappingStatistics:
+    """What this process has mapped."""
+
+    read_mappings: int
+    """Mappings whose views are still in use."""
+    pinned_mappings: int
+    """Those of them that were alive at a fork and will therefore not be reported as released."""
+    write_mappings: int
+    """Writable mappings kept for segments that come back."""
+
+
+def _place(data_nbytes: int, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    end = data_nbytes
+    for length in lengths:
+        offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        yield offset, length
+        end = offset + length
+
+
+def layout_nbytes(packed: Packed) -> int:
+    """Bytes of the segment that `packed` needs, alignment included: what to ask `Store.create` for."""
+    end = len(packed.data)
+    for offset, length in _place(end, [buffer.nbytes for buffer in packed.buffers]):
+        end = offset + length
+    return end
+
+
+def _map(fd: int, nbytes: int, protection: int, flags: int) -> ctypes.Array[ctypes.c_ubyte]:
+    """Map without keeping a file descriptor, as `mmap.mmap` would: a process may map more objects than it may open files."""
+    address = _libc.mmap(None, nbytes, protection, flags, fd, 0)
+    if address == _MAP_FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot map {nbytes} bytes of shared memory: {os.strerror(code)}")
+    region = (ctypes.c_ubyte * nbytes).from_address(address)
+    weakref.finalize(region, _libc.munmap, address, nbytes).atexit = False
+    return region
+
+
+def _bytes_view(region: ctypes.Array[ctypes.c_ubyte]) -> memoryview:
+    return pickle.PickleBuffer(region).raw()  # a plain memoryview would have ctypes' own item format
+
+
+class _Lease:
+    """One read mapping's promise to say when its last view is gone."""
+
+    __slots__ = ("on_release", "pinned")
+
+    def __init__(self, on_release: Callable[[], None] | None) -> None:
+        self.on_release = on_release
+        self.pinned = False
+
+
+class _Process:
+    """What this process knows; a forked child starts with a new one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.writable: OrderedDict[str, ctypes.Array[ctypes.c_ubyte]] = OrderedDict()
+        self.written: OrderedDict[str, None] = OrderedDict()
+        self.leases: set[_Lease] = set()
+
+    def writable_mapping(self, segment: Segment) -> ctypes.Array[ctypes.c_ubyte] | None:
+        """The kept mapping of `segment`, a new one if this process writes it the second time, else `None`."""
+        with self.lock:
+            region = self.writable.get(segment.name)
+            if region is not None:
+                self.writable.move_to_end(segment.name)
+                return region
+            if segment.name not in self.written:
+                self.written[segment.name] = None
+                if len(self.written) > MAX_KNOWN_NAMES:
+                    self.written.popitem(last=False)
+                return None
+        fd = os.open(segment.name, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            region = _map(fd, segment.capacity, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_POPULATE)
+        finally:
+            os.close(fd)
+        with self.lock:
+            self.writable[segment.name] = region
+            if len(self.writable) > MAX_WRITE_MAPPINGS:
+                self.writable.popitem(last=False)  # unmapped when no writer uses it any more
+        return region
+
+
+_process = _Process()
+
+
+def _before_fork() -> None:
+    """Views alive now will be alive in the child too, and nobody tells when it drops them: keep their segments."""
+    for lease in list(_process.leases):
+        lease.pinned = True
+
+
+def _after_fork_in_child() -> None:
+    global _process
+    _process = _Process()  # the inherited leases are pinned, so they stay silent here too
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+
+def write(segment: Segment, packed: Packed) -> Layout:
+    """Copy a packed value into `segment`, which must be at least `layout_nbytes(packed)` long.
+
+    Raises `FileNotFoundError` if the session that owns the segment has ended.
+    """
+    places = tuple(_place(len(packed.data), [buffer.nbytes for buffer in packed.buffers]))
+    layout = Layout(segment, len(packed.data), places)
+    assert layout.nbytes <= segment.capacity, (layout.nbytes, segment)
+    region = None if segment.on_disk else _process.writable_mapping(segment)
+    pieces = [(0, memoryview(packed.data)), *((offset, buffer) for (offset, _), buffer in zip(places, packed.buffers, strict=True))]
+    if region is None:
+        _write_file(segment.name, pieces)
+    else:
+        _copy(_bytes_view(region), pieces)
+    return layout
+
+
+def _write_file(name: str, pieces: Sequence[tuple[int, memoryview]]) -> None:
+    fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for offset, piece in pieces:
+            done = 0
+            while done < piece.nbytes:
+                done += os.pwrite(fd, piece[done:], offset + done)
+    finally:
+        os.close(fd)
+
+
+def _copy(target: memoryview, pieces: Sequence[tuple[int, memoryview]]) -> None:
+    for offset, piece in pieces:
+        for start in range(0, piece.nbytes, COPY_CHUNK_BYTES):
+            chunk = piece[start : start + COPY_CHUNK_BYTES]
+            target[offset + start : offset + start + chunk.nbytes] = chunk
+
+
+def read(layout: Layout, on_release: Callable[[], None] | None = None) -> Mapped:
+    """Map a value, without a copy.
+
+    `on_release` is called once, when the last view of the mapping, and everything made of the views, is gone. The call
+    comes from the garbage collector, so from any thread and at any point: it must not take a lock that could be
+    held there (append to a `collections.deque`, or write to a pipe). It is not called in a forked child, and not
+    at all for a mapping that was alive when this process forked: the child may be reading it.
+
+    Raises `FileNotFoundError` if the segment is gone; `on_release` is not called then.
+    """
+    fd = os.open(layout.segment.name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        region = _map(fd, max(layout.nbytes, 1), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_NORESERVE)
+    finally:
+        os.close(fd)
+    lease = _Lease(on_release)
+    _process.leases.add(lease)
+    weakref.finalize(region, _released, lease).atexit = False
+    view = _bytes_view(region).toreadonly()
+    buffers = [view[offset : offset + length] for offset, length in layout.buffers]
+    return Mapped(view[: layout.data_nbytes], buffers, region)
+
+
+def _released(lease: _Lease) -> None:
+    _process.leases.discard(lease)
+    if lease.on_release is not None and not lease.pinned:
+        lease.on_release()
+
+
+def mapping_statistics() -> MappingStatistics:
+    """What this process has mapped now."""
+    leases = list(_process.leases)
+    return MappingStatistics(
+        read_mappings=len(leases),
+        pinned_mappings=sum(lease.pinned for lease in leases),
+        write_mappings=len(_process.writable),
+    )

@@ -1,0 +1,114 @@
+"""The directories of one session: what lies in them, who may read them, and that they go away.
+
+A session owns a directory for logs, sockets and spilled objects, and one in shared memory. Each holds a file that the driver keeps
+locked; the lock ends with the driver, however it ends, so whoever finds an unlocked session may remove it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SHM_ROOT = Path("/dev/shm")
+_LOCK = "owner.lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionPaths:
+    """Where a session's files are; serialisable."""
+
+    id: str
+    """Unique on this machine."""
+    directory: str
+    """Logs, the socket, spilled objects; mode 0700."""
+    shm_directory: str | None
+    """Shared memory, mode 0700; None where the machine has none."""
+
+    @property
+    def socket_name(self) -> str:
+        """The file name of the listening socket in `directory`."""
+        return "hub.sock"
+
+
+class Session:
+    """A session's directories, held by the driver."""
+
+    def __init__(self, paths: SessionPaths, locks: list[int]) -> None:
+        self.paths = paths
+        self._locks = locks
+
+    @property
+    def directory(self) -> Path:
+        """Logs, the socket, spilled objects."""
+        return Path(self.paths.directory)
+
+    def remove(self) -> None:
+        """Remove both directories."""
+        remove_directories(self.paths)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the locks without removing anything: for forked children."""
+        while self._locks:
+            os.close(self._locks.pop())
+
+
+def create_session(temp_dir: str | None, *, shm_root: Path = SHM_ROOT) -> Session:
+    """Make a session's directories and remove what dead sessions of this user left. OSError when no directory can be written."""
+    base = Path(temp_dir or tempfile.gettempdir()) / f"syncline-{os.getuid()}"
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if base.stat().st_uid != os.getuid():
+        raise PermissionError(f"{base} belongs to another user, so a session cannot be kept private there: set SYNCLINE_TMPDIR")
+    prefix = f"syncline-{os.getuid()}-"
+    _sweep(base, "session-")
+    id = f"{os.getpid()}-{secrets.token_hex(4)}"
+    directory = base / f"session-{id}"
+    directory.mkdir(mode=0o700)
+    locks = [_lock(directory)]
+    (directory / "logs").mkdir()
+    shm: Path | None = None
+    if os.access(shm_root, os.W_OK):
+        _sweep(shm_root, prefix)
+        shm = shm_root / f"{prefix}{id}"
+        try:
+            shm.mkdir(mode=0o700)
+            locks.append(_lock(shm))
+        except OSError:  # full or forbidden: objects go to disk
+            shutil.rmtree(shm, ignore_errors=True)
+            shm = None
+    return Session(SessionPaths(id=id, directory=str(directory), shm_directory=str(shm) if shm else None), locks)
+
+
+def remove_directories(paths: SessionPaths) -> None:
+    """Remove a session's directories; what is gone already is fine."""
+    for path in (paths.shm_directory, paths.directory):
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(directory: Path) -> int:
+    fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def _sweep(root: Path, prefix: str) -> None:
+    """Remove directories of sessions whose driver is dead."""
+    for directory in root.glob(f"{prefix}*"):
+        try:
+            fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # being made, being removed, or somebody else's
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue  # alive
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            os.close(fd)

@@ -1,0 +1,186 @@
+"""`Engine`: the one interface to whatever runs tasks, actors and objects.
+
+`core.api`, and through it everything above, talks to this class only. It is shaped after Ray Core, one to one, so that an engine on
+a cluster is a translation and nothing more. Every engine passes the conformance suite of `syncline.testing`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
+from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
+
+Submitted = ObjectRef[Any] | list[ObjectRef[Any]] | ObjectRefGenerator[Any] | None
+"""What a call gives back: for `num_returns` 1, a number above 1, "streaming", 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorRecord:
+    """What a handle needs to know of its actor; serialisable, so that any process can make a handle of it."""
+
+    actor_id: int
+    """The actor's id; `Hold(actor_id)` keeps an unnamed actor alive."""
+    class_name: str
+    """The class as the program spells it."""
+    methods: Mapping[str, Any]
+    """`MethodOptions` of every public method by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeFacts:
+    """Who and where the calling code is; fields are None where they mean nothing."""
+
+    job_id: str
+    node_id: str
+    worker_id: str
+    namespace: str
+    task_id: str | None = None
+    task_name: str | None = None
+    actor_id: str | None = None
+    actor_name: str | None = None
+    actor: ActorRecord | None = None
+    was_restarted: bool = False
+    placement_group_id: int | None = None
+    assigned_resources: Mapping[str, float] | None = None
+    gpu_ids: tuple[str, ...] = ()
+    runtime_env: Mapping[str, Any] | None = None
+
+
+class Engine(ABC):
+    """Runs tasks and actors and keeps objects.
+
+    Thread safety: every method may be called from any thread, of the driver and of workers. Waiting methods end when their
+    condition holds, when `timeout_s` passes, or with an error when the condition can no longer hold; they never wait for a process
+    that is dead. Errors of user code come back as described in `exceptions`: `get` raises, nothing else does.
+    """
+
+    @property
+    @abstractmethod
+    def session_directory(self) -> Path:
+        """This session's directory for logs and temporary files, on this machine; it exists while the engine runs."""
+
+    @property
+    @abstractmethod
+    def is_local_mode(self) -> bool:
+        """True where everything runs in the calling process, in order."""
+
+    # -- tasks and actors
+
+    @abstractmethod
+    def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        """Run a function. TypeError for arguments that cannot be pickled; ValueError for resources that can never be met."""
+
+    @abstractmethod
+    def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
+        """Start an actor; its constructor runs later, and its failure is told by the first call. ValueError: the name is taken."""
+
+    @abstractmethod
+    def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        """Call a method. Calls from one caller run in the order in which they were made, unless the actor is async or threaded."""
+
+    @abstractmethod
+    def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+        """Cancel the task behind a reference: unstarted, it never runs; running, it gets KeyboardInterrupt (async: CancelledError)."""
+
+    @abstractmethod
+    def kill(self, actor_id: int, *, no_restart: bool) -> None:
+        """End an actor's process at once."""
+
+    @abstractmethod
+    def exit_actor(self) -> None:
+        """Inside an actor: end it after this call, without a restart. RuntimeError elsewhere."""
+
+    @abstractmethod
+    def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
+        """Look up by name; ValueError with the names that exist."""
+
+    @abstractmethod
+    def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
+        """(namespace, name) of every living named actor, sorted."""
+
+    # -- objects
+
+    @abstractmethod
+    def put(self, value: Any) -> ObjectRef[Any]:
+        """Keep a copy of `value` as it is now."""
+
+    @abstractmethod
+    def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
+        """The values in the same order; raises the first error, GetTimeoutError after `timeout_s`."""
+
+    @abstractmethod
+    def wait(
+        self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
+    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+        """(ready, not ready), each in the order of `refs`; at most `num_returns` are ready."""
+
+    @abstractmethod
+    def next_item(self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None) -> ObjectRef[Any] | None:
+        """The reference to item `index`, waited for; None past the end. GetTimeoutError after `timeout_s`."""
+
+    @abstractmethod
+    def on_value(self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]) -> None:
+        """Call back once with (value, None) or (None, error), on some engine thread, which the callback must not block."""
+
+    @abstractmethod
+    def on_item(
+        self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]
+    ) -> None:
+        """Call back once with the reference to item `index`, or None past the end; as `on_value`."""
+
+    # -- placement groups
+
+    @abstractmethod
+    def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
+        """Begin to reserve all `bundles` together; the group's id. ValueError where they can never be met."""
+
+    @abstractmethod
+    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
+        """A reference that becomes ready, with value True, when everything is reserved; an error if the group is removed."""
+
+    @abstractmethod
+    def remove_placement_group(self, group_id: int) -> None:
+        """Give the resources back; what runs inside is ended. Removing twice is allowed."""
+
+    @abstractmethod
+    def placement_groups(self) -> list[Mapping[str, Any]]:
+        """Every group: id, name, strategy, bundles, state (PENDING, CREATED, REMOVED)."""
+
+    # -- the machine
+
+    @abstractmethod
+    def nodes(self) -> list[dict[str, Any]]:
+        """Ray's fields: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources, Labels."""
+
+    @abstractmethod
+    def cluster_resources(self) -> dict[str, float]:
+        """Everything there is."""
+
+    @abstractmethod
+    def available_resources(self) -> dict[str, float]:
+        """What is free now."""
+
+    @abstractmethod
+    def facts(self) -> RuntimeFacts:
+        """Of the calling thread: in a worker, the task that it runs."""
+
+    @abstractmethod
+    def timeline(self) -> list[dict[str, Any]]:
+        """What ran where and when, as Chrome trace events."""
+
+    @abstractmethod
+    def statistics(self) -> Mapping[str, Any]:
+        """Counters of every queue, pool and store, by part; frozen dataclasses."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """End every process and free everything; may be called twice."""
+
+    @abstractmethod
+    def abandon_after_fork(self) -> None:
+        """In a child that the program forked: forget every connection without touching the parent's things."""

@@ -1,0 +1,169 @@
+"""Exceptions as bytes: they arrive as themselves where possible, and as a faithful stand-in where not.
+
+An exception may refuse to be pickled (a lock in its attributes), may be pickled but not rebuilt (an `__init__` with
+other parameters than `args`), be rebuilt wrongly (an `__init__` that formats its message again), or be of a class
+that the receiver cannot import. So several forms travel together, and the receiver takes the first that gives the
+same type and message. Causes, contexts and notes travel along. Traceback objects do not; their text does.
+"""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+from typing import Any, NamedTuple
+
+from syncline.core import pickling
+
+MAX_CHAIN = 8
+
+
+class RemoteException(Exception):
+    """Stands for an exception that could not be rebuilt in this process.
+
+    The concrete class carries the original's name and derives from its nearest built-in base too, so that
+    `except ValueError` still catches it. `str()` gives the original message.
+    """
+
+    type_name: str = ""
+    """Name of the original class with its module."""
+
+    traceback_text: str = ""
+    """Traceback of the original, formatted where it was raised; empty if unknown."""
+
+
+class _Frame(NamedTuple):
+    """What travels. Only plain types, so that unpickling the frame itself cannot fail."""
+
+    module: str
+    name: str
+    message: str
+    builtin_base: str
+    whole: bytes | None
+    """The exception as it pickles itself."""
+    parts: bytes | None
+    """(class, args, attributes), to rebuild it without calling its `__init__`."""
+    notes: tuple[str, ...]
+    traceback_text: str
+    cause: tuple[Any, ...] | None
+    context: tuple[Any, ...] | None
+    suppress_context: bool
+
+
+def pack_error(error: BaseException, *, traceback_text: str = "") -> bytes:
+    """Bytes from which `unpack_error` makes `error` again. Never raises because of what the exception contains."""
+    return pickle.dumps(tuple(_frame(error, traceback_text, MAX_CHAIN)), pickling.PROTOCOL)
+
+
+def unpack_error(data: bytes | bytearray | memoryview) -> BaseException:
+    """The exception that `pack_error` was given, or a `RemoteException` with its name, message and traceback text."""
+    return _rebuild(_Frame(*pickle.loads(data)))
+
+
+def _frame(error: BaseException, traceback_text: str, depth: int) -> _Frame:
+    cls = type(error)
+    base = next(c for c in cls.__mro__ if c.__module__ == "builtins")
+    attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    parts = _dumps_or_none((cls, error.args, attributes))
+    if parts is None:
+        parts = _dumps_or_none((cls, _picklable_args(error.args), _picklable_attributes(attributes)))
+
+    def chained(other: BaseException | None) -> tuple[Any, ...] | None:
+        return None if other is None or depth == 0 else tuple(_frame(other, "", depth - 1))
+
+    return _Frame(
+        module=cls.__module__,
+        name=cls.__qualname__,
+        message=_message(error),
+        builtin_base=base.__name__,
+        whole=_dumps_or_none(error),
+        parts=parts,
+        notes=tuple(str(note) for note in getattr(error, "__notes__", ())),
+        traceback_text=traceback_text,
+        cause=chained(error.__cause__),
+        context=chained(None if error.__suppress_context__ else error.__context__),
+        suppress_context=error.__suppress_context__,
+    )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"<str() of this exception failed: {type(failure).__name__}>"
+
+
+def _dumps_or_none(value: object) -> bytes | None:
+    try:
+        return pickling.dumps(value, None)[0]
+    except Exception:
+        return None
+
+
+def _picklable_args(args: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(arg if pickling.can_pickle(arg) is None else repr(arg) for arg in args)
+
+
+def _picklable_attributes(attributes: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in attributes.items() if pickling.can_pickle(value) is None}
+
+
+def _rebuild(frame: _Frame) -> BaseException:
+    error = _from_whole(frame) or _from_parts(frame) or _stand_in(frame)
+    if frame.notes:
+        vars(error)["__notes__"] = list(frame.notes)  # a plain attribute, also before Python 3.11
+    if frame.cause is not None:
+        error.__cause__ = _rebuild(_Frame(*frame.cause))
+    if frame.context is not None:
+        error.__context__ = _rebuild(_Frame(*frame.context))
+    error.__suppress_context__ = frame.suppress_context
+    return error
+
+
+def _from_whole(frame: _Frame) -> BaseException | None:
+    if frame.whole is None:
+        return None
+    try:
+        error = pickle.loads(frame.whole)
+    except Exception:
+        return None
+    return _checked(error, frame)
+
+
+def _from_parts(frame: _Frame) -> BaseException | None:
+    if frame.parts is None:
+        return None
+    try:
+        cls, args, attributes = pickle.loads(frame.parts)
+        error = cls.__new__(cls, *args)
+        error.args = args
+        vars(error).update(attributes)
+    except Exception:
+        return None
+    return _checked(error, frame)
+
+
+def _checked(error: object, frame: _Frame) -> BaseException | None:
+    same = isinstance(error, BaseException) and type(error).__qualname__ == frame.name and _message(error) == frame.message
+    return error if same else None  # type: ignore[return-value]  # `same` says that it is an exception
+
+
+def _stand_in(frame: _Frame) -> RemoteException:
+    base = getattr(builtins, frame.builtin_base, Exception)
+    bases = (RemoteException,) if issubclass(RemoteException, base) else (RemoteException, base)
+    namespace = {
+        "__module__": frame.module,
+        "__doc__": RemoteException.__doc__,
+        "__str__": lambda self: self.args[0],
+        "__init__": lambda self, *args: None,
+    }
+    name = frame.name.rpartition(".")[2]
+    try:
+        cls: Any = type(name, bases, namespace)
+        error: RemoteException = cls.__new__(cls, frame.message)
+    except TypeError:  # a built-in base with a layout or constructor of its own
+        cls = type(name, (RemoteException,), namespace)
+        error = cls.__new__(cls, frame.message)
+    error.args = (frame.message,)
+    error.type_name = f"{frame.module}.{frame.name}"
+    error.traceback_text = frame.traceback_text
+    return error

@@ -1,0 +1,148 @@
+"""Which NVIDIA GPUs this process may use, found without touching CUDA (a CUDA context would forbid forking workers and costs seconds).
+
+Asked in this order: the driver's management library through ``nvidia-ml-py`` if both are there, the driver's files under
+``/proc/driver/nvidia``, and otherwise there are none. What is not covered: accelerators of other makers, and listing MIG slices
+(a slice named in ``CUDA_VISIBLE_DEVICES`` is taken as it is).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+_ROOT = Path("/")
+_BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro", "graphics", "device"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU, as ``CUDA_VISIBLE_DEVICES`` names it."""
+
+    id: str
+    """What goes into ``CUDA_VISIBLE_DEVICES``: the index ("0"), or the UUID where the user named GPUs by UUID."""
+    model: str
+    """Short model name such as "H200", the value that ``accelerator_type`` is compared with; empty if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Device:
+    """One physical GPU, in the order of the PCI bus."""
+
+    uuid: str
+    model: str
+
+
+class Nvml(Protocol):
+    """The part of ``pynvml`` that is used here; tests pass their own."""
+
+    NVMLError: type[Exception]
+
+    def nvmlInit(self) -> Any: ...
+    def nvmlShutdown(self) -> Any: ...
+    def nvmlDeviceGetCount(self) -> int: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Any: ...
+    def nvmlDeviceGetUUID(self, handle: Any, /) -> str | bytes: ...
+    def nvmlDeviceGetName(self, handle: Any, /) -> str | bytes: ...
+
+
+def discover(visible: str | None, *, root: Path = _ROOT, nvml: Nvml | None = None) -> list[Gpu]:
+    """The GPUs that this process may use, in the order in which CUDA would number them.
+
+    ``visible`` is the value of ``CUDA_VISIBLE_DEVICES`` (``None`` when it is not set: all GPUs), ``root`` stands for ``/``, and ``nvml``
+    replaces the management library. Never raises: a machine whose driver is broken has no GPUs.
+    """
+    if visible is not None and not visible.strip():
+        return []
+    library = nvml if nvml is not None else _load_nvml()
+    devices = _from_nvml(library) if library is not None else None
+    if devices is None:
+        devices = _from_proc(root)
+    return _select(devices, visible)
+
+
+def model_name(product: str) -> str:
+    """Short model name of a product name: "NVIDIA A100-SXM4-80GB" -> "A100", "NVIDIA GeForce RTX 4090" -> "RTX-4090"."""
+    words = [word for word in product.split() if word.lower() not in _BRANDS]
+    for position, word in enumerate(words):
+        if any(letter.isdigit() for letter in word):
+            core = word.split("-")[0]
+            # A bare number ("4090", "6000") says little without the series before it.
+            return f"{words[position - 1]}-{core}" if core.isdigit() and position else core
+    return "-".join(words)
+
+
+def _load_nvml() -> Nvml | None:
+    try:
+        return cast(Nvml, importlib.import_module("pynvml"))
+    except ImportError:
+        return None
+
+
+def _from_nvml(nvml: Nvml) -> list[_Device] | None:
+    """All GPUs that the management library knows, or ``None`` if it cannot be used (library or driver missing)."""
+    try:
+        nvml.nvmlInit()
+    except (nvml.NVMLError, OSError):
+        return None
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return [
+            _Device(uuid=_decoded(nvml.nvmlDeviceGetUUID(handle)), model=model_name(_decoded(nvml.nvmlDeviceGetName(handle))))
+            for handle in handles
+        ]
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _from_proc(root: Path) -> list[_Device]:
+    """All GPUs that the driver lists as directories named by PCI address, each with an ``information`` file."""
+    folder = root / "proc/driver/nvidia/gpus"
+    try:
+        addresses = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    except OSError:
+        return []
+    devices = []
+    for address in addresses:
+        try:
+            text = (address / "information").read_text()
+        except OSError:
+            text = ""
+        facts = dict(re.findall(r"^([^:\n]+):[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
+        devices.append(_Device(uuid=facts.get("GPU UUID", ""), model=model_name(facts.get("Model", ""))))
+    return devices
+
+
+def _select(devices: Sequence[_Device], visible: str | None) -> list[Gpu]:
+    """Apply ``CUDA_VISIBLE_DEVICES`` as CUDA does: in its order, up to the first entry that names nothing."""
+    if visible is None:
+        return [Gpu(id=str(index), model=device.model) for index, device in enumerate(devices)]
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        device = _named(devices, entry)
+        if device is None or any(gpu.id == entry for gpu in chosen):
+            break
+        chosen.append(Gpu(id=entry, model=device.model))
+    return chosen
+
+
+def _named(devices: Sequence[_Device], entry: str) -> _Device | None:
+    """The device that an entry names: an index, a UUID or the unique start of one, or a MIG slice."""
+    if entry.isdigit():
+        return devices[int(entry)] if int(entry) < len(devices) else None
+    if entry.startswith("MIG-"):
+        # Slices are not listed; on the usual machine all GPUs are of one model, otherwise it stays unknown.
+        models = {device.model for device in devices}
+        return _Device(uuid=entry, model=models.pop() if len(models) == 1 else "") if devices else None
+    matches = [device for device in devices if entry and device.uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _decoded(text: str | bytes) -> str:
+    """Older bindings answer with bytes."""
+    return text.decode(errors="replace") if isinstance(text, bytes) else text

@@ -1,0 +1,258 @@
+"""Options of tasks, actors and method calls: `@remote(...)`, `.options(...)` and `@method(...)` give keywords, engines read these.
+
+Every option is checked here, once per decorator or `.options()`. Options of Ray that mean nothing here are accepted and noted in one
+debug line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+from syncline.core import option_checks as check
+from syncline.core import runtime_env as environments
+from syncline.core.errors import did_you_mean
+from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy, SchedulingStrategy
+
+logger = logging.getLogger("syncline")
+
+NumReturns = int | Literal["streaming", "dynamic"] | None
+"""How many values a call gives; None: one, or "streaming" for a generator function."""
+
+RetryExceptions = bool | tuple[type[BaseException], ...]
+"""Whether an exception of user code is a reason to try again: all, none, or those of these classes."""
+
+_IGNORED = frozenset(
+    {
+        "_labels",
+        "_metadata",
+        "allow_out_of_order_execution",
+        "enable_task_events",
+        "enable_tensor_transport",
+        "fallback_strategy",
+        "isolate_process",
+        "object_store_memory",
+        "tensor_transport",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Demand:
+    """What tasks and actors have in common."""
+
+    num_cpus: float | None = None
+    """CPUs to hold; None: one for a task; for an actor one to start and none while it runs."""
+    num_gpus: float | None = None
+    """GPUs to hold; a part of one shares it with others."""
+    resources: Mapping[str, float] = field(default_factory=dict)
+    """Custom resources to hold, by name."""
+    memory: int | None = None
+    """Bytes of memory to reserve; nothing stops a task from using more."""
+    accelerator_type: str | None = None
+    """The model of GPU that is needed, such as "H100"."""
+    name: str | None = None
+    """For a task the name in logs and errors; for an actor the one that `get_actor` finds it by."""
+    scheduling_strategy: SchedulingStrategy = "DEFAULT"
+    """Where to run: "DEFAULT", "SPREAD", or an object of `util.scheduling_strategies`."""
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    """Environment variables and code of the worker, in normal form, over the program's own."""
+    label_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the node must have."""
+
+    def __post_init__(self) -> None:
+        check.amount("num_cpus", self.num_cpus)
+        check.amount("num_gpus", self.num_gpus)
+        check.amount("memory", self.memory)
+        check.resources(self.resources)
+        check.text("accelerator_type", self.accelerator_type)
+        check.text("name", self.name)
+        check.labels("label_selector", self.label_selector)
+        check.strategy(self.scheduling_strategy)
+
+    @property
+    def placement_group(self) -> PlacementGroup | None:
+        """The placement group to run in, if the options name one."""
+        strategy = self.scheduling_strategy
+        if isinstance(strategy, PlacementGroupSchedulingStrategy) and not strategy.placement_group.is_empty:
+            return strategy.placement_group
+        return None
+
+    def _needed(self, default_cpus: float) -> dict[str, float]:
+        needed: dict[str, float] = {
+            "CPU": default_cpus if self.num_cpus is None else self.num_cpus,
+            "GPU": self.num_gpus or 0,
+            "memory": self.memory or 0,
+            **self.resources,
+        }
+        if self.accelerator_type is not None:
+            needed[f"accelerator_type:{self.accelerator_type}"] = 0.001
+        return {name: amount for name, amount in needed.items() if amount}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(_Demand):
+    """Options of a remote function."""
+
+    num_returns: NumReturns = None
+    """How many values a call gives."""
+    max_retries: int = 3
+    """How often to try again after a crash of the worker process; -1: without end."""
+    retry_exceptions: RetryExceptions = False
+    """Which exceptions of the function count as a crash in this respect."""
+    max_calls: int = 0
+    """After how many calls a worker process is replaced; 0: never."""
+    generator_backpressure: int | None = None
+    """How many items of a streaming generator may wait unconsumed; None: any number."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.num_returns(self.num_returns)
+        check.count("max_retries", self.max_retries, least=-1)
+        check.retry_exceptions(self.retry_exceptions)
+        check.count("max_calls", self.max_calls, least=0)
+        check.count("_generator_backpressure_num_objects", self.generator_backpressure, least=-1)
+
+    def resources_needed(self) -> dict[str, float]:
+        """What to hold while the task runs, by name; one CPU unless `num_cpus` says otherwise, and no zeros."""
+        return self._needed(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorOptions(_Demand):
+    """Options of an actor."""
+
+    max_restarts: int = 0
+    """How often to start the actor again after its process died; -1: without end."""
+    max_task_retries: int = 0
+    """How often to repeat a call whose process died, once the actor is back; -1: without end."""
+    max_concurrency: int | None = None
+    """How many calls run at once; None: 1, or 1000 for an actor with async methods."""
+    concurrency_groups: Mapping[str, int] = field(default_factory=dict)
+    """Groups of methods with a concurrency of their own: calls at once, by group."""
+    namespace: str | None = None
+    """The namespace of the name; None: the program's."""
+    lifetime: Literal["detached", "non_detached"] | None = None
+    """With "detached" it lives until it is killed or the engine ends, though no handle is left."""
+    get_if_exists: bool = False
+    """A living actor of this name is returned instead of making another."""
+    max_pending_calls: int = -1
+    """How many calls of one caller may wait; -1: any number. More raise PendingCallsLimitExceeded."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.count("max_restarts", self.max_restarts, least=-1)
+        check.count("max_task_retries", self.max_task_retries, least=-1)
+        check.count("max_concurrency", self.max_concurrency, least=1)
+        check.concurrency_groups(self.concurrency_groups)
+        check.text("namespace", self.namespace)
+        check.one_of("lifetime", self.lifetime, ("detached", "non_detached", None))
+        check.yes_or_no("get_if_exists", self.get_if_exists)
+        check.count("max_pending_calls", self.max_pending_calls, least=-1)
+        if self.get_if_exists and self.name is None:
+            raise ValueError("`get_if_exists=True` looks for an actor by name, but there is none: give `name` too")
+        if self.max_task_retries and not self.max_restarts:
+            logger.debug("max_task_retries=%s has no effect without max_restarts", self.max_task_retries)
+
+    def resources_needed(self) -> dict[str, float]:
+        """What to hold as long as the actor lives, by name; no CPU unless `num_cpus` says otherwise, and no zeros."""
+        return self._needed(0)
+
+    def resources_to_place(self) -> dict[str, float]:
+        """What must be free for the actor to start; one CPU more than it holds where `num_cpus` is not set, but not in a group."""
+        return self._needed(0 if self.placement_group is not None else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions:
+    """Options of the calls of one method."""
+
+    num_returns: NumReturns = None
+    """How many values a call gives."""
+    name: str | None = None
+    """The name of the calls in logs and errors; None: `Class.method`."""
+    concurrency_group: str | None = None
+    """The group whose concurrency the method shares."""
+    max_task_retries: int | None = None
+    """How often to repeat a call whose process died; None: as the actor says."""
+    retry_exceptions: RetryExceptions = False
+    """Which exceptions of the method are a reason to repeat, within `max_task_retries`."""
+    generator_backpressure: int | None = None
+    """How many items of a streaming generator may wait unconsumed; None: any number."""
+
+    def __post_init__(self) -> None:
+        check.num_returns(self.num_returns)
+        check.text("name", self.name)
+        check.text("concurrency_group", self.concurrency_group)
+        check.count("max_task_retries", self.max_task_retries, least=-1)
+        check.retry_exceptions(self.retry_exceptions)
+        check.count("_generator_backpressure_num_objects", self.generator_backpressure, least=-1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_method_options, tuple(getattr(self, name) for name in _METHOD_FIELDS))
+
+
+_METHOD_FIELDS = tuple(f.name for f in fields(MethodOptions))
+
+
+def _method_options(*values: Any) -> MethodOptions:
+    return MethodOptions(**dict(zip(_METHOD_FIELDS, values, strict=True)))
+
+
+Options = TypeVar("Options", TaskOptions, ActorOptions, MethodOptions)
+
+
+def updated(options: Options, keywords: Mapping[str, Any]) -> Options:
+    """`options` with what a program gave as keywords. ValueError for unknown names and impossible values, TypeError for wrong types."""
+    known = {f.name: getattr(options, f.name) for f in fields(options)}
+    for name, value in _translated(keywords, known).items():
+        if name in known:
+            known[name] = value
+        elif name in _IGNORED:
+            logger.debug("option %s=%r means nothing on this engine and is ignored", name, value)
+        else:
+            raise ValueError(_unknown(name, type(options), known))
+    return type(options)(**known)
+
+
+def _unknown(name: str, kind: type, known: Mapping[str, Any]) -> str:
+    of = {"TaskOptions": "A remote function", "ActorOptions": "An actor class", "MethodOptions": "An actor's method"}[kind.__name__]
+    return f"{of} has no option {name!r}.{did_you_mean(name, known)} It has {', '.join(sorted(known))}."
+
+
+def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Older spellings in today's, values in the form that options keep."""
+    given = dict(keywords)
+    if "_generator_backpressure_num_objects" in given:
+        given["generator_backpressure"] = given.pop("_generator_backpressure_num_objects")
+    if "max_concurrency" in given and given["max_concurrency"] == 0:
+        given["max_concurrency"] = None
+    if "scheduling_strategy" in known:
+        _translate_placement_group(given)
+    if "runtime_env" in given and "runtime_env" in known:
+        given["runtime_env"] = environments.normalize(given["runtime_env"])
+    for name in ("resources", "label_selector", "concurrency_groups"):
+        if given.get(name, ...) is None:
+            given[name] = {}
+    if isinstance(given.get("concurrency_groups"), (list, tuple)):
+        given["concurrency_groups"] = {group["name"]: group["max_concurrency"] for group in given["concurrency_groups"]}
+    if isinstance(given.get("retry_exceptions"), list):
+        given["retry_exceptions"] = tuple(given["retry_exceptions"])
+    for name in ("scheduling_strategy", "max_pending_calls", "max_calls", "max_retries", "max_restarts", "retry_exceptions"):
+        if given.get(name, ...) is None:  # as if it had not been given
+            del given[name]
+    return given
+
+
+def _translate_placement_group(given: dict[str, Any]) -> None:
+    """The three options of older programs become a scheduling strategy."""
+    group = given.pop("placement_group", None)
+    index = given.pop("placement_group_bundle_index", -1)
+    capture = given.pop("placement_group_capture_child_tasks", None)
+    if group is None or group == "default":
+        return
+    if given.get("scheduling_strategy") is not None:
+        raise ValueError("`placement_group` and `scheduling_strategy` both say where to run: give only `scheduling_strategy`")
+    given["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, index, capture)

@@ -1,0 +1,156 @@
+"""Where tasks and actors run: the handle of a placement group, and scheduling strategies with Ray's signatures.
+
+Groups are made and removed in `util.placement_group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from syncline.core import refs
+from syncline.core.ids import Id
+from syncline.core.refs import ObjectRef
+
+PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
+PLACEMENT_STRATEGIES: tuple[str, ...] = get_args(PlacementStrategy)
+
+
+class PlacementGroup:
+    """Resources that are reserved together, in numbered bundles. Picklable; the group lives until it is removed."""
+
+    def __init__(self, id: int, bundle_specs: Sequence[Mapping[str, float]]) -> None:
+        self.id = Id(id)
+        self.bundle_specs: list[dict[str, float]] = [dict(bundle) for bundle in bundle_specs]
+
+    @staticmethod
+    def empty() -> PlacementGroup:
+        """The group that stands for none."""
+        return PlacementGroup(0, [])
+
+    @property
+    def is_empty(self) -> bool:
+        """True for the group that stands for none."""
+        return self.id.is_nil()
+
+    @property
+    def bundle_count(self) -> int:
+        """How many bundles there are."""
+        return len(self.bundle_specs)
+
+    def ready(self) -> ObjectRef[Any]:
+        """A reference that becomes ready when everything is reserved."""
+        return refs.current_engine().placement_group_ready(self.id)
+
+    def wait(self, timeout_seconds: float = 30) -> bool:
+        """Wait until everything is reserved; False if that takes longer than `timeout_seconds`."""
+        ready, _ = refs.current_engine().wait([self.ready()], num_returns=1, timeout_s=timeout_seconds, fetch_local=False)
+        return bool(ready)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementGroup) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"PlacementGroup({self.id.hex()}, {self.bundle_specs})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (PlacementGroup, (int(self.id), self.bundle_specs))
+
+
+@dataclass(frozen=True)
+class PlacementGroupSchedulingStrategy:
+    """Run inside a placement group."""
+
+    placement_group: PlacementGroup
+    """The group."""
+    placement_group_bundle_index: int = -1
+    """Which bundle; -1: any that has room."""
+    placement_group_capture_child_tasks: bool | None = None
+    """Whether what the task submits runs inside the group too, unless it says otherwise."""
+
+    def __post_init__(self) -> None:
+        group, index = self.placement_group, self.placement_group_bundle_index
+        if not isinstance(group, PlacementGroup):
+            raise TypeError(
+                f"`placement_group` is a {type(group).__name__}, no placement group: pass what `util.placement_group()` returned"
+            )
+        if not -1 <= index < max(group.bundle_count, 1):
+            raise ValueError(
+                f"`placement_group_bundle_index={index}` is no bundle of a group with {group.bundle_count}: "
+                f"use 0 to {group.bundle_count - 1}, or -1 for any"
+            )
+
+
+@dataclass(frozen=True)
+class NodeAffinitySchedulingStrategy:
+    """Run on one node."""
+
+    node_id: str | Id
+    """The node, as `nodes()` and `get_runtime_context().get_node_id()` tell it."""
+    soft: bool
+    """Whether another node will do if this one is gone or full."""
+    _spill_on_unavailable: bool = False
+    _fail_on_unavailable: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.node_id, str):
+            object.__setattr__(self, "node_id", self.node_id.hex())
+
+
+@dataclass(frozen=True)
+class _LabelCondition:
+    values: tuple[str, ...]
+
+    def __init__(self, *values: str) -> None:
+        for value in values:
+            if not isinstance(value, str):
+                raise TypeError(f"{type(self).__name__}({value!r}): labels are compared with text, not {type(value).__name__}")
+        object.__setattr__(self, "values", values)
+
+
+class In(_LabelCondition):
+    """The label has one of these values."""
+
+
+class NotIn(_LabelCondition):
+    """The label has none of these values."""
+
+
+@dataclass(frozen=True)
+class Exists:
+    """The label is there."""
+
+
+@dataclass(frozen=True)
+class DoesNotExist:
+    """The label is not there."""
+
+
+LabelCondition = In | NotIn | Exists | DoesNotExist
+
+
+@dataclass(frozen=True)
+class NodeLabelSchedulingStrategy:
+    """Run on a node with certain labels."""
+
+    hard: Mapping[str, LabelCondition] = field(default_factory=dict)
+    """What a node must fulfil, by label."""
+    soft: Mapping[str, LabelCondition] = field(default_factory=dict)
+    """What is preferred, by label."""
+
+    def __post_init__(self) -> None:
+        for name in ("hard", "soft"):
+            conditions = getattr(self, name) or {}
+            object.__setattr__(self, name, conditions)
+            for label, condition in conditions.items():
+                if not isinstance(condition, (In, NotIn, Exists, DoesNotExist)):
+                    raise TypeError(f"`{name}[{label!r}]={condition!r}` is no condition: use In, NotIn, Exists or DoesNotExist")
+
+
+SchedulingStrategy = (
+    Literal["DEFAULT", "SPREAD"] | PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | NodeLabelSchedulingStrategy
+)

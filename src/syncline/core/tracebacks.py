@@ -1,0 +1,78 @@
+"""Tracebacks without the engine: what a worker writes down of an exception, and what a program sees when `get` raises it.
+
+A worker-side traceback keeps the frames of user code and of other libraries and drops syncline's own. On the driver's side the worker's
+part is the `__cause__` of the error that `get` raises, so Python prints first the worker's frames and then the driver's.
+`SYNCLINE_FULL_TRACEBACK=1` keeps everything.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from syncline import settings
+from syncline.exceptions import RayError, RayTaskError, WorkerTraceback
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+def is_engine_file(filename: str) -> bool:
+    """Whether code of this file is syncline's own."""
+    return filename.startswith(_PACKAGE)
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback of `error` and of what led to it, as Python prints it, without the engine's frames."""
+    summary = traceback.TracebackException.from_exception(error)
+    if not settings.full_traceback():
+        _drop_engine_frames(summary, set())
+    return "".join(summary.format())
+
+
+def _drop_engine_frames(summary: traceback.TracebackException, seen: set[int]) -> None:
+    if id(summary) in seen:
+        return
+    seen.add(id(summary))
+    users = [frame for frame in summary.stack if not is_engine_file(frame.filename)]
+    if users:  # otherwise syncline's own code is what failed, and its frames are all there is
+        summary.stack = traceback.StackSummary.from_list(users)
+    related = [summary.__cause__, summary.__context__, *(getattr(summary, "exceptions", None) or ())]
+    for other in related:
+        if other is not None:
+            _drop_engine_frames(other, seen)
+
+
+def task_error(function_name: str, error: BaseException, *, ip: str | None = None) -> RayTaskError:
+    """In a worker: what the task `function_name` failed with, ready to be pickled."""
+    return RayTaskError(function_name, user_traceback(error), error, pid=os.getpid(), ip=ip)
+
+
+def raisable(error: BaseException) -> BaseException:
+    """In the process that called `get`: the exception to raise for a stored error. Raise each result once only."""
+    if isinstance(error, RayTaskError):
+        raised = error.as_instanceof_cause()
+        raised.__cause__ = WorkerTraceback(f"{_title(error)}\n{error.traceback_str.rstrip()}")
+        return raised.with_traceback(None)
+    if isinstance(error, RayError):
+        error.__suppress_context__ = True
+    return error.with_traceback(None)
+
+
+def _title(error: RayTaskError) -> str:
+    return f"in {error.function_name}()" + ("" if error.pid is None else f", pid={error.pid}")
+
+
+def forget_engine(error: BaseException) -> None:
+    """Take the frames below the caller off `error`, which the caller then raises again with a bare `raise`.
+
+    A bare `raise` goes on with the exception's own traceback, so the first frame that it shows is that of the caller's caller. (Python
+    3.10 shows the caller too.)
+    """
+    if settings.full_traceback():
+        return
+    frames: TracebackType | None = error.__traceback__
+    if frames is not None:
+        frames.tb_next = None
+    error.__traceback__ = None

@@ -1,0 +1,59 @@
+"""What the suites have in common: which engine they run on, and how a test module takes them in.
+
+    globals().update(conformance.tests_for({"local_mode": True}, traits=conformance.EngineTraits(processes=False, parallel=False)))
+
+gives a test module one class `Test...` for every suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+import syncline
+
+Trait = Literal["processes", "parallel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineTraits:
+    """What an engine can do; suites that need more are skipped."""
+
+    processes: bool
+    """Tasks and actors run in processes of their own, which may crash and whose state is theirs."""
+    parallel: bool
+    """Tasks run beside the program, so that one can wait for, or cancel, what has not ended."""
+
+
+class Suite:
+    """One topic. Every test of a suite runs on one engine, which is started for the suite."""
+
+    needs: ClassVar[tuple[Trait, ...]] = ()
+    """Traits without which the suite means nothing."""
+    init_options: ClassVar[Mapping[str, Any]] = {"num_cpus": 4}
+    """Arguments of `init`, over those of the engine's test module."""
+
+
+def tests_for(engine_options: Mapping[str, Any], *, traits: EngineTraits, suites: Iterable[type[Suite]]) -> dict[str, Any]:
+    """Test classes by name, and the fixture `conforming_engine` that starts the engine with `engine_options`."""
+    names: dict[str, Any] = {"conforming_engine": _engine_fixture(dict(engine_options))}
+    for suite in suites:
+        missing = [need for need in suite.needs if not getattr(traits, need)]
+        marks = [pytest.mark.usefixtures("conforming_engine")]
+        if missing:
+            marks.append(pytest.mark.skip(reason=f"this engine lacks: {', '.join(missing)}"))
+        names[f"Test{suite.__name__}"] = type(f"Test{suite.__name__}", (suite,), {"pytestmark": marks, "__doc__": suite.__doc__})
+    return names
+
+
+def _engine_fixture(engine_options: Mapping[str, Any]) -> Callable[..., Iterator[None]]:
+    @pytest.fixture(scope="class")
+    def conforming_engine(request: pytest.FixtureRequest) -> Iterator[None]:
+        syncline.init(**{**request.cls.init_options, **engine_options})
+        yield
+        syncline.shutdown()
+
+    return conforming_engine

@@ -1,0 +1,402 @@
+"""The controller's hands: carries out the instructions of `state`, and turns what happens into its events.
+
+One thread (that of `fit()`) runs the loop; engine threads only put into its queue. It takes a plain `RunSpec`, so it can run in any
+process.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+
+from syncline import settings
+from syncline.core import api
+from syncline.core.lifecycle import ensure_engine
+from syncline.train import metrics as metric_values
+from syncline.train.backend import Backend
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.config import FailureConfig
+from syncline.train.controller import events
+from syncline.train.controller.events import Event, Instruction, WorkerFailure
+from syncline.train.controller.ledger import Ledger
+from syncline.train.controller.policy import FailureBudgets
+from syncline.train.controller.state import Limits, TrainStateMachine
+from syncline.train.controller.validation import Validation, ValidationEnded, ValidationQueue, merged
+from syncline.train.result import Result
+from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
+from syncline.train.workers.inline import InlineWorkerGroup
+from syncline.train.workers.messages import Checkpoints, Committed, Consumed, WorkerMessage
+from syncline.train.workers.placement import Reservation
+from syncline.train.workers.ranks import visible_gpus
+from syncline.train.workers.spec import RunSpec, WorkerSpec
+
+logger = logging.getLogger("syncline")
+
+ACKNOWLEDGE_EVERY = 4
+"""So many batches are read from a worker before it is told; less than the worker's window, so that it does not wait."""
+VALIDATION_TIMER = "validation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """Messages of one worker, as they came."""
+
+    attempt: int
+    rank: int
+    messages: Sequence[WorkerMessage]
+
+
+class TrainController:
+    """Runs one run from its start to its end. Used once, from one thread."""
+
+    def __init__(self, spec: RunSpec, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spec = spec
+        self._clock = clock
+        self._began = clock()
+        self._local_mode = ensure_engine().is_local_mode
+        self._ledger = Ledger(spec)
+        failure_config = spec.run_config.failure_config or FailureConfig()
+        limit_s = settings.train_collective_timeout_s()
+        self._machine = TrainStateMachine(budgets=FailureBudgets(failure_config), limits=Limits(report_s=limit_s, collective_s=limit_s))
+        self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded] = queue.SimpleQueue()
+        self._deadlines: dict[str, float] = {}
+        self._reservation = Reservation(spec.scaling_config)
+        self._backend: Backend[Any] = spec.backend_config.backend_cls()
+        self._group: TrainingGroup | None = None
+        self._attempt = 0
+        self._run_token = secrets.token_hex(4)
+        self._function: Any = None
+        self._config: Any = None
+        self._batches: dict[int, int] = {}
+        self._validations = ValidationQueue(spec.validation_config, self._queue.put) if spec.validation_config is not None else None
+        self._draining_validations = False
+        self._questions: list[events.AnswerCheckpoints] = []
+        self._end: events.End | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            events.Reserve: self._reserve,
+            events.StartGroup: self._start_group,
+            events.LaunchTraining: self._launch,
+            events.RecordReport: lambda do: self._ledger.record(do.rank, do.report),
+            events.CompleteRound: self._complete_round,
+            events.Send: self._send,
+            events.AnswerCheckpoints: self._answer_checkpoints,
+            events.SetTimer: lambda do: self._deadlines.update({do.name: self._clock() + do.seconds}),
+            events.CancelTimer: self._cancel_timer,
+            events.AskStacks: self._ask_stacks,
+            events.HushWorkers: lambda do: self._running_group.hush(do.ranks),
+            events.StopGroup: self._stop_group,
+            events.DrainValidations: self._drain_validations,
+            events.NotifyFailure: self._notify_failure,
+            events.NotifyRestart: self._notify_restart,
+            events.End: self._take_end,
+        }
+
+    def run(self) -> Result:
+        """Train; returns when every rank has returned.
+
+        Raises:
+            TrainingFailedError: Workers or the controller failed more often than allowed.
+            ValueError: The resources can never be had.
+            TypeError: The training function or its configuration cannot be pickled.
+            KeyboardInterrupt: The program was interrupted; every worker is gone then.
+        """
+        try:
+            self._function, self._config = self._shipped()
+            self._handle(events.Begin(next_index=self._ledger.next_index))
+            self._loop()
+        except BaseException as error:
+            self._handle(events.Interrupted())
+            self._ledger.close("aborted", f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            if self._validations is not None:
+                self._validations.stop()
+            self._reservation.release()
+        return self._result()
+
+    # -- the loop
+
+    def _loop(self) -> None:
+        """Take what has happened, one at a time, until the end."""
+        while self._end is None:
+            happened = self._next()
+            if isinstance(happened, _Batch):
+                for message in happened.messages:
+                    self._handle(events.Said(attempt=happened.attempt, rank=happened.rank, message=message))
+                self._acknowledge(happened)
+            elif isinstance(happened, ValidationEnded):
+                self._validation_ended(happened)
+            else:
+                self._handle(happened)
+
+    def _next(self) -> Event | _Batch | ValidationEnded:
+        while True:
+            name = min(self._deadlines, key=self._deadlines.__getitem__, default=None)
+            wait_s = None if name is None else self._deadlines[name] - self._clock()
+            try:
+                return self._queue.get(timeout=None if wait_s is None else max(0.0, wait_s))
+            except queue.Empty:
+                if name is None or self._deadlines[name] > self._clock():
+                    continue
+                del self._deadlines[name]
+                if name == VALIDATION_TIMER:
+                    self._validation_overdue()
+                else:
+                    return events.TimerFired(name=name)
+
+    def _handle(self, event: Event) -> None:
+        for instruction in self._machine.handle(event):
+            self._execute(instruction)
+
+    def _execute(self, instruction: Instruction) -> None:
+        """Carry one instruction out; what fails is the controller's failure, to be judged by the machine."""
+        try:
+            self._handlers[type(instruction)](instruction)
+        except Exception as error:
+            if isinstance(instruction, events.End):
+                raise
+            self._queue.put(events.ControllerFailed(error=error, retriable=isinstance(error, OSError)))
+
+    def _cancel_timer(self, instruction: events.CancelTimer) -> None:
+        self._deadlines.pop(instruction.name, None)
+
+    @property
+    def _running_group(self) -> TrainingGroup:
+        assert self._group is not None
+        return self._group
+
+    # -- the group
+
+    def _reserve(self, instruction: events.Reserve) -> None:
+        world_size = self._spec.scaling_config.max_workers if self._local_mode else self._reservation.reserve()
+        self._queue.put(events.Reserved(world_size=world_size))
+
+    def _start_group(self, instruction: events.StartGroup) -> None:
+        self._attempt = instruction.attempt
+        self._batches = {}
+        spec = self._spec
+        if self._local_mode:
+            self._group = InlineWorkerGroup(num_workers=instruction.world_size)
+        else:
+            self._group = ActorWorkerGroup(
+                placement=self._reservation.group, scaling=spec.scaling_config, runtime_env=spec.run_config.worker_runtime_env
+            )
+        try:
+            self._group.start()
+            self._group.prepare(self._worker_specs(self._group, instruction))
+            self._backend.on_start(self._group, spec.backend_config)
+            self._backend.on_training_start(self._group, spec.backend_config)
+        except WorkerStartError as error:
+            failure = WorkerFailure(exception=error.cause, traceback=error.traceback)
+            self._queue.put(events.StartFailed(attempt=instruction.attempt, failures={error.position: failure}))
+            return
+        if instruction.attempt == 1:
+            self._say(self._opening())
+        self._ledger.event("attempt", number=instruction.attempt, workers=[vars(worker) for worker in self._group.workers])
+        self._queue.put(events.GroupStarted(attempt=instruction.attempt))
+
+    def _worker_specs(self, group: TrainingGroup, instruction: events.StartGroup) -> list[WorkerSpec]:
+        return [
+            WorkerSpec(
+                worker=worker,
+                world_size=len(group),
+                run_name=self._ledger.storage.experiment_dir_name,
+                attempt=instruction.attempt,
+                token=f"{self._run_token}-{instruction.attempt}",
+                storage=self._ledger.storage,
+                use_gpu=self._spec.scaling_config.use_gpu,
+                first_index=instruction.first_index,
+                latest_checkpoint=self._ledger.latest,
+                has_validation=self._spec.validation_config is not None,
+                visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if worker.gpu_ids and not self._local_mode else None,
+            )
+            for worker in group.workers
+        ]
+
+    def _shipped(self) -> tuple[Any, Any]:
+        """Function and configuration, pickled once for all workers and attempts."""
+        config = dict(self._spec.train_config) if self._spec.takes_config else None
+        if self._local_mode:
+            return self._spec.train_function, config
+        return api.put(self._spec.train_function), api.put(config)
+
+    def _launch(self, instruction: events.LaunchTraining) -> None:
+        attempt = instruction.attempt
+
+        def on_batch(rank: int, messages: Sequence[WorkerMessage]) -> None:
+            self._queue.put(_Batch(attempt=attempt, rank=rank, messages=messages))
+
+        def on_end(rank: int, error: BaseException | None) -> None:
+            failure = WorkerFailure(exception=error, died=True) if error is not None else None
+            self._queue.put(events.StreamEnded(attempt=attempt, rank=rank, failure=failure))
+
+        self._running_group.launch(self._function, self._config, self._spec.backend_config.train_func_context, on_batch, on_end)
+        self._requeue_validations()
+
+    def _stop_group(self, instruction: events.StopGroup) -> None:
+        if self._group is not None:
+            try:
+                if instruction.graceful:
+                    self._backend.on_shutdown(self._group, self._spec.backend_config)
+            except Exception as error:  # the training functions have returned: their results count, not the way they leave
+                logger.warning("the backend could not be shut down: %s", error)
+            finally:
+                self._group.kill()
+                self._group = None
+        self._queue.put(events.GroupStopped(attempt=instruction.attempt))
+
+    def _ask_stacks(self, instruction: events.AskStacks) -> None:
+        self._queue.put(events.StacksTaken(attempt=self._attempt, stacks=self._running_group.stacks(instruction.ranks)))
+
+    def _send(self, instruction: events.Send) -> None:
+        if self._group is not None:
+            for rank in range(len(self._group)) if instruction.rank is None else (instruction.rank,):
+                self._group.send(rank, instruction.message)
+
+    def _acknowledge(self, batch: _Batch) -> None:
+        """Tell a worker how far its stream has been read, so that it may send more."""
+        if batch.attempt != self._attempt or self._group is None:
+            return
+        count = self._batches[batch.rank] = self._batches.get(batch.rank, 0) + 1
+        if count % ACKNOWLEDGE_EVERY == 0:
+            self._group.send(batch.rank, Consumed(batches=count))
+
+    # -- reports
+
+    def _complete_round(self, instruction: events.CompleteRound) -> None:
+        report = instruction.report
+        checkpoint = None
+        if report.parts:
+            asked = next((part.validation for part in report.parts if part.validation), None)
+            config = self._spec.validation_config
+            validation = merged(config, asked) if config is not None and asked is not None else None
+            checkpoint = self._ledger.commit(report, validate=validation is not None, validation_kwargs=validation).checkpoint
+            self._send(events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint)))
+            if validation is not None:
+                self._validate(report.index, checkpoint, validation)
+        for callback in self._spec.run_config.callbacks or ():
+            callback.after_report(
+                run_context=self._spec.run_config, metrics=[dict(metrics or {}) for metrics in report.metrics], checkpoint=checkpoint
+            )
+
+    def _answer_checkpoints(self, instruction: events.AnswerCheckpoints) -> None:
+        if instruction.validated and self._validations is not None and not self._validations.idle:
+            self._questions.append(instruction)
+            return
+        answer = Checkpoints(request=instruction.request, checkpoints=tuple(self._ledger.manager.reported))
+        self._send(events.Send(rank=instruction.rank, message=answer))
+
+    # -- validations
+
+    def _validate(self, index: int, checkpoint: Checkpoint, stored: Mapping[str, Any]) -> None:
+        assert self._validations is not None
+        validation = Validation(
+            index=index, checkpoint=checkpoint, fn_kwargs=dict(stored.get("fn_kwargs") or {}), timeout_s=stored.get("timeout_s")
+        )
+        if self._validations.add(validation):
+            self._time_validation()
+
+    def _requeue_validations(self) -> None:
+        """At the start of the first attempt: what an earlier run of this name has left pending."""
+        if self._attempt != 1:
+            return
+        for entry in self._ledger.manager.pending:
+            if self._validations is None:
+                self._ledger.validation_failed(entry.index, timed_out=False)
+            else:
+                self._validate(entry.index, entry.checkpoint, entry.validation_kwargs or {})
+
+    def _time_validation(self) -> None:
+        assert self._validations is not None
+        self._deadlines.pop(VALIDATION_TIMER, None)
+        running = self._validations.running
+        if running is not None and running.timeout_s is not None:
+            self._deadlines[VALIDATION_TIMER] = self._clock() + running.timeout_s
+
+    def _validation_overdue(self) -> None:
+        assert self._validations is not None
+        running = self._validations.running
+        if running is not None:
+            self._validations.stop_running()
+            problem = f"it ran longer than {running.timeout_s:g} s"
+            self._validation_ended(ValidationEnded(index=running.index, problem=problem, timed_out=True))
+
+    def _validation_ended(self, ended: ValidationEnded) -> None:
+        assert self._validations is not None
+        if not self._validations.finished(ended.index):
+            return
+        if ended.metrics is not None:
+            self._ledger.validated(ended.index, ended.metrics)
+        else:
+            logger.warning("the validation of report %d failed, training goes on: %s", ended.index, ended.problem)
+            self._ledger.validation_failed(ended.index, timed_out=ended.timed_out)
+        self._validations.start_next()
+        self._time_validation()
+        if self._validations.idle:
+            questions, self._questions = self._questions, []
+            for question in questions:
+                self._answer_checkpoints(question)
+            if self._draining_validations:
+                self._queue.put(events.ValidationsEnded())
+
+    def _drain_validations(self, instruction: events.DrainValidations) -> None:
+        self._draining_validations = True
+        if self._validations is None or self._validations.idle:
+            self._queue.put(events.ValidationsEnded())
+
+    # -- what is told
+
+    def _notify_failure(self, instruction: events.NotifyFailure) -> None:
+        exceptions = {rank: failure.exception for rank, failure in instruction.failures.items()}
+        self._ledger.event("failure", attempt=self._attempt, ranks={rank: repr(error) for rank, error in exceptions.items()})
+        for callback in self._spec.run_config.callbacks or ():
+            callback.after_exception(run_context=self._spec.run_config, worker_exceptions=exceptions)  # type: ignore[arg-type]
+
+    def _notify_restart(self, instruction: events.NotifyRestart) -> None:
+        latest = self._ledger.latest
+        start = f"from {latest.path}" if latest is not None else "from the beginning, as there is no checkpoint yet"
+        allowed = "no limit" if instruction.limit < 0 else f"{instruction.limit} allowed"
+        self._say(
+            f"attempt {instruction.failed_attempt} failed ({instruction.count}, {allowed}); starting again {start}\n{instruction.cause}"
+        )
+
+    def _opening(self) -> str:
+        group = self._running_group
+        workers = f"{len(group)} worker" + ("s" if len(group) != 1 else "")
+        latest = self._ledger.latest
+        origin = f", from {latest.path}" if latest is not None else ""
+        return f"training {self._ledger.storage.experiment_dir_name} with {workers}{origin}"
+
+    def _say(self, text: str) -> None:
+        logging_config = self._spec.run_config.logging_config
+        if logging_config is None or logging.getLevelName(logging_config.log_level) <= logging.INFO:
+            print(f"syncline: {text}", file=sys.stderr, flush=True)
+
+    # -- the end
+
+    def _take_end(self, instruction: events.End) -> None:
+        self._end = instruction
+
+    def _result(self) -> Result:
+        assert self._end is not None
+        error = self._end.error
+        if error is not None:
+            self._ledger.close("errored", str(error))
+            raise error
+        self._ledger.close("finished")
+        storage = self._ledger.storage
+        metrics = metric_values.flatten(self._ledger.last_metrics or {})
+        shown = ", ".join(f"{name}={value:.4g}" for name, value in metrics.items() if isinstance(value, (int, float)))
+        took = f"finished in {self._clock() - self._began:.1f} s" + (f" with {shown}" if shown else "")
+        self._say(f"training {took}; {storage.experiment_fs_path}")
+        result = Result.from_path(storage.experiment_fs_path, storage.storage_filesystem)
+        value = cloudpickle.loads(self._end.return_value) if self._end.return_value is not None else None
+        return replace(result, return_value=value)

@@ -1,0 +1,108 @@
+"""What may be reported: plain values that JSON, a table and another process can hold.
+
+`clean` turns what a train function reports into such values and refuses what would be wrong to send: tensors, modules and state dicts keep
+GPU memory alive and may be large. Neither torch nor NumPy is imported here: a value of theirs can only exist where they are.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal
+
+_Types = tuple[type[Any], type[Any]]
+"""torch's (Tensor, Module), or NumPy's (generic, ndarray)."""
+
+
+def clean(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `metrics` in plain values: NumPy scalars as Python numbers, keys as strings; nested dictionaries, lists and tuples too.
+
+    Raises:
+        TypeError: `metrics` is no dictionary.
+        ValueError: There is a tensor, a module or a state dict in it.
+    """
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"report(metrics={_shorten(metrics)}): metrics are a dictionary, not a {type(metrics).__name__}: "
+            'give each value a name, as in `report({"loss": loss})`.'
+        )
+    return {str(key): _clean_value(value, str(key), _torch_types(), _numpy_types()) for key, value in metrics.items()}
+
+
+def flatten(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries as one level, their keys joined by `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in metrics.items():
+        if isinstance(value, Mapping) and value:
+            flat.update({f"{key}/{inner}": item for inner, item in flatten(value).items()})
+        else:
+            flat[str(key)] = value
+    return flat
+
+
+def lookup(metrics: Mapping[str, Any], key: str) -> Any:
+    """The value under `key`, which may be the path `a/b` of a nested one; None if there is none."""
+    if key in metrics:
+        return metrics[key]
+    head, slash, rest = key.partition("/")
+    inner = metrics.get(head)
+    return lookup(inner, rest) if slash and isinstance(inner, Mapping) else None
+
+
+def score(metrics: Mapping[str, Any], key: str, order: Literal["max", "min"]) -> float | None:
+    """How good `metrics` are, higher is better, by the value under `key`; None if that is missing, NaN or no number."""
+    try:
+        number = float(lookup(metrics, key))
+    except (TypeError, ValueError):
+        return None
+    if math.isnan(number):
+        return None
+    return number if order == "max" else -number
+
+
+def _clean_value(value: Any, key: str, torch_types: _Types | None, numpy_types: _Types | None) -> Any:
+    kind = type(value)
+    if kind is float or kind is int or kind is str or kind is bool or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _clean_value(item, f"{key}/{name}", torch_types, numpy_types) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        cleaned = [_clean_value(item, f"{key}[{position}]", torch_types, numpy_types) for position, item in enumerate(value)]
+        return cleaned if isinstance(value, list) else tuple(cleaned)
+    if numpy_types and (isinstance(value, numpy_types[0]) or (isinstance(value, numpy_types[1]) and value.ndim == 0)):
+        return value.item()
+    if torch_types and isinstance(value, torch_types):
+        raise ValueError(_refusal(value, key, torch_types))
+    return value
+
+
+def _refusal(value: Any, key: str, torch_types: _Types) -> str:
+    if isinstance(value, torch_types[1]):
+        remedy = "Save its `state_dict()` in a checkpoint instead"
+    elif value.numel() == 1:
+        remedy = f"Report `{key.partition('/')[0]}.item()` instead"
+    else:
+        remedy = "Report a number made from it (`.mean().item()`), or a list (`.tolist()`), or save it in a checkpoint instead"
+    what = f"a {type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+    if not isinstance(value, torch_types[1]):
+        what += f" of shape {tuple(value.shape)} on {value.device}"
+    return f"The metric {key!r} is {what}. Metrics are sent to the controller and kept, so it would hold on to the memory. {remedy}."
+
+
+def _torch_types() -> _Types | None:
+    torch = sys.modules.get("torch")
+    # Another thread may be importing torch at this moment, so that the module is there without its content.
+    tensor, module = getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Module", None)
+    return (tensor, module) if tensor and module else None
+
+
+def _numpy_types() -> _Types | None:
+    numpy = sys.modules.get("numpy")
+    generic, array = getattr(numpy, "generic", None), getattr(numpy, "ndarray", None)
+    return (generic, array) if generic and array else None
+
+
+def _shorten(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,163 @@
+"""`Result`: what a finished run gives back, also when it is read from its directory later."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pprint
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyarrow import fs as pyarrow_fs
+
+from syncline.runs import RunRecord
+from syncline.train import filesystem as directories
+from syncline.train import metrics as metric_values
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.config import CheckpointConfig
+from syncline.train.controller.checkpoints import CheckpointManager
+from syncline.train.errors import TrainingFailedError
+from syncline.train.storage import ArrowFiles
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Result:
+    """What a run ended with."""
+
+    metrics: dict[str, Any] | None
+    """Rank 0's latest report, with a checkpoint or without; None if there was none."""
+
+    checkpoint: Checkpoint | None
+    """The latest checkpoint."""
+
+    error: Exception | None = None
+    """What the run failed with. `fit()` raises instead, so this is only set by `from_path`."""
+
+    path: str = ""
+    """The run directory, a path on `filesystem`."""
+
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
+    """The checkpoints that are kept for their score, with their metrics, worst to best."""
+
+    return_value: Any = None
+    """What the train function returned on rank 0; None in a result that was read from a directory."""
+
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    """Every report of rank 0, first in first: {"iteration", "time", "rank", "metrics"}."""
+
+    storage_filesystem: pyarrow_fs.FileSystem | None = None
+    """See `filesystem`."""
+
+    @property
+    def filesystem(self) -> pyarrow_fs.FileSystem:
+        """Where `path` lies; this machine's if it was not told."""
+        return self.storage_filesystem or pyarrow_fs.LocalFileSystem()
+
+    @property
+    def metrics_dataframe(self) -> pandas.DataFrame | None:
+        """Every report of rank 0 as a pandas table, a row each: nested metrics as `a/b`. None if there was no report."""
+        if not self.reports:
+            return None
+        # pandas takes a third of a second to import, and most programs never look at the table.
+        pandas_module = importlib.import_module("pandas")
+        table: pandas.DataFrame = pandas_module.DataFrame([_row(report) for report in self.reports])
+        return table
+
+    def get_best_checkpoint(self, metric: str, mode: Literal["max", "min"]) -> Checkpoint | None:
+        """The kept checkpoint with the highest or lowest `metric` (`a/b` for a nested one), the later one if equal; None if none is kept.
+
+        Raises:
+            ValueError: `mode` is neither "max" nor "min".
+            RuntimeError: No kept checkpoint has a number under that name.
+        """
+        if mode not in ("max", "min"):
+            raise ValueError(f'get_best_checkpoint(mode={mode!r}): give "max" or "min".')
+        if not self.best_checkpoints:
+            return None
+        best: tuple[float, Checkpoint] | None = None
+        for checkpoint, metrics in self.best_checkpoints:
+            value = metric_values.score(metrics, metric, mode)
+            if value is not None and (best is None or value >= best[0]):
+                best = value, checkpoint
+        if best is None:
+            names = sorted({name for _, metrics in self.best_checkpoints for name in metric_values.flatten(metrics)})
+            raise RuntimeError(f"No checkpoint of this run has a number under {metric!r}, so none is the best: their metrics are {names}.")
+        return best[1]
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None) -> Result:
+        """Read the result of a run, also of one that failed, was killed, or still runs, from its directory.
+
+        Args:
+            path: The run directory, or its URI.
+            storage_filesystem: The filesystem that `path` is a path on; found from it if not given.
+
+        Raises:
+            RuntimeError: There is no such directory, or no run in it.
+            ValueError: A URI that pyarrow does not know, or a damaged record.
+        """
+        filesystem, directory = directories.resolve(path, storage_filesystem)
+        if not directories.is_directory(filesystem, directory):
+            raise RuntimeError(
+                f"There is no directory {directory!r} on the {filesystem.type_name} filesystem, so there is no result to read: "
+                "give the run directory, that is `storage_path`/`name` of its RunConfig, or `result.path`."
+            )
+        record = RunRecord(ArrowFiles(filesystem, directory))
+        if not record.exists():
+            raise RuntimeError(
+                f"{directory!r} holds no run.json, so it is not the directory of a run: "
+                "give the run directory itself, that is `storage_path`/`name` of its RunConfig, or `result.path`."
+            )
+        return _from_record(cls, record, filesystem, directory)
+
+    def __repr__(self) -> str:
+        shown = {
+            "metrics": self.metrics,
+            "checkpoint": self.checkpoint,
+            "error": self.error,
+            "path": self.path,
+            "best_checkpoints": len(self.best_checkpoints),
+            "return_value": self.return_value,
+        }
+        lines = [f"  {name}={pprint.pformat(value, indent=1, width=110, compact=True, sort_dicts=False)}" for name, value in shown.items()]
+        return "Result(\n" + ",\n".join(line.replace("\n", "\n    ") for line in lines) + ",\n)"
+
+
+def _from_record(kind: type[Result], record: RunRecord, filesystem: pyarrow_fs.FileSystem, directory: str) -> Result:
+    state = record.checkpoints()
+    latest: Checkpoint | None = None
+    best: list[tuple[Checkpoint, dict[str, Any]]] = []
+    if state is not None:
+
+        def locate(name: str) -> Checkpoint:
+            return Checkpoint(directories.join(directory, name), filesystem)
+
+        manager = CheckpointManager.from_json(state, CheckpointConfig(), locate)
+        latest = manager.latest.checkpoint if manager.latest else None
+        # The order that the run wrote down, because its ranking is part of its configuration, which may have been any program's.
+        entries = {entry.checkpoint.path: entry for entry in manager.registered}
+        paths = [directories.join(directory, name) for name in state.get("best", [])]
+        best = [(entries[path].checkpoint, entries[path].metrics) for path in paths if path in entries]
+    reports = record.reports(rank=0)
+    failure = (record.outcome() or {}).get("error")
+    return kind(
+        metrics=reports[-1]["metrics"] if reports else None,
+        checkpoint=latest,
+        error=TrainingFailedError(failure) if failure else None,
+        path=directory,
+        best_checkpoints=best,
+        reports=reports,
+        storage_filesystem=filesystem,
+    )
+
+
+def _row(report: Mapping[str, Any]) -> dict[str, Any]:
+    """A report as a table's row: its metrics, then when it came. A metric of one of those names is kept."""
+    row = metric_values.flatten(report["metrics"])
+    row.setdefault("iteration", report["iteration"])
+    row.setdefault("time", report["time"])
+    return row

@@ -1,0 +1,80 @@
+"""`TorchCheckpoint`: a model, or the state dict of one, as a checkpoint directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+from syncline.train.checkpoint import Checkpoint
+
+SelfT = TypeVar("SelfT", bound="TorchCheckpoint")
+
+
+class TorchCheckpoint(Checkpoint):
+    """A checkpoint with one file, `TorchCheckpoint.MODEL_FILENAME`.
+
+    `from_state_dict` and `from_model` write it into a temporary directory, deleted when this object is; an object that has been
+    pickled leaves its directory to whoever reads it.
+    """
+
+    MODEL_FILENAME = "model.pt"
+    """The file, as `torch.save` wrote it."""
+
+    _finalizer: weakref.finalize[..., TorchCheckpoint] | None = None
+
+    @classmethod
+    def from_state_dict(cls: type[SelfT], state_dict: Mapping[str, Any]) -> SelfT:
+        """A checkpoint of a state dict; the `module.` that DDP puts before the names is taken off."""
+        plain = dict(state_dict)
+        consume_prefix_in_state_dict_if_present(plain, "module.")
+        return cls._save(plain)
+
+    @classmethod
+    def from_model(cls: type[SelfT], model: nn.Module) -> SelfT:
+        """A checkpoint of the whole module, without DDP's wrapper. Needs the module's class to be importable where it is loaded."""
+        return cls._save(model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model)
+
+    def get_model(self, model: nn.Module | None = None) -> nn.Module:
+        """The saved module, on the CPU; with a saved state dict `model`, which gets it.
+
+        Unpickles the file: load only checkpoints that you trust.
+
+        Raises:
+            ValueError: a state dict was saved and no `model` given.
+            FileNotFoundError: the checkpoint was not made by this class.
+        """
+        with self.as_directory() as directory:
+            path = os.path.join(directory, self.MODEL_FILENAME)
+            if not os.path.exists(path):
+                raise FileNotFoundError(
+                    f"{self!r} has no file {self.MODEL_FILENAME!r}, so it was not made by `TorchCheckpoint.from_model` or "
+                    "`from_state_dict`: read its files with `as_directory()`."
+                )
+            saved = torch.load(path, map_location="cpu", weights_only=False)
+        if isinstance(saved, nn.Module):
+            return saved
+        if model is None:
+            raise ValueError(f"{self!r} holds a state dict, which has no architecture: give the module, `get_model(model)`.")
+        model.load_state_dict(saved)
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        return {name: value for name, value in vars(self).items() if name != "_finalizer"}
+
+    @classmethod
+    def _save(cls: type[SelfT], content: object) -> SelfT:
+        directory = tempfile.mkdtemp(prefix="syncline-torch-checkpoint-")
+        torch.save(content, os.path.join(directory, cls.MODEL_FILENAME))
+        checkpoint = cls.from_directory(directory)
+        checkpoint._finalizer = weakref.finalize(checkpoint, shutil.rmtree, directory, ignore_errors=True)
+        return checkpoint

@@ -1,0 +1,114 @@
+"""`DataParallelTrainer`: what a program holds of a training; checks everything it was given before anything starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from syncline.train.backend import BackendConfig
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.controller.driver import TrainController
+from syncline.train.local import run_here
+from syncline.train.result import Result
+from syncline.train.workers.spec import RunSpec
+
+
+class DataParallelTrainer:
+    """Runs one function on every worker of a group, restarts the group when it fails, and keeps what it reports.
+
+    Args:
+        train_loop_per_worker: the training function; called with `train_loop_config` (or `{}`) if it has a parameter, else bare.
+        train_loop_config: what it gets.
+        backend_config: the framework around the function.
+        scaling_config: how many workers, with what.
+        run_config: name, storage, failure policy, callbacks.
+        datasets: not available in this version.
+        dataset_config: how datasets are shared out.
+        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its own.
+        metadata: stored with every checkpoint.
+        validation_config: how `report(validation=True)` validates.
+
+    Raises:
+        ValueError: for arguments that cannot be meant, and for `datasets`.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        backend_config: BackendConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: DataConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: dict[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
+    ) -> None:
+        for name, value, kind in (
+            ("train_loop_config", train_loop_config, Mapping),
+            ("backend_config", backend_config, BackendConfig),
+            ("scaling_config", scaling_config, ScalingConfig),
+            ("run_config", run_config, RunConfig),
+            ("dataset_config", dataset_config, DataConfig),
+            ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
+            ("metadata", metadata, Mapping),
+            ("validation_config", validation_config, ValidationConfig),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"`{name}` is a {type(value).__name__} ({value!r:.80}), but must be a {kind.__name__} or None.")
+        if datasets:
+            raise ValueError(
+                f"`datasets={sorted(datasets)!r}`: datasets need syncline.data, which this version does not have yet. "
+                "Feed the training function with a `torch.utils.data.DataLoader` and `syncline.train.torch.prepare_data_loader`."
+            )
+        self._spec = RunSpec(
+            train_function=train_loop_per_worker,
+            takes_config=takes_config(train_loop_per_worker),
+            train_config=train_loop_config or {},
+            backend_config=backend_config or BackendConfig(),
+            scaling_config=scaling_config or ScalingConfig(),
+            run_config=run_config or RunConfig(),
+            resume_from_checkpoint=resume_from_checkpoint,
+            metadata=metadata,
+            validation_config=validation_config,
+        )
+
+    def fit(self) -> Result:
+        """Train, and return what came of it. A run of this name that exists already is continued.
+
+        Raises:
+            TrainingFailedError: a `WorkerGroupError` after more than `max_failures` failed attempts, a `ControllerError`, …
+            ValueError: the run directory cannot be written; the resources can never be had.
+            TypeError: the training function, or its configuration, cannot be pickled.
+        """
+        if self._spec.scaling_config.max_workers == 0:
+            return run_here(self._spec)
+        return TrainController(self._spec).run()
+
+
+def takes_config(function: Callable[..., Any]) -> bool:
+    """Whether a training function has the one parameter for the configuration.
+
+    Raises:
+        ValueError: it is no function, or needs more than one argument.
+    """
+    if not callable(function):
+        raise ValueError(f"`train_loop_per_worker` is a {type(function).__name__} ({function!r:.80}), but must be a function.")
+    name = getattr(function, "__name__", repr(function))
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C do not tell
+        return True
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY for p in required):
+        names = ", ".join(p.name for p in required)
+        raise ValueError(
+            f"the training function `{name}({names})` needs {len(required)} arguments, but gets at most one, the "
+            "configuration: put everything into `train_loop_config` and write "
+            f"`def {name}(config)`, or bind the others with `functools.partial`."
+        )
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)

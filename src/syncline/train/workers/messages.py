@@ -1,0 +1,130 @@
+"""What workers and the controller say to each other, each message defined here once and passed through unchanged.
+
+Worker to controller travels in batches over the stream of `TrainWorker.messages`, in the order in which it was said; controller
+to worker are calls of `TrainWorker.deliver`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
+from syncline.train.config import ValidationTaskConfig
+
+# -- worker -> controller
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPart:
+    """Where one rank's files of one checkpoint lie in the run directory."""
+
+    dir_name: str
+    """The name that this rank wants for the checkpoint; rank 0's counts."""
+    staged: str | None
+    """The hidden directory, relative to the run directory, that becomes the checkpoint; None where the files are in place."""
+    validation: bool | ValidationTaskConfig = False
+    """Whether, and how, to validate the checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """One call of `report`."""
+
+    index: int
+    """The number of the call, continued over attempts and reruns."""
+    metrics: Mapping[str, Any]
+    """Plain values, as `metrics.clean` leaves them."""
+    time: float
+    """When, in seconds since the epoch."""
+    part: CheckpointPart | None = None
+    """The checkpoint's part, in place already."""
+    uploading: bool = False
+    """The part will come in an `Uploaded`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploaded:
+    """The checkpoint part of an earlier report is in place."""
+
+    index: int
+    part: CheckpointPart
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarrierReached:
+    """This rank waits in `collective`."""
+
+    sequence: int
+    """The number of the call of this rank, from 0."""
+    data: bytes | None
+    """Pickled, from rank 0 only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointsAsked:
+    """This rank wants the list of registered checkpoints."""
+
+    request: int
+    """The number of the question, from 0."""
+    validated: bool
+    """Answer only when every validation that was asked for has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """The training function has returned and every upload is done; nothing follows."""
+
+    return_value: bytes | None
+    """Pickled, from rank 0 only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """The training function, or an upload, has raised; nothing follows."""
+
+    exception: bytes
+    """As `core.error_frames.pack_error` makes it: it arrives as itself, or as a stand-in of the same name."""
+    traceback: str
+    """As text, the user's frames of the worker."""
+
+
+WorkerMessage = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed
+
+
+# -- controller -> worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """Checkpoints up to the report `index` are registered."""
+
+    index: int
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarrierReleased:
+    """Every rank is there."""
+
+    sequence: int
+    data: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consumed:
+    """The controller has read the first `batches` batches of this worker's stream: the worker may send more."""
+
+    batches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """The answer to a `CheckpointsAsked`."""
+
+    request: int
+    checkpoints: tuple[ReportedCheckpoint, ...]
+
+
+ControllerMessage = Committed | BarrierReleased | Consumed | Checkpoints

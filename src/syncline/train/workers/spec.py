@@ -1,0 +1,56 @@
+"""What a run is, and what one worker of it is told: plain values that can go to another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from syncline.train.backend import BackendConfig, Worker
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.config import RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.storage import StorageContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that a trainer was given, checked."""
+
+    train_function: Callable[..., Any]
+    """The user's function, with one parameter or none."""
+    takes_config: bool
+    """Whether it has that parameter."""
+    train_config: Mapping[str, Any]
+    """What it gets."""
+    backend_config: BackendConfig
+    scaling_config: ScalingConfig
+    run_config: RunConfig
+    resume_from_checkpoint: Checkpoint | None
+    """Where a run without checkpoints of its own begins."""
+    metadata: Mapping[str, Any] | None
+    """Goes into the metadata of every checkpoint."""
+    validation_config: ValidationConfig | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSpec:
+    """What one worker is told before its training function starts."""
+
+    worker: Worker
+    """Its place."""
+    world_size: int
+    run_name: str
+    attempt: int
+    """The number of this worker group in this call of `fit()`, from 1."""
+    token: str
+    """Another one for every attempt of every run: marks files that are under way."""
+    storage: StorageContext
+    use_gpu: bool
+    first_index: int
+    """The number of the first report."""
+    latest_checkpoint: Checkpoint | None
+    """Where the attempt begins."""
+    has_validation: bool
+    """Whether the trainer has a validation function."""
+    visible_gpus: tuple[str, ...] | None
+    """The GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None leaves the variable alone."""

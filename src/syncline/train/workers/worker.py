@@ -1,0 +1,124 @@
+"""`TrainWorker`: the actor that runs one rank's training function, in a thread beside a control channel that always answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import cloudpickle
+
+from syncline import faults
+from syncline.core import api
+from syncline.core.context import get_runtime_context
+from syncline.core.error_frames import pack_error
+from syncline.core.tracebacks import user_traceback
+from syncline.train.session import set_session
+from syncline.train.workers.messages import ControllerMessage, Failed, Finished, WorkerMessage
+from syncline.train.workers.outbox import Outbox
+from syncline.train.workers.ranks import WorkerFacts
+from syncline.train.workers.session import WorkerSession
+from syncline.train.workers.spec import WorkerSpec
+
+CONCURRENCY = 8
+"""Calls at a time: the stream of messages, a function of the backend, and those of the control channel."""
+
+
+class TrainWorker:
+    """One worker of a group. Its methods are called by the group only, several at a time."""
+
+    def __init__(self) -> None:
+        self._outbox = Outbox()
+        self._session: WorkerSession | None = None
+        self._thread: threading.Thread | None = None
+
+    def facts(self) -> WorkerFacts:
+        """Where this worker is and what it has; `node_ip` is for the controller to fill in."""
+        context = get_runtime_context()
+        return WorkerFacts(
+            node_id=context.get_node_id(),
+            node_ip="",
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            gpu_ids=tuple(str(gpu_id) for gpu_id in api.get_gpu_ids()),
+        )
+
+    def prepare(self, spec: WorkerSpec) -> None:
+        """Take a place in the group: from here on, the session exists."""
+        if spec.visible_gpus is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.visible_gpus)
+        self._session = WorkerSession(spec, self._outbox, self._fail)
+        set_session(self._session)
+
+    def execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a function of the backend."""
+        return fn(*args, **kwargs)
+
+    def start(
+        self,
+        function: Callable[..., Any],
+        config: Mapping[str, Any] | None,
+        context: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        """Start the training function in its thread; `config` is None for one without parameters."""
+        assert self._session is not None, "prepare comes before start"
+        self._thread = threading.Thread(
+            target=self._train, args=(self._session, function, config, context), name="syncline-train", daemon=True
+        )
+        self._thread.start()
+
+    def messages(self) -> Iterator[tuple[WorkerMessage, ...]]:
+        """What this worker says, in batches, until its training function has ended."""
+        yield from self._outbox.batches()
+
+    def deliver(self, message: ControllerMessage) -> None:
+        """What the controller says."""
+        assert self._session is not None, "prepare comes before deliver"
+        self._session.deliver(message)
+
+    def hush(self) -> None:
+        """End the stream of messages after what has been said."""
+        self._outbox.close()
+
+    def stacks(self) -> str:
+        """Where the training function is now, as Python prints a stack."""
+        frame = sys._current_frames().get(self._thread.ident or 0) if self._thread is not None else None
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(its training function does not run)"
+
+    def _train(
+        self,
+        session: WorkerSession,
+        function: Callable[..., Any],
+        config: Mapping[str, Any] | None,
+        context: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        try:
+            faults.reach("train.start")
+            with context():
+                value = function() if config is None else function(dict(config))
+            session.finish_uploads()
+            returned = _pickled_return_value(value) if session.world_rank == 0 else None
+        except BaseException as error:  # SystemExit too: a rank that leaves early leaves the others waiting
+            self._fail(error)
+        else:
+            self._outbox.close(Finished(return_value=returned))
+
+    def _fail(self, error: BaseException) -> None:
+        text = user_traceback(error).rstrip()
+        sys.stdout.flush()
+        self._outbox.close(Failed(exception=pack_error(error, traceback_text=text), traceback=text))
+
+
+def _pickled_return_value(value: Any) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:
+        raise TypeError(
+            f"the training function returned a {type(value).__name__} that cannot be pickled ({error}), so it cannot become "
+            "`Result.return_value`: return plain values, and save the rest in a checkpoint."
+        ) from error

@@ -1,0 +1,147 @@
+"""`init`, `shutdown`, and what becomes of the engine in forked children."""
+
+import logging
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+import syncline
+from core.fake_engine import FakeEngine, running_fake_engine
+from syncline.core import lifecycle, refs
+
+
+@pytest.fixture
+def started(monkeypatch):
+    with running_fake_engine(monkeypatch) as engines:
+        yield engines
+
+
+def test_arguments_reach_the_engine(started, tmp_path):
+    syncline.init(
+        num_cpus=2, num_gpus=1, resources={"a": 1}, object_store_memory=1e6, namespace="n", runtime_env={"env_vars": {"A": "1"}},
+        logging_level="warning", log_to_driver=False, _temp_dir=tmp_path,
+    )  # fmt: skip
+    config = started[0].config
+    assert (config.num_cpus, config.num_gpus, config.resources, config.object_store_memory) == (2, 1, {"a": 1}, 1_000_000)
+    assert (config.namespace, config.runtime_env, config.temp_dir) == ("n", {"env_vars": {"A": "1"}}, Path(tmp_path))
+    assert (config.logging_level, config.log_to_driver, started[0].name) == (logging.WARNING, False, "embedded")
+
+
+def test_local_mode_chooses_the_inline_engine(started):
+    syncline.init(local_mode=True)
+    assert started[0].name == "inline"
+
+
+def test_a_second_init_is_refused_unless_told_otherwise(started):
+    syncline.init()
+    with pytest.raises(RuntimeError, match="ignore_reinit_error=True"):
+        syncline.init()
+    syncline.init(ignore_reinit_error=True)
+    assert len(started) == 1
+
+
+def test_shutdown_ends_the_engine_and_may_be_repeated(started):
+    syncline.init()
+    assert syncline.is_initialized()
+    syncline.shutdown()
+    syncline.shutdown()
+    assert started[0].calls == [("shutdown",)]
+    assert not syncline.is_initialized()
+    syncline.init()
+    assert len(started) == 2
+
+
+def test_the_context_tells_where_things_are_and_ends_the_engine(started):
+    with syncline.init() as context:
+        assert context["node_id"] == context.address_info["node_id"] == "n1"
+        assert context.dashboard_url == ""
+    assert not syncline.is_initialized()
+
+
+@pytest.mark.parametrize("address", ["auto", "ray://host:10001", "host:6379"])
+def test_clusters_are_refused(started, monkeypatch, address):
+    with pytest.raises(ValueError, match="not supported"):
+        syncline.init(address)
+    monkeypatch.setenv("SYNCLINE_ADDRESS", address)
+    with pytest.raises(ValueError, match="SYNCLINE_ADDRESS"):
+        syncline.init()
+    assert syncline.init("local")
+
+
+def test_unknown_arguments_are_refused_with_near_names(started):
+    with pytest.raises(TypeError, match="no argument 'num_cpuz'. Did you mean 'num_cpus'"):
+        syncline.init(num_cpuz=2)
+
+
+def test_older_spellings_are_accepted_with_a_warning(started):
+    with pytest.warns(DeprecationWarning, match="num_cpu"):
+        syncline.init(num_cpu=3)
+    assert started[0].config.num_cpus == 3
+
+
+def test_arguments_without_meaning_are_ignored_silently(started, caplog):
+    with caplog.at_level(logging.DEBUG, "syncline"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        syncline.init(include_dashboard=False, dashboard_port=8265, _redis_password="x", _system_config={})
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"num_cpus": -1}, ValueError),
+        ({"num_gpus": "two"}, TypeError),
+        ({"resources": {"CPU": 2}}, ValueError),
+        ({"logging_level": "loud"}, ValueError),
+        ({"runtime_env": {"pip": ["x"]}}, ValueError),
+    ],
+)
+def test_impossible_arguments_are_refused(started, arguments, error):
+    with pytest.raises(error):
+        syncline.init(**arguments)
+    assert not syncline.is_initialized()
+
+
+def test_in_a_worker_init_and_shutdown_do_nothing(started):
+    engine = FakeEngine()
+    refs.set_engine(engine)
+    assert syncline.init(num_cpus=3)["node_id"] == "n1"
+    syncline.shutdown()
+    assert refs.current_engine() is engine
+    assert started == []
+
+
+def in_forked_child(check):
+    """Run `check` in a forked child; its result is the child's exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
+        pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if check() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_child_lets_go_of_the_engine_and_says_why_it_cannot_be_used(started):
+    syncline.init()
+
+    def check():
+        try:
+            syncline.put(1)
+        except RuntimeError as error:
+            return "forked" in str(error) and started[0].abandoned and not syncline.is_initialized()
+
+    assert in_forked_child(check) == 0
+    assert not started[0].abandoned
+
+
+def test_a_hook_may_give_a_forked_child_another_engine(started, monkeypatch):
+    syncline.init()
+    other = FakeEngine()
+    monkeypatch.setattr(lifecycle, "after_fork_hooks", [lambda engine: refs.set_engine(other if engine is started[0] else None)])
+    assert in_forked_child(lambda: refs.current_engine() is other) == 0
+    assert in_forked_child(lambda: syncline.shutdown() is None and other.calls == []) == 0

@@ -1,0 +1,123 @@
+"""CPU and memory limits, read from small trees of files that stand for machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from syncline.core import limits
+
+GIB = 1 << 30
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_machine_without_cgroups_has_its_affinity_and_its_memory(tmp_path: Path) -> None:
+    root = tree(tmp_path, {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree: 1 kB\n"})
+    assert limits.cpu_count(root, affinity=6) == 6
+    assert limits.cpu_quota(root) is None
+    assert limits.memory_limit(root) is None
+    assert limits.memory_bytes(root) == 16 * GIB
+
+
+def test_v2_quota_and_memory_of_a_container(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/\n",
+            "proc/self/mountinfo": "29 22 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+            "proc/meminfo": "MemTotal: 67108864 kB\n",
+            "sys/fs/cgroup/cpu.max": "250000 100000\n",
+            "sys/fs/cgroup/memory.max": str(4 * GIB),
+        },
+    )
+    assert limits.cpu_quota(root) == 2.5
+    assert limits.cpu_count(root, affinity=64) == 2
+    assert limits.machine_limits(root).memory_bytes == 4 * GIB
+
+
+def test_tightest_limit_of_nested_v2_groups_counts(tmp_path: Path) -> None:
+    base = "sys/fs/cgroup/"
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/user.slice/job/step\n",
+            base + "user.slice/cpu.max": "max 100000",
+            base + "user.slice/job/cpu.max": "300000 100000",
+            base + "user.slice/job/memory.max": str(2 * GIB),
+            base + "user.slice/job/step/cpu.max": "800000 100000",
+            base + "user.slice/job/step/memory.max": "max",
+        },
+    )
+    assert limits.cpu_quota(root) == 3.0
+    assert limits.memory_limit(root) == 2 * GIB
+
+
+def test_v1_controllers_each_have_their_own_path_and_mount(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "5:cpuacct,cpu:/job\n4:memory:/job/a\n0::/ignored\n",
+            "proc/self/mountinfo": (
+                "32 31 0:29 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n"
+            ),
+            "cg/cpu,cpuacct/job/cpu.cfs_quota_us": "150000",
+            "cg/cpu,cpuacct/job/cpu.cfs_period_us": "50000",
+            "cg/memory/memory.limit_in_bytes": "9223372036854771712",
+            "cg/memory/job/a/memory.limit_in_bytes": str(3 * GIB),
+        },
+    )
+    assert limits.cpu_quota(root) == 3.0
+    assert limits.memory_limit(root) == 3 * GIB
+
+
+def test_v1_without_quota_is_unlimited(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "5:cpu:/\n4:memory:/\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+        },
+    )
+    assert limits.cpu_quota(root) is None
+    assert limits.memory_limit(root) is None
+
+
+def test_host_path_that_a_container_cannot_see_falls_back_to_the_mount(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:cpu:/docker/0123abc\n",
+            "proc/self/mountinfo": "32 31 0:29 /docker/0123abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        },
+    )
+    assert limits.cpu_quota(root) == 2.0
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [("50000 100000", 1), ("100000 100000", 1), ("900000 100000", 4)])
+def test_cpu_count_is_at_least_one_and_at_most_the_affinity(tmp_path: Path, quota: str, cpus: int) -> None:
+    root = tree(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": quota})
+    assert limits.cpu_count(root, affinity=4) == cpus
+
+
+def test_nonsense_in_the_files_states_no_limit(tmp_path: Path) -> None:
+    root = tree(tmp_path, {"proc/self/cgroup": "what\n0::/\n", "sys/fs/cgroup/cpu.max": "", "sys/fs/cgroup/memory.max": "lots"})
+    assert limits.cpu_quota(root) is None
+    assert limits.memory_limit(root) is None
+
+
+def test_this_machine_has_a_cpu_and_memory() -> None:
+    here = limits.machine_limits()
+    assert here.cpus >= 1
+    assert here.memory_bytes > 0

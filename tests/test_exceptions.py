@@ -1,0 +1,122 @@
+"""Errors of tasks: both classes at once, attributes, pickling, and what they say."""
+
+import pickle
+import threading
+
+import pytest
+
+from syncline import exceptions
+from syncline.core import tracebacks
+from syncline.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayError, RayTaskError, WorkerCrashedError
+
+
+class Awkward(Exception):
+    def __init__(self, code, reason):
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+
+
+class Slotted(Exception):
+    __slots__ = ("detail",)
+
+    def __init__(self, detail):
+        super().__init__(detail)
+        self.detail = detail
+
+
+class Final(Exception):
+    def __init_subclass__(cls):
+        raise TypeError("no subclasses")
+
+
+def failed(error, function_name="fail"):
+    try:
+        raise error
+    except BaseException as caught:
+        return tracebacks.task_error(function_name, caught)
+
+
+@pytest.mark.parametrize(
+    "cause", [KeyError("missing"), Awkward(3, "bad"), Slotted("x"), OSError(2, "gone", "file"), GetTimeoutError("late")]
+)
+@pytest.mark.parametrize("travels", [False, True])
+def test_an_error_is_caught_as_itself_and_as_a_task_error(cause, travels):
+    error = failed(cause).as_instanceof_cause()
+    if travels:
+        error = pickle.loads(pickle.dumps(error))
+    assert isinstance(error, RayTaskError)
+    assert isinstance(error, type(cause))
+    assert error.args == cause.args
+    assert type(error).__name__ == f"RayTaskError({type(cause).__name__})"
+    assert (error.function_name, error.pid) == ("fail", error.pid)
+    assert type(error.cause) is type(cause)
+
+
+def test_attributes_of_the_cause_are_visible():
+    assert failed(Awkward(3, "bad")).as_instanceof_cause().code == 3
+    assert failed(Slotted("x")).as_instanceof_cause().detail == "x"
+    error = failed(OSError(2, "gone", "file")).as_instanceof_cause()
+    assert (error.errno, error.strerror, error.filename) == (2, "gone", "file")
+    with pytest.raises(UnicodeDecodeError) as caught:
+        b"\xff".decode()
+    assert failed(caught.value).as_instanceof_cause().start == 0
+
+
+@pytest.mark.parametrize("cause", [Final("f"), SystemExit(3), KeyboardInterrupt(), StopIteration(1)])
+def test_what_cannot_or_must_not_be_raised_as_itself_is_a_task_error_with_a_cause(cause):
+    error = failed(cause).as_instanceof_cause()
+    assert type(error) is RayTaskError
+    assert error.cause is cause
+
+
+def test_classes_are_made_once():
+    assert type(failed(KeyError(1)).as_instanceof_cause()) is type(failed(KeyError(2)).as_instanceof_cause())
+
+
+def test_a_cause_that_cannot_be_pickled_arrives_as_a_stand_in():
+    error = pickle.loads(pickle.dumps(failed(ValueError("held", threading.Lock()))))
+    assert isinstance(error.as_instanceof_cause(), ValueError)
+    assert "ValueError" in error.traceback_str
+
+
+def test_the_first_error_counts_in_a_chain_of_tasks():
+    inner = failed(KeyError("missing"), "inner").as_instanceof_cause()
+    outer = failed(inner, "outer")
+    assert type(outer.cause) is KeyError
+    assert isinstance(outer.as_instanceof_cause(), KeyError)
+
+
+def test_a_task_error_tells_the_frames_of_user_code():
+    error = failed(KeyError("missing"))
+    assert "in fail(), pid=" in str(error)
+    assert "in failed" in str(error)
+    assert str(error).rstrip().endswith("KeyError: 'missing'")
+
+
+def test_a_raised_task_error_names_cause_and_frames_on_one_line():
+    raised = tracebacks.raisable(failed(KeyError("missing")))
+    assert str(raised).startswith("KeyError: 'missing'  [in fail(), pid=")
+    assert "test_exceptions.py:" in str(raised)
+    assert "\n" not in str(raised)
+
+
+def test_errors_about_processes_keep_their_facts():
+    error = ActorDiedError("It died.", actor_name="counter", pid=12, exit_cause="exited with code 3", log_tail="last words\n")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.actor_name, copy.pid, copy.exit_cause, copy.log_tail) == ("counter", 12, "exited with code 3", "last words\n")
+    assert str(copy) == "It died.\nThe last lines of its log:\nlast words"
+    assert isinstance(copy, RayActorError)
+
+
+@pytest.mark.parametrize("name", sorted(set(exceptions.__all__) - {"RayTaskError"}))
+def test_every_error_can_be_made_of_a_message_and_travels(name):
+    error = getattr(exceptions, name)("message")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert "message" in str(copy)
+
+
+def test_relations_between_errors():
+    assert issubclass(GetTimeoutError, TimeoutError)
+    assert exceptions.SynclineError is RayError
+    assert not issubclass(WorkerCrashedError, RayActorError)

@@ -1,0 +1,42 @@
+"""Settings from environment variables."""
+
+from pathlib import Path
+
+import pytest
+
+from syncline import settings
+
+
+@pytest.mark.parametrize(("text", "meaning"), [("1", True), ("True", True), ("0", False), ("", False), ("off", False)])
+def test_flags(monkeypatch, text, meaning):
+    monkeypatch.setenv("SYNCLINE_FULL_TRACEBACK", text)
+    assert settings.full_traceback() is meaning
+
+
+def test_a_flag_that_is_neither_yes_nor_no_is_refused(monkeypatch):
+    monkeypatch.setenv("SYNCLINE_FULL_TRACEBACK", "perhaps")
+    with pytest.raises(ValueError, match="SYNCLINE_FULL_TRACEBACK='perhaps'"):
+        settings.full_traceback()
+
+
+def test_empty_variables_count_as_unset(monkeypatch):
+    for name in ("SYNCLINE_ADDRESS", "SYNCLINE_NAMESPACE", "SYNCLINE_FAULTS"):
+        monkeypatch.setenv(name, "")
+    assert (settings.address(), settings.namespace(), settings.faults()) == (None, None, "")
+
+
+def test_paths(monkeypatch, tmp_path):
+    monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
+    monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path / "runs"))
+    assert (settings.temporary_directory(), settings.storage_path()) == (tmp_path, tmp_path / "runs")
+    monkeypatch.delenv("SYNCLINE_STORAGE_PATH")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert settings.storage_path() == Path(tmp_path, "syncline_results")
+
+
+def test_the_inherited_environment_is_a_copy(monkeypatch):
+    monkeypatch.setenv("SYNCLINE_NAMESPACE", "a")
+    copy = settings.inherited_environment()
+    copy["SYNCLINE_NAMESPACE"] = "b"
+    assert settings.environment("SYNCLINE_NAMESPACE") == "a"
+    assert settings.environment("SYNCLINE_NOTHING", "default") == "default"

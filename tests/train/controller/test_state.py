@@ -1,0 +1,310 @@
+"""The controller's state machine, fed with events; its instructions compared."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from syncline.core.error_frames import pack_error
+from syncline.train.config import FailureConfig
+from syncline.train.controller.events import (
+    AskStacks,
+    Begin,
+    CancelTimer,
+    CompleteRound,
+    ControllerFailed,
+    DrainValidations,
+    End,
+    GroupStarted,
+    GroupStopped,
+    HushWorkers,
+    Instruction,
+    Interrupted,
+    LaunchTraining,
+    NotifyFailure,
+    NotifyRestart,
+    RecordReport,
+    Reserve,
+    Reserved,
+    Said,
+    Send,
+    SetTimer,
+    StacksTaken,
+    StartFailed,
+    StartGroup,
+    StopGroup,
+    StreamEnded,
+    TimerFired,
+    ValidationsEnded,
+    WorkerFailure,
+)
+from syncline.train.controller.policy import FailureBudgets
+from syncline.train.controller.state import TRANSITIONS, InvalidTransition, Limits, State, TrainStateMachine
+from syncline.train.errors import ControllerError, WorkerGroupError
+from syncline.train.workers.messages import (
+    BarrierReached,
+    BarrierReleased,
+    CheckpointPart,
+    Failed,
+    Finished,
+    Reported,
+    WorkerMessage,
+)
+
+
+class Run:
+    """A machine with two running ranks, unless told otherwise; remembers its attempt."""
+
+    def __init__(self, *, world_size: int = 2, start: bool = True, **failures: int) -> None:
+        self.machine = TrainStateMachine(
+            budgets=FailureBudgets(FailureConfig(**failures)), limits=Limits(report_s=60, collective_s=90, grace_s=1, drain_s=2)
+        )
+        self.attempt = 0
+        self.world_size = world_size
+        if start:
+            assert self.machine.handle(Begin(next_index=0)) == [Reserve()]
+            self.start()
+
+    def start(self) -> None:
+        self.attempt += 1
+        (start,) = self.machine.handle(Reserved(world_size=self.world_size))
+        assert isinstance(start, StartGroup)
+        assert start.attempt == self.attempt
+        assert self.machine.handle(GroupStarted(attempt=self.attempt)) == [LaunchTraining(attempt=self.attempt)]
+
+    def says(self, rank: int, message: WorkerMessage) -> list[Instruction]:
+        return self.machine.handle(Said(attempt=self.attempt, rank=rank, message=message))
+
+    def ends(self, rank: int, error: BaseException | None = None) -> list[Instruction]:
+        failure = WorkerFailure(exception=error, died=True) if error is not None else None
+        return self.machine.handle(StreamEnded(attempt=self.attempt, rank=rank, failure=failure))
+
+    def stopped(self) -> list[Instruction]:
+        return self.machine.handle(GroupStopped(attempt=self.attempt))
+
+
+def report(index: int, *, checkpoint: bool = False) -> Reported:
+    part = CheckpointPart(dir_name=f"c{index}", staged=f".tmp-{index}") if checkpoint else None
+    return Reported(index=index, metrics={"index": index}, time=0.0, part=part)
+
+
+def failed(error: BaseException) -> Failed:
+    return Failed(exception=pack_error(error), traceback=f"Traceback of {error}")
+
+
+def kinds(instructions: list[Instruction]) -> list[type]:
+    return [type(instruction) for instruction in instructions]
+
+
+def only(instructions: list[Instruction], kind: type) -> Any:
+    (found,) = [instruction for instruction in instructions if isinstance(instruction, kind)]
+    return found
+
+
+def test_a_run_that_succeeds_ends_with_rank_zeros_value() -> None:
+    run = Run()
+    assert run.says(1, Finished(return_value=None)) == []
+    finishing = run.says(0, Finished(return_value=b"value"))
+    assert StopGroup(attempt=1, graceful=True) in finishing
+    assert DrainValidations() in finishing
+    assert run.machine.state is State.FINISHING
+    assert run.stopped() == []
+    assert run.machine.handle(ValidationsEnded()) == [End(outcome="finished", return_value=b"value")]
+    assert run.machine.state is State.FINISHED
+
+
+def test_metrics_are_recorded_at_once_and_their_round_completed_without_a_timer() -> None:
+    run = Run()
+    assert kinds(run.says(0, report(0))) == [RecordReport]
+    assert kinds(run.says(1, report(0))) == [RecordReport, CompleteRound]
+
+
+def test_a_checkpoint_starts_a_timer_until_every_rank_has_reported() -> None:
+    run = Run()
+    assert run.says(0, report(0, checkpoint=True))[1:] == [SetTimer(name="report", seconds=60)]
+    assert kinds(run.says(1, report(0, checkpoint=True))) == [RecordReport, CompleteRound, CancelTimer]
+
+
+def test_ranks_that_do_not_report_in_time_are_named_with_their_stacks() -> None:
+    run = Run()
+    run.says(0, report(0, checkpoint=True))
+    assert run.machine.handle(TimerFired(name="report")) == [AskStacks(ranks=(1,))]
+    run.machine.handle(StacksTaken(attempt=1, stacks={1: 'File "train.py", line 7, in loop'}))
+    run.ends(0)
+    down = run.ends(1)
+    failure = only(down, NotifyFailure).failures[1]
+    assert "rank 1" in str(failure.exception)
+    assert "train.py" in str(failure.exception)
+
+
+def test_a_rank_that_arrives_while_stacks_are_taken_is_not_blamed() -> None:
+    run = Run()
+    run.says(0, report(0, checkpoint=True))
+    run.machine.handle(TimerFired(name="report"))
+    run.says(1, report(0, checkpoint=True))
+    assert run.machine.handle(StacksTaken(attempt=1, stacks={})) == []
+    assert run.machine.state is State.RUNNING
+
+
+def test_a_rank_that_returns_without_a_report_that_others_have_made_is_named_at_once() -> None:
+    run = Run()
+    run.says(0, report(0, checkpoint=True))
+    run.says(1, Finished(return_value=None))
+    assert run.machine.state is State.DRAINING
+    run.ends(1)
+    down = run.ends(0)
+    assert "rank 1 returned" in str(only(down, NotifyFailure).failures[1].exception)
+
+
+def test_a_checkpoint_after_another_rank_has_returned_fails_too() -> None:
+    run = Run()
+    run.says(1, Finished(return_value=None))
+    run.says(0, report(0, checkpoint=True))
+    assert run.machine.state is State.DRAINING
+
+
+def test_collective_lets_ranks_through_together() -> None:
+    run = Run()
+    assert run.says(0, BarrierReached(sequence=0, data=b"x")) == [SetTimer(name="collective", seconds=90)]
+    assert run.says(1, BarrierReached(sequence=0, data=None)) == [
+        CancelTimer(name="collective"),
+        Send(rank=None, message=BarrierReleased(sequence=0, data=b"x")),
+    ]
+
+
+def test_collective_names_the_ranks_that_do_not_come() -> None:
+    run = Run(world_size=3)
+    run.says(2, BarrierReached(sequence=0, data=None))
+    assert run.machine.handle(TimerFired(name="collective")) == [AskStacks(ranks=(0, 1))]
+    run.machine.handle(StacksTaken(attempt=1, stacks={}))
+    run.ends(0)
+    run.ends(1)
+    assert set(only(run.ends(2), NotifyFailure).failures) == {0, 1}
+
+
+def test_an_error_ends_the_attempt_and_leads_the_message() -> None:
+    run = Run()
+    down = run.says(1, failed(KeyError("mine")))
+    assert HushWorkers(ranks=(0, 1)) in down
+    run.ends(1)
+    stop = run.ends(0)
+    assert StopGroup(attempt=1, graceful=False) in stop
+    (end,) = run.stopped()
+    assert isinstance(end, End)
+    assert isinstance(end.error, WorkerGroupError)
+    assert isinstance(end.error.worker_failures[1], KeyError)
+    assert "Traceback of" in str(end.error)
+
+
+def test_within_its_budget_a_failed_attempt_is_followed_by_another_that_goes_on_counting() -> None:
+    run = Run(max_failures=1)
+    for rank in (0, 1):
+        run.says(rank, report(0, checkpoint=True))
+    run.ends(1, RuntimeError("killed"))
+    run.ends(0)
+    again = run.stopped()
+    assert kinds(again) == [NotifyRestart, Reserve]
+    (start,) = run.machine.handle(Reserved(world_size=2))
+    assert start == StartGroup(attempt=2, world_size=2, first_index=1)
+    run.attempt = 2
+    run.machine.handle(GroupStarted(attempt=2))
+    run.ends(0, RuntimeError("killed"))
+    run.ends(1)
+    assert kinds(run.stopped()) == [End]
+    assert run.machine.state is State.ERRORED
+
+
+def test_a_death_leads_though_the_errors_that_it_caused_came_first() -> None:
+    run = Run()
+    run.says(0, failed(ConnectionError("reset by peer")))
+    run.ends(0)
+    run.ends(1, RuntimeError("killed by SIGKILL"))
+    (end,) = run.stopped()
+    assert list(end.error.worker_failures) == [1, 0]  # type: ignore[union-attr]
+
+
+def test_what_survivors_have_said_before_a_failure_is_committed() -> None:
+    run = Run()
+    run.says(1, report(0, checkpoint=True))
+    waiting = run.says(1, failed(ValueError("x")))
+    assert SetTimer(name="grace", seconds=1) in waiting
+    completing = run.says(0, report(0, checkpoint=True))
+    assert CompleteRound in kinds(completing)
+    assert HushWorkers(ranks=(0, 1)) in completing
+
+
+def test_a_survivor_that_does_not_answer_is_not_waited_for_long() -> None:
+    run = Run()
+    run.says(1, report(0, checkpoint=True))
+    run.says(1, failed(ValueError("x")))
+    assert SetTimer(name="drain", seconds=2) in run.machine.handle(TimerFired(name="grace"))
+    assert StopGroup(attempt=1, graceful=False) in run.machine.handle(TimerFired(name="drain"))
+
+
+def test_stragglers_of_an_attempt_that_is_over_do_no_harm() -> None:
+    run = Run(max_failures=-1)
+    run.ends(0, RuntimeError("x"))
+    run.ends(1)
+    run.stopped()
+    run.start()
+    assert run.machine.handle(StreamEnded(attempt=1, rank=1)) == []
+    assert run.machine.handle(Said(attempt=1, rank=1, message=report(0))) == []
+    assert run.machine.state is State.RUNNING
+
+
+def test_a_group_that_does_not_start_counts_as_a_failure_of_that_worker() -> None:
+    run = Run(start=False)
+    run.machine.handle(Begin(next_index=0))
+    run.machine.handle(Reserved(world_size=2))
+    run.attempt = 1
+    down = run.machine.handle(StartFailed(attempt=1, failures={1: WorkerFailure(exception=OSError("no port"))}))
+    assert kinds(down) == [NotifyFailure, StopGroup]
+    (end,) = run.stopped()
+    assert isinstance(end.error, WorkerGroupError)  # type: ignore[union-attr]
+
+
+def test_resources_that_can_never_be_had_end_the_run_with_that_very_error() -> None:
+    run = Run(start=False)
+    run.machine.handle(Begin(next_index=0))
+    error = ValueError("needs 8 CPUs but there are 2")
+    assert run.machine.handle(ControllerFailed(error=error, retriable=False)) == [End(outcome="errored", error=error)]
+
+
+def test_a_mistake_of_a_callback_is_not_tried_again() -> None:
+    run = Run()
+    run.machine.handle(ControllerFailed(error=KeyError("x"), retriable=False))
+    (end,) = run.stopped()
+    assert isinstance(end.error, ControllerError)  # type: ignore[union-attr]
+
+
+def test_a_storage_that_keeps_failing_is_not_tried_for_ever() -> None:
+    run = Run()
+    for attempt in range(3):
+        assert run.machine.state is State.RUNNING, attempt
+        run.machine.handle(ControllerFailed(error=OSError("disk full"), retriable=True))
+        if kinds(run.stopped()) == [NotifyRestart, Reserve]:
+            run.start()
+    assert run.machine.state is State.ERRORED
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_an_interrupt_stops_whatever_runs(running: bool) -> None:
+    run = Run(start=running)
+    instructions = run.machine.handle(Interrupted())
+    assert kinds(instructions) == ([StopGroup, End] if running else [End])
+    assert run.machine.state is State.ABORTED
+    assert run.machine.handle(TimerFired(name="report")) == []
+
+
+def test_an_invalid_transition_tells_the_story() -> None:
+    run = Run()
+    with pytest.raises(InvalidTransition, match="cannot go from running to starting") as raised:
+        run.machine.handle(Reserved(world_size=2))
+    assert "attempt 1 has started" in str(raised.value)
+
+
+def test_every_state_is_in_the_table_and_can_be_reached() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert set(itertools.chain.from_iterable(TRANSITIONS.values())) == set(State) - {State.INITIALIZING}

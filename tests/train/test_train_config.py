@@ -1,0 +1,218 @@
+"""Configuration: defaults, derived properties, and the error for every mistake."""
+
+import os
+import pickle
+import warnings
+
+import pytest
+from pyarrow import fs
+
+from syncline.train.callbacks import UserCallback
+from syncline.train.config import (
+    CheckpointConfig,
+    FailureConfig,
+    LoggingConfig,
+    RunConfig,
+    ScalingConfig,
+    SyncConfig,
+    ValidationConfig,
+    ValidationTaskConfig,
+    generate_run_name,
+)
+
+
+class TestScalingConfig:
+    def test_a_worker_gets_one_cpu_by_default(self):
+        config = ScalingConfig()
+        assert config.bundle() == {"CPU": 1}
+        assert (config.num_workers, config.min_workers, config.max_workers, config.elasticity_enabled) == (1, 1, 1, False)
+
+    def test_use_gpu_gives_one_gpu_and_no_cpu(self):
+        config = ScalingConfig(num_workers=3, use_gpu=True)
+        assert config.bundle() == {"GPU": 1}
+        assert config.total_resources == {"GPU": 3}
+        assert (config.num_cpus_per_worker, config.num_gpus_per_worker, config.num_tpus_per_worker) == (0, 1, 0)
+
+    def test_use_gpu_adds_a_gpu_to_given_resources(self):
+        assert ScalingConfig(use_gpu=True, resources_per_worker={"CPU": 2}).bundle() == {"CPU": 2, "GPU": 1}
+        assert ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0.5}).num_gpus_per_worker == 0.5
+
+    def test_use_tpu_gives_one_tpu(self):
+        assert ScalingConfig(use_tpu=True, topology="2x2").num_tpus_per_worker == 1
+
+    def test_zero_amounts_are_dropped_and_the_accelerator_type_is_added(self):
+        config = ScalingConfig(resources_per_worker={"CPU": 0, "GPU": 0, "disk": 2}, accelerator_type="H100")
+        assert config.bundle() == {"disk": 2, "accelerator_type:H100": 0.001}
+        assert config.additional_resources_per_worker == {"disk": 2, "accelerator_type:H100": 0.001}
+
+    def test_an_elastic_group_counts_its_maximum(self):
+        config = ScalingConfig(num_workers=(2, 4))
+        assert (config.min_workers, config.max_workers, config.elasticity_enabled) == (2, 4, True)
+        assert config.total_resources == {"CPU": 4}
+
+    def test_zero_workers_hold_nothing(self):
+        assert ScalingConfig(num_workers=0).total_resources == {}
+
+    def test_parameters_keep_their_positions(self):
+        with pytest.warns(DeprecationWarning, match="trainer_resources"):
+            config = ScalingConfig({"CPU": 0}, 2, True, {"GPU": 1}, "SPREAD", "A10G", {"zone": "a"})
+        assert (config.num_workers, config.use_gpu, config.placement_strategy, config.label_selector) == (2, True, "SPREAD", {"zone": "a"})
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"num_workers": -1}, "num_workers=-1.*negative"),
+            ({"num_workers": 1.5}, "num_workers=1.5"),
+            ({"num_workers": True}, "num_workers=True"),
+            ({"num_workers": "2"}, "num_workers='2'"),
+            ({"num_workers": [1, 2]}, "tuple"),
+            ({"num_workers": (1, 2, 3)}, "tuple"),
+            ({"num_workers": (4, 2)}, "minimum 4 is above the maximum 2"),
+            ({"num_workers": (0, 2)}, "at least 1"),
+            ({"num_workers": (-1, 2)}, "at least 1"),
+            ({"resources_per_worker": {"GPU": 1}}, "use_gpu=True"),
+            ({"resources_per_worker": {"TPU": 1}}, "use_tpu=True"),
+            ({"use_gpu": True, "resources_per_worker": {"GPU": 0}}, "no GPU"),
+            ({"use_gpu": True, "use_tpu": True}, "exclude"),
+            ({"use_gpu": 2}, "use_gpu=2"),
+            ({"resources_per_worker": {"CPU": -1}}, "CPU"),
+            ({"resources_per_worker": {"CPU": "2"}}, "'2'"),
+            ({"resources_per_worker": {"CPU": float("nan")}}, "nan"),
+            ({"resources_per_worker": 2}, "resources_per_worker=2"),
+            ({"placement_strategy": "NEAR"}, "'NEAR'.*STRICT_PACK"),
+            ({"accelerator_type": 5}, "accelerator_type=5"),
+            ({"num_workers": 2, "label_selector": [{"a": "b"}]}, "1 entries.*2 workers"),
+            ({"label_selector": "a=b"}, "label_selector='a=b'"),
+            ({"elastic_resize_monitor_interval_s": 0}, "elastic_resize_monitor_interval_s=0"),
+        ],
+    )
+    def test_a_mistake_is_refused_with_its_value(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            ScalingConfig(**arguments)
+
+    def test_the_deprecation_warning_points_at_the_program(self):
+        with pytest.warns(DeprecationWarning, match="trainer_resources") as caught:
+            ScalingConfig(trainer_resources={"CPU": 1})
+        assert caught[0].filename == __file__
+
+
+class TestRunConfig:
+    def test_defaults(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        config = RunConfig()
+        assert config.storage_path == f"{tmp_path}/syncline_results"
+        assert config.failure_config == FailureConfig()
+        assert config.checkpoint_config == CheckpointConfig()
+        assert config.logging_config == LoggingConfig()
+
+    def test_two_configs_made_in_the_same_second_get_different_names(self):
+        assert RunConfig().name != RunConfig().name
+
+    def test_a_generated_name_says_when(self):
+        assert generate_run_name(1_700_000_000.0, "abc123").startswith("train_run-2023-11-1")
+        assert generate_run_name(1_700_000_000.0, "abc123").endswith("-abc123")
+
+    def test_a_relative_storage_path_is_made_absolute(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        assert RunConfig(storage_path="runs").storage_path == os.path.join(os.getcwd(), "runs")
+
+    def test_home_is_expanded(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert RunConfig(storage_path="~/runs").storage_path == f"{tmp_path}/runs"
+
+    def test_a_user_without_a_home_writes_where_the_program_runs(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+        assert RunConfig().storage_path == os.path.join(os.getcwd(), "syncline_results")
+
+    def test_a_path_object_is_accepted(self, tmp_path):
+        assert RunConfig(storage_path=tmp_path).storage_path == str(tmp_path)
+
+    def test_uris_and_paths_on_other_filesystems_stay_as_they_are(self, tmp_path):
+        assert RunConfig(storage_path="s3://bucket/runs").storage_path == "s3://bucket/runs"
+        elsewhere = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+        assert RunConfig(storage_path="bucket/runs", storage_filesystem=elsewhere).storage_path == "bucket/runs"
+
+    @pytest.mark.parametrize("name", ["sync_config", "verbose", "stop", "progress_reporter", "log_to_file"])
+    def test_a_deprecated_parameter_warns_and_is_accepted(self, name):
+        with pytest.warns(DeprecationWarning, match=f"{name}=|SyncConfig is") as caught:
+            RunConfig(**{name: SyncConfig() if name == "sync_config" else 1})
+        assert any(f"{name}=" in str(warning.message) for warning in caught)
+
+    def test_nothing_deprecated_gives_no_warning(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            RunConfig()
+            ScalingConfig()
+            FailureConfig()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"failure_config": {"max_failures": 3}}, "max_failures.*FailureConfig"),
+            ({"checkpoint_config": FailureConfig()}, "CheckpointConfig"),
+            ({"logging_config": "INFO"}, "LoggingConfig"),
+            ({"worker_runtime_env": [1]}, "worker_runtime_env=\\[1\\]"),
+            ({"storage_filesystem": "local"}, "storage_filesystem='local'"),
+            ({"storage_path": 5}, "storage_path=5"),
+            ({"storage_path": ""}, "storage_path=''"),
+            ({"callbacks": [object()]}, "no UserCallback"),
+            ({"callbacks": [UserCallback]}, "instance"),
+            ({"callbacks": UserCallback()}, "list"),
+            ({"name": 3}, "name=3"),
+            ({"name": ""}, "name=''"),
+            ({"name": "/abs"}, "'/abs'"),
+            ({"name": "a/../../b"}, "storage_path"),
+        ],
+    )
+    def test_a_mistake_is_refused_with_its_value(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            RunConfig(**arguments)
+
+    def test_a_callback_is_accepted(self):
+        callback = UserCallback()
+        assert RunConfig(callbacks=[callback]).callbacks == [callback]
+
+    def test_it_survives_pickle(self):
+        config = RunConfig(name="run", storage_path="/runs", checkpoint_config=CheckpointConfig(num_to_keep=2))
+        assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (FailureConfig, {"max_failures": -2}),
+        (FailureConfig, {"max_failures": 1.5}),
+        (FailureConfig, {"preemption_grace_s": -1}),
+        (CheckpointConfig, {"num_to_keep": 0}),
+        (CheckpointConfig, {"num_to_keep": -1}),
+        (CheckpointConfig, {"num_to_keep": "2"}),
+        (CheckpointConfig, {"checkpoint_score_order": "best"}),
+        (CheckpointConfig, {"checkpoint_score_attribute": 3}),
+        (LoggingConfig, {"log_level": "LOUD"}),
+        (LoggingConfig, {"log_level": 10}),
+        (ValidationTaskConfig, {"timeout_s": 0}),
+        (ValidationTaskConfig, {"fn_kwargs": [1]}),
+        (ValidationConfig, {"fn": 3}),
+        (ValidationConfig, {"fn": print, "task_config": {}}),
+        (ValidationConfig, {"fn": print, "ray_remote_kwargs": 1}),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_name_and_value(kind, arguments):
+    name, value = list(arguments.items())[-1]
+    with pytest.raises(ValueError) as caught:
+        kind(**arguments)
+    assert f"`{name}={value!r}`" in str(caught.value)
+
+
+def test_the_log_level_is_read_in_any_case():
+    assert LoggingConfig(log_level="debug").log_level == "DEBUG"
+
+
+def test_fail_fast_is_deprecated():
+    with pytest.warns(DeprecationWarning, match="fail_fast"):
+        FailureConfig(fail_fast=True)
+
+
+def test_a_validation_config_has_a_default_task_config():
+    assert ValidationConfig(fn=print).task_config == ValidationTaskConfig(fn_kwargs=None, timeout_s=None)

@@ -1,0 +1,54 @@
+"""Models through checkpoints."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.torch import TorchCheckpoint
+
+
+def test_a_model_comes_back_whole() -> None:
+    model = nn.Linear(3, 2)
+    loaded = TorchCheckpoint.from_model(model).get_model()
+    assert isinstance(loaded, nn.Linear)
+    assert torch.equal(loaded.weight, model.weight)
+
+
+def test_a_state_dict_goes_into_a_model_without_the_prefix_of_ddp() -> None:
+    model, target = nn.Linear(3, 2), nn.Linear(3, 2)
+    state = {f"module.{name}": value for name, value in model.state_dict().items()}
+    checkpoint = TorchCheckpoint.from_state_dict(state)
+    assert isinstance(checkpoint, Checkpoint)
+    assert checkpoint.get_model(target) is target
+    assert torch.equal(target.weight, model.weight)
+    assert set(state) == {"module.weight", "module.bias"}
+
+
+def test_a_state_dict_alone_is_no_model() -> None:
+    with pytest.raises(ValueError, match="get_model\\(model\\)"):
+        TorchCheckpoint.from_state_dict(nn.Linear(1, 1).state_dict()).get_model()
+
+
+def test_another_kind_of_checkpoint_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="as_directory"):
+        TorchCheckpoint.from_directory(str(tmp_path)).get_model()
+
+
+def test_the_directory_goes_with_the_object_unless_it_was_sent_away() -> None:
+    kept, dropped = (TorchCheckpoint.from_model(nn.Linear(1, 1)) for _ in range(2))
+    received = pickle.loads(pickle.dumps(kept))
+    directory = dropped.path
+    del kept, dropped
+    gc.collect()
+    assert not os.path.exists(directory)
+    assert isinstance(received.get_model(), nn.Linear)
+    os.remove(os.path.join(received.path, TorchCheckpoint.MODEL_FILENAME))
+    os.rmdir(received.path)

@@ -1,0 +1,136 @@
+"""Models alone and in mixed precision; wrapping with several ranks is tested with the process group."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch_fakes import session
+
+from syncline.train.torch import accelerate, backward, prepare_model, prepare_optimizer
+
+META = torch.device("meta")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+class Recorder(nn.Module):
+    """Notes the precision it computes in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 1)
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        self.seen.append(y.dtype)
+        return y.float().sum()
+
+
+def test_a_single_worker_trains_the_model_itself() -> None:
+    model = nn.Linear(2, 1)
+    with session():
+        assert prepare_model(model) is model
+        assert prepare_model(model, parallel_strategy="fsdp", move_to_device=META) is model
+
+
+def test_a_model_moves_where_it_is_told() -> None:
+    with session():
+        assert prepare_model(nn.Linear(2, 1), move_to_device=META).weight.device == META
+        assert prepare_model(nn.Linear(2, 1, device=META), move_to_device=False).weight.device == META
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with session(), pytest.raises(ValueError, match="`parallel_strategy='pipeline'` is unknown"):
+        prepare_model(nn.Linear(2, 1), parallel_strategy="pipeline")  # type: ignore[arg-type]
+
+
+def test_sharding_parameters_needs_gpus() -> None:
+    with session(world_size=2), pytest.raises(RuntimeError, match="ScalingConfig\\(use_gpu=True\\)"):
+        prepare_model(nn.Linear(2, 1), parallel_strategy="fsdp")
+
+
+def test_only_modules_are_prepared() -> None:
+    with session(), pytest.raises(TypeError, match="`model` is a dict"):
+        prepare_model({})  # type: ignore[arg-type]
+
+
+def test_preparing_outside_a_training_function_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="prepare_model"):
+        prepare_model(nn.Linear(2, 1))
+
+
+def test_without_accelerate_nothing_changes() -> None:
+    model = Recorder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with session():
+        prepare_model(model)
+        assert prepare_optimizer(optimizer) is optimizer
+        backward(model(torch.ones(2)))
+    assert model.seen == [torch.float32]
+    assert model.linear.weight.grad is not None
+
+
+def test_mixed_precision_lasts_for_one_session() -> None:
+    model, later = Recorder(), Recorder()
+    with session():
+        accelerate(amp=True)
+        prepare_model(model)
+        optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        before = model.linear.weight.detach().clone()
+        backward(model(torch.ones(2)))
+        optimizer.step()
+        optimizer.zero_grad()
+    with session():
+        prepare_model(later)(torch.ones(2))
+    assert model.seen == [torch.bfloat16]
+    assert later.seen == [torch.float32]
+    assert not torch.equal(model.linear.weight, before)
+    assert model.linear.weight.grad is None
+
+
+def test_a_model_in_mixed_precision_can_be_copied_and_pickled() -> None:
+    with session():
+        accelerate(amp=True)
+        model = prepare_model(Recorder())
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        twin(torch.ones(2))
+        assert twin.seen == [torch.bfloat16]
+    assert model.seen == []
+
+
+def test_a_prepared_optimizer_works_with_schedulers_and_saves_its_state() -> None:
+    model = nn.Linear(2, 1)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with session():
+        accelerate(amp=True)
+        optimizer = prepare_optimizer(inner)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert inner.param_groups[0]["lr"] == pytest.approx(0.01)
+    assert optimizer.state_dict() == inner.state_dict()
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+@needs_gpu
+def test_a_model_moves_to_the_workers_gpu() -> None:
+    with session(gpu_ids=("0",), use_gpu=True):
+        assert prepare_model(nn.Linear(2, 1)).weight.device == torch.device("cuda", 0)
+
+
+@needs_gpu
+def test_mixed_precision_scales_gradients_on_a_gpu() -> None:
+    with session(gpu_ids=("0",), use_gpu=True):
+        accelerate(amp=True)
+        model = prepare_model(Recorder())
+        optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        before = model.linear.weight.detach().clone()
+        backward(model(torch.ones(2, device="cuda")))
+        optimizer.step()
+    assert model.seen == [torch.float16]
+    torch.testing.assert_close(model.linear.weight, before - 0.1, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,68 @@
+"""The worker's outgoing messages."""
+
+from __future__ import annotations
+
+import threading
+
+from syncline.train.workers.messages import Finished, Reported
+from syncline.train.workers.outbox import Outbox
+
+
+def report(index: int) -> Reported:
+    return Reported(index=index, metrics={}, time=0.0)
+
+
+def test_messages_leave_in_order_and_the_last_one_ends_the_stream() -> None:
+    outbox = Outbox(max_batch=2)
+    for index in range(3):
+        outbox.put(report(index))
+    outbox.close(Finished(return_value=None))
+    assert [len(batch) for batch in outbox.batches()] == [2, 2]
+    outbox.put(report(9))
+    assert list(outbox.batches()) == []
+
+
+def test_only_the_first_end_counts() -> None:
+    outbox = Outbox()
+    outbox.close(Finished(return_value=b"first"))
+    outbox.close(Finished(return_value=b"second"))
+    assert list(outbox.batches()) == [(Finished(return_value=b"first"),)]
+
+
+def test_unread_batches_hold_back_further_ones_until_the_reader_answers() -> None:
+    outbox = Outbox(window=1)
+    outbox.put(report(0))
+    batches = outbox.batches()
+    assert next(batches) == (report(0),)
+    for index in range(1, 100):
+        outbox.put(report(index))
+    received: list[int] = []
+    thread = threading.Thread(target=lambda: received.append(len(next(batches))))
+    thread.start()
+    outbox.consumed(1)
+    thread.join(60)
+    assert received == [99]  # gathered meanwhile, and sent as one batch
+
+
+def test_a_full_outbox_makes_put_wait_and_room_lets_it_go_on() -> None:
+    outbox = Outbox(max_messages=10, max_batch=10, window=1_000)
+    writer = threading.Thread(target=lambda: [outbox.put(report(index)) for index in range(1_000)])
+    writer.start()
+    indices: list[int] = []
+    for batch in outbox.batches():
+        indices += [message.index for message in batch if isinstance(message, Reported)]
+        assert outbox.statistics().waiting <= 10
+        if len(indices) == 1_000:
+            outbox.close()
+    writer.join(60)
+    assert indices == list(range(1_000))
+
+
+def test_closing_frees_a_writer_that_waits() -> None:
+    outbox = Outbox(max_messages=1)
+    outbox.put(report(0))
+    writer = threading.Thread(target=outbox.put, args=(report(1),))
+    writer.start()
+    outbox.close()
+    writer.join(60)
+    assert not writer.is_alive()
