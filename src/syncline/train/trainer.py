@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from syncline.core.tracebacks import forget_engine
 from syncline.train.backend import BackendConfig
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
 from syncline.train.controller.driver import TrainController
+from syncline.train.errors import TrainingFailedError
 from syncline.train.local import run_here
 from syncline.train.result import Result
 from syncline.train.workers.spec import RunSpec
@@ -87,7 +89,11 @@ class DataParallelTrainer:
         """
         if self._spec.scaling_config.max_workers == 0:
             return run_here(self._spec)
-        return TrainController(self._spec).run()
+        try:
+            return TrainController(self._spec).run()
+        except (TrainingFailedError, ValueError, TypeError) as error:
+            forget_engine(error)  # the controller's frames say nothing about the user's program
+            raise
 
 
 def takes_config(function: Callable[..., Any]) -> bool:

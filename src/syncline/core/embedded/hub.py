@@ -187,7 +187,7 @@ class Hub:
         """End a worker: politely, or at once. Its tasks and its actor are somebody else's business already."""
         if process.gone or process.expected_end:
             return
-        process.expected_end = "the engine ended it"
+        process.expected_end = "was ended by the engine"
         process.actor_id = 0
         if at_once:
             self.workers.kill(process.number)
@@ -264,13 +264,13 @@ class Hub:
         assert process.channel is not None
         self.reactor.unregister(process.channel.fileno())
         if process.environment is None or self.workers.template_pid is None:
-            self._lose(process, "its connection ended")
+            self._lose(process, "lost its connection")
             return
         self.reactor.call_later(CAUSE_S, partial(self._lose_after_all, process))
 
     def _lose_after_all(self, process: Process) -> None:
         self.workers.forget(process.number)
-        self.on_ended(process.number, "its connection ended")
+        self.on_ended(process.number, "lost its connection")
 
     def _end_straggler(self, process: Process) -> None:
         with self.guard:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from syncline import settings
+from syncline.core import errors
 from syncline.core.embedded import template_messages as messages
 from syncline.core.embedded.output import Output
 from syncline.core.embedded.reactor import Reactor
@@ -194,7 +195,7 @@ class Processes:
             self._listener.on_started(message.number, message.pid)
         elif isinstance(message, WorkerEnded):
             self.forget(message.number)
-            self._listener.on_ended(message.number, describe_end(message.status))
+            self._listener.on_ended(message.number, errors.exit_cause(os.waitstatus_to_exitcode(message.status)))
 
     def forget(self, number: int) -> None:
         """The worker is gone: read the last that it printed."""
@@ -241,20 +242,6 @@ class Processes:
         if self._pipes.pop(fd, None) is not None:
             self._reactor.unregister(fd)
             os.close(fd)
-
-
-def describe_end(status: int) -> str:
-    """How a process ended, in words, from the status that `os.waitpid` gives."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"it exited with code {code}"
-    number = -code
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = str(number)
-    hint = " (often the kernel, when memory runs out)" if number == signal.SIGKILL else ""
-    return f"it was killed by signal {name}{hint}"
 
 
 def kill_group(pid: int) -> None:

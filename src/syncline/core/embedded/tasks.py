@@ -49,8 +49,8 @@ class TaskTable:
         task.plan_id = plan_id
         task.mode = spec.mode
         task.retries = spec.max_retries
-        self._hub.tasks.begin(process, task)
-        if task.missing == 0:
+        self.begin(process, task)
+        if not top:
             self._queue(task)
 
     def begin(self, process: Process, task: Task) -> None:
@@ -289,7 +289,7 @@ class TaskTable:
         if process is None:
             return
         if force:
-            hub.kill(process, "the task was cancelled with force=True")
+            hub.kill(process, "was killed by cancel(force=True)")
         else:
             hub.send(process, (m.STOP_TASK, task.id))
 
@@ -304,7 +304,7 @@ class TaskTable:
                     self.fail(self.tasks[task_id], error)
             process = self._hub.processes.get(worker)
             if process is not None:
-                self._hub.kill(process, "its placement group was removed")
+                self._hub.kill(process, "was killed with its placement group")
 
     def trace(self) -> list[dict[str, Any]]:
         """The last tasks as Chrome trace events."""

@@ -1,0 +1,153 @@
+"""Actors with coroutine methods."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline.testing.conformance.suite import Suite
+
+
+@syncline.remote
+class Gate:
+    """Calls that wait for another call."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.inside = 0
+        self.peak = 0
+        self.cancelled = False
+
+    async def wait(self) -> str:
+        self.inside += 1
+        try:
+            await self.event.wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return "through"
+
+    async def open(self) -> None:
+        self.event.set()
+
+    async def count(self) -> int:
+        return self.inside
+
+    async def was_cancelled(self) -> bool:
+        return self.cancelled
+
+    async def step(self) -> int:
+        self.inside += 1
+        self.peak = max(self.peak, self.inside)
+        await asyncio.sleep(0.002)
+        self.inside -= 1
+        return self.peak
+
+    def plain(self, x: int) -> int:
+        return x + 1
+
+    async def fail(self) -> None:
+        raise ValueError("async")
+
+
+class AsyncActors(Suite):
+    """Calls that overlap on an event loop."""
+
+    def test_calls_overlap(self) -> None:
+        gate = Gate.remote()
+        waiting = [gate.wait.remote() for _ in range(20)]
+        syncline.get(gate.open.remote(), timeout=60)
+        assert syncline.get(waiting, timeout=60) == ["through"] * 20
+
+    def test_ordinary_methods_work_beside_coroutines(self) -> None:
+        assert syncline.get(Gate.remote().plain.remote(1), timeout=60) == 2
+
+    def test_error_of_a_coroutine_is_raised_by_get(self) -> None:
+        with pytest.raises(ValueError, match="async"):
+            syncline.get(Gate.remote().fail.remote(), timeout=60)
+
+    def test_max_concurrency_bounds_the_calls_at_once(self) -> None:
+        gate = Gate.options(max_concurrency=2).remote()
+        assert max(syncline.get([gate.step.remote() for _ in range(10)], timeout=60)) == 2
+
+    def test_wait_and_timeout_of_a_call_that_waits(self) -> None:
+        gate = Gate.remote()
+        ref = gate.wait.remote()
+        assert syncline.wait([ref], timeout=0.01) == ([], [ref])
+        with pytest.raises(syncline.exceptions.GetTimeoutError):
+            syncline.get(ref, timeout=0.01)
+        gate.open.remote()
+        assert syncline.get(ref, timeout=60) == "through"
+
+    def test_coroutine_can_await_references(self) -> None:
+        @syncline.remote
+        def double(x: int) -> int:
+            return 2 * x
+
+        @syncline.remote
+        class Asker:
+            async def ask(self, x: int) -> Any:
+                return await double.remote(x)
+
+            async def ask_other(self, other: Any) -> Any:
+                return await asyncio.gather(other.plain.remote(1), other.plain.remote(2))
+
+        asker = Asker.remote()
+        assert syncline.get([asker.ask.remote(2), asker.ask.remote(3)], timeout=60) == [4, 6]
+        assert syncline.get(asker.ask_other.remote(Gate.remote()), timeout=60) == [2, 3]
+
+    def test_call_can_depend_on_a_call_that_has_not_ended(self) -> None:
+        @syncline.remote
+        def shout(text: str) -> str:
+            return text.upper()
+
+        gate = Gate.remote()
+        louder = shout.remote(gate.wait.remote())
+        syncline.get(gate.open.remote(), timeout=60)
+        assert syncline.get(louder, timeout=60) == "THROUGH"
+
+    def test_concurrency_groups_have_limits_of_their_own(self) -> None:
+        @syncline.remote(concurrency_groups={"io": 1, "compute": 2})
+        class Grouped:
+            def __init__(self) -> None:
+                self.go = asyncio.Event()
+
+            @syncline.method(concurrency_group="io")
+            async def wait(self) -> bool:
+                return await self.go.wait()
+
+            @syncline.method(concurrency_group="compute")
+            async def release(self) -> None:
+                self.go.set()
+
+            async def free(self) -> str:
+                return "free"
+
+        grouped = Grouped.remote()
+        waiting = [grouped.wait.remote() for _ in range(3)]
+        assert syncline.get(grouped.free.options(concurrency_group="compute").remote(), timeout=60) == "free"
+        syncline.get(grouped.release.remote(), timeout=60)
+        assert syncline.get(waiting, timeout=60) == [True] * 3
+
+    def test_killed_async_actor_fails_what_waits(self) -> None:
+        gate = Gate.remote()
+        waiting = gate.wait.remote()
+        syncline.get(gate.count.remote(), timeout=60)
+        syncline.kill(gate)
+        with pytest.raises(syncline.exceptions.RayActorError):
+            syncline.get(waiting, timeout=60)
+
+    def test_cancelled_call_gets_cancelled_error(self) -> None:
+        gate = Gate.remote()
+        waiting = gate.wait.remote()
+        syncline.get(gate.count.remote(), timeout=60)
+        syncline.cancel(waiting)
+        with pytest.raises(syncline.exceptions.TaskCancelledError):
+            syncline.get(waiting, timeout=60)
+        other = gate.wait.remote()
+        gate.open.remote()
+        assert syncline.get(other, timeout=60) == "through"
+        assert syncline.get(gate.was_cancelled.remote(), timeout=60) is True

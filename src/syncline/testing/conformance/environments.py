@@ -1,0 +1,83 @@
+"""`runtime_env`: variables, a working directory and modules of a task's own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline.testing.conformance.suite import Suite
+
+
+class Environments(Suite):
+    """Of tasks and actors."""
+
+    init_options = {"num_cpus": 4, "runtime_env": {"env_vars": {"FROM_PROGRAM": "program", "FROM_BOTH": "program"}}}
+
+    def test_variables_of_the_program_and_of_the_task(self) -> None:
+        @syncline.remote
+        def look() -> Any:
+            return [os.environ.get(name) for name in ("FROM_PROGRAM", "FROM_BOTH", "FROM_TASK")]
+
+        assert syncline.get(look.remote(), timeout=60) == ["program", "program", None]
+        own = {"env_vars": {"FROM_BOTH": "task", "FROM_TASK": "task"}}
+        assert syncline.get(look.options(runtime_env=own).remote(), timeout=60) == ["program", "task", "task"]
+        assert syncline.get(look.remote(), timeout=60) == ["program", "program", None]
+
+    def test_variables_of_an_actor(self) -> None:
+        @syncline.remote(runtime_env={"env_vars": {"FROM_ACTOR": "actor"}})
+        class Looking:
+            def __init__(self) -> None:
+                self.at_start = os.environ.get("FROM_ACTOR")
+
+            def look(self) -> Any:
+                return self.at_start, os.environ.get("FROM_ACTOR")
+
+        assert syncline.get(Looking.remote().look.remote(), timeout=60) == ("actor", "actor")
+
+    def test_the_programs_own_environment_is_untouched(self) -> None:
+        @syncline.remote(runtime_env={"env_vars": {"ONLY_IN_TASK": "1"}})
+        def look() -> Any:
+            return os.environ["ONLY_IN_TASK"]
+
+        assert syncline.get(look.remote(), timeout=60) == "1"
+        assert "ONLY_IN_TASK" not in os.environ
+
+    def test_working_directory_and_its_modules(self, tmp_path: Path) -> None:
+        module = f"in_directory_{uuid.uuid4().hex}"
+        (tmp_path / f"{module}.py").write_text("VALUE = 'from the directory'")
+        (tmp_path / "data.txt").write_text("data")
+
+        @syncline.remote
+        def look() -> Any:
+            return Path("data.txt").read_text(), importlib.import_module(module).VALUE
+
+        before = os.getcwd()
+        found = syncline.get(look.options(runtime_env={"working_dir": str(tmp_path)}).remote(), timeout=60)
+        assert found == ("data", "from the directory")
+        assert os.getcwd() == before
+
+    def test_modules_beside_the_program(self, tmp_path: Path) -> None:
+        package = f"package_{uuid.uuid4().hex}"
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("VALUE = 'from the package'")
+
+        @syncline.remote
+        def look() -> Any:
+            return importlib.import_module(package).VALUE
+
+        found = syncline.get(look.options(runtime_env={"py_modules": [str(tmp_path / package)]}).remote(), timeout=60)
+        assert found == "from the package"
+
+    @pytest.mark.parametrize("wrong", [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}, {"pip": ["x"]}], ids=str)
+    def test_impossible_environment_is_refused_at_once(self, wrong: dict[str, Any]) -> None:
+        @syncline.remote
+        def nothing() -> None: ...
+
+        with pytest.raises((TypeError, ValueError)):
+            nothing.options(runtime_env=wrong)

@@ -1,0 +1,178 @@
+"""Errors: exceptions of user code, of arguments and results that cannot be pickled, and of dependencies."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline.testing.conformance.suite import Suite
+
+
+class CustomError(Exception):
+    """Its constructor takes more than its message."""
+
+    def __init__(self, code: int, *, detail: str) -> None:
+        super().__init__(f"code {code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+class LockedError(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+class Errors(Suite):
+    """What `get` raises."""
+
+    def test_exception_is_caught_as_itself_and_as_task_error(self) -> None:
+        @syncline.remote
+        def fail() -> None:
+            raise KeyError("missing")
+
+        for kind in (KeyError, LookupError, syncline.exceptions.RayTaskError, syncline.exceptions.RayError):
+            with pytest.raises(kind, match="missing"):
+                syncline.get(fail.remote())
+
+    def test_attributes_of_a_custom_exception_arrive(self) -> None:
+        @syncline.remote
+        def fail() -> None:
+            raise CustomError(7, detail="seven")
+
+        with pytest.raises(CustomError) as caught:
+            syncline.get(fail.remote())
+        assert (caught.value.code, caught.value.detail) == (7, "seven")
+        assert isinstance(caught.value, syncline.exceptions.RayTaskError)
+        assert isinstance(caught.value.cause, CustomError)
+
+    def test_exception_class_of_the_program_itself_arrives(self) -> None:
+        class Local(ValueError):
+            pass
+
+        @syncline.remote
+        def fail() -> None:
+            raise Local("local class")
+
+        with pytest.raises(ValueError, match="local class"):
+            syncline.get(fail.remote())
+
+    def test_traceback_shows_the_users_frames_and_not_the_engines(self) -> None:
+        @syncline.remote
+        def outer() -> None:
+            exec(compile("def innermost():\n    raise ValueError('deep')\ninnermost()", "user_program.py", "exec"), {})
+
+        with pytest.raises(ValueError) as caught:
+            syncline.get(outer.remote())
+        text = "".join(traceback.format_exception(caught.value))
+        assert "innermost" in text
+        assert "user_program.py" in text
+        assert "core/embedded" not in text
+        assert "core/inline" not in text
+
+    def test_cause_of_an_exception_is_told(self) -> None:
+        @syncline.remote
+        def fail() -> None:
+            try:
+                raise OSError("the first")
+            except OSError as error:
+                raise ValueError("the second") from error
+
+        with pytest.raises(ValueError) as caught:
+            syncline.get(fail.remote())
+        assert "the first" in "".join(traceback.format_exception(caught.value))
+
+    def test_failed_dependency_is_the_error_of_what_depends_on_it(self) -> None:
+        @syncline.remote
+        def fail() -> int:
+            raise KeyError("origin")
+
+        @syncline.remote
+        def use(x: int) -> int:
+            return x
+
+        with pytest.raises(KeyError, match="origin"):
+            syncline.get(use.remote(use.remote(fail.remote())))
+
+    def test_error_inside_a_nested_task_comes_through(self) -> None:
+        @syncline.remote
+        def inner() -> None:
+            raise KeyError("inner")
+
+        @syncline.remote
+        def outer() -> None:
+            syncline.get(inner.remote())
+
+        with pytest.raises(KeyError, match="inner"):
+            syncline.get(outer.remote())
+
+    def test_each_get_raises_anew(self) -> None:
+        @syncline.remote
+        def fail() -> None:
+            raise KeyError("again")
+
+        ref = fail.remote()
+        for _ in range(3):
+            with pytest.raises(KeyError, match="again"):
+                syncline.get(ref)
+
+    def test_unpicklable_argument_is_named(self) -> None:
+        @syncline.remote
+        def use(config: Any) -> None: ...
+
+        with pytest.raises(TypeError, match=r"lock"):
+            use.remote({"inner": threading.Lock()})
+
+    def test_unpicklable_closure_variable_is_named(self) -> None:
+        connection = threading.Lock()
+
+        @syncline.remote
+        def use() -> Any:
+            return connection
+
+        with pytest.raises(TypeError, match="connection"):
+            use.remote()
+
+    def test_unpicklable_result_is_an_error_of_the_task(self) -> None:
+        @syncline.remote
+        def make() -> Any:
+            return threading.Lock()
+
+        with pytest.raises(TypeError, match="lock"):
+            syncline.get(make.remote())
+
+    def test_unpicklable_exception_arrives_with_its_text(self) -> None:
+        @syncline.remote
+        def fail() -> None:
+            raise LockedError("the text stays")
+
+        with pytest.raises(syncline.exceptions.RayTaskError, match="the text stays"):
+            syncline.get(fail.remote())
+
+    def test_class_that_cannot_be_pickled_is_refused(self) -> None:
+        lock = threading.Lock()
+
+        @syncline.remote
+        class Holder:
+            def use(self) -> Any:
+                return lock
+
+        with pytest.raises(TypeError, match="lock"):
+            Holder.remote()
+
+    def test_stop_iteration_and_timeouts_of_user_code_are_ordinary_errors(self) -> None:
+        @syncline.remote
+        def fail(kind: type[Exception]) -> None:
+            raise kind("ordinary")
+
+        for kind in (TimeoutError, ConnectionError, FileNotFoundError, AssertionError):
+            with pytest.raises(kind, match="ordinary"):
+                syncline.get(fail.remote(kind))
+        with pytest.raises(syncline.exceptions.RayTaskError, match="ordinary"):
+            syncline.get(fail.remote(StopIteration))

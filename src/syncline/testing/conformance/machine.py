@@ -1,0 +1,85 @@
+"""The machine, the program and its history: nodes, contexts, the timeline, starting and ending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline.testing.conformance.suite import Suite
+from syncline.testing.waiting import eventually
+
+
+class Machine(Suite):
+    """Facts."""
+
+    init_options = {"num_cpus": 3, "namespace": "conforming"}
+
+    def test_there_is_a_living_node_with_all_resources(self) -> None:
+        nodes = [node for node in syncline.nodes() if node["Alive"]]
+        assert sum(node["Resources"]["CPU"] for node in nodes) == syncline.cluster_resources()["CPU"] == 3
+        assert {"NodeID", "NodeManagerAddress", "NodeManagerHostname", "Labels"} <= set(nodes[0])
+        assert syncline.get_runtime_context().get_node_id() in [node["NodeID"] for node in nodes]
+
+    def test_program_has_a_job_and_no_task(self) -> None:
+        context = syncline.get_runtime_context()
+        assert context.get_job_id()
+        assert context.namespace == "conforming"
+        assert context.get_task_id() is None
+        assert context.get_actor_id() is None
+        with pytest.raises(RuntimeError):
+            _ = context.current_actor
+
+    def test_task_knows_its_id_and_job(self) -> None:
+        @syncline.remote
+        def look() -> Any:
+            context = syncline.get_runtime_context()
+            return context.get_task_id(), context.get_job_id(), context.get_actor_id(), context.namespace
+
+        first, second = syncline.get([look.remote(), look.remote()], timeout=60)
+        assert first[0] != second[0]
+        assert first[1:] == second[1:] == (syncline.get_runtime_context().get_job_id(), None, "conforming")
+
+    def test_actor_knows_its_name_and_resources(self) -> None:
+        @syncline.remote(num_cpus=1)
+        class Looking:
+            def look(self) -> Any:
+                context = syncline.get_runtime_context()
+                return context.get_actor_name(), context.get_assigned_resources()["CPU"], context.was_current_actor_reconstructed
+
+        actor = Looking.options(name="machine-looking").remote()
+        assert syncline.get(actor.look.remote(), timeout=60) == ("machine-looking", 1, False)
+        syncline.kill(actor)
+
+    def test_timeline_tells_what_ran(self) -> None:
+        @syncline.remote
+        def seen() -> int:
+            return 1
+
+        syncline.get(seen.options(name="seen in the timeline").remote(), timeout=60)
+        event = eventually(lambda: next((e for e in syncline.timeline() if e.get("name") == "seen in the timeline"), None))
+        assert event["ph"] == "X"
+        assert event["dur"] >= 0
+
+    def test_starting_twice_is_refused_unless_ignored(self) -> None:
+        assert syncline.is_initialized()
+        with pytest.raises(RuntimeError, match="already"):
+            syncline.init()
+        syncline.init(ignore_reinit_error=True)
+        assert syncline.cluster_resources()["CPU"] == 3
+
+    def test_starting_inside_a_task_changes_nothing(self) -> None:
+        @syncline.remote
+        def start() -> Any:
+            syncline.init(ignore_reinit_error=True)
+            return syncline.is_initialized(), syncline.cluster_resources()["CPU"]
+
+        assert syncline.get(start.remote(), timeout=60) == (True, 3)
+
+    def test_counters_of_every_part_can_be_read(self) -> None:
+        syncline.get(syncline.put(1))
+        statistics = syncline.core.refs.current_engine().statistics()
+        assert statistics
+        for part in statistics.values():
+            assert type(part).__dataclass_params__.frozen

@@ -1,0 +1,167 @@
+"""Resources: what is held, what is free, what can never be."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline.exceptions import ActorUnschedulableError, TaskUnschedulableError
+from syncline.testing.conformance.suite import Suite
+from syncline.testing.waiting import eventually
+
+
+@syncline.remote
+class Holder:
+    """Does nothing but hold."""
+
+    def gpus(self) -> Any:
+        return syncline.get_gpu_ids()
+
+    def visible(self) -> Any:
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+class ResourceBooks(Suite):
+    """Two pretended GPUs and a custom resource."""
+
+    init_options = {"num_cpus": 4, "num_gpus": 2, "resources": {"slot": 3}}
+
+    def test_cluster_resources_are_those_of_init(self) -> None:
+        there = syncline.cluster_resources()
+        assert (there["CPU"], there["GPU"], there["slot"]) == (4, 2, 3)
+        assert there["memory"] > 0
+
+    def test_actor_holds_what_it_asks_for_until_its_end(self) -> None:
+        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        holder = Holder.options(num_cpus=1, resources={"slot": 2}).remote()
+        syncline.get(holder.__ray_ready__.remote())
+        assert syncline.available_resources()["slot"] == 1
+        assert syncline.available_resources()["CPU"] == 3
+        syncline.kill(holder)
+        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        eventually(lambda: syncline.available_resources().get("CPU") == 4)
+
+    def test_fractions_add_up_exactly(self) -> None:
+        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        holders = [Holder.options(resources={"slot": 0.1}).remote() for _ in range(10)]
+        syncline.get([holder.__ray_ready__.remote() for holder in holders])
+        assert syncline.available_resources()["slot"] == 2
+        del holders
+        eventually(lambda: syncline.available_resources().get("slot") == 3)
+
+    def test_task_holds_what_it_asks_for(self) -> None:
+        @syncline.remote(num_cpus=2, resources={"slot": 1})
+        def look() -> Any:
+            return syncline.available_resources(), syncline.get_runtime_context().get_assigned_resources()
+
+        eventually(lambda: syncline.available_resources().get("slot") == 3)
+        free, assigned = syncline.get(look.remote())
+        assert free["slot"] == 2
+        assert (assigned["CPU"], assigned["slot"]) == (2, 1)
+
+    @pytest.mark.parametrize("options", [{"num_cpus": 5}, {"num_gpus": 3}, {"resources": {"slot": 3.5}}, {"resources": {"other": 1}}], ids=str)
+    def test_task_that_could_never_run_is_refused_with_numbers(self, options: dict[str, Any]) -> None:
+        @syncline.remote
+        def nothing() -> None: ...
+
+        with pytest.raises((ValueError, TaskUnschedulableError)) as caught:
+            syncline.get(nothing.options(**options).remote(), timeout=60)
+        assert any(character.isdigit() for character in str(caught.value))
+
+    def test_actor_that_could_never_run_is_refused(self) -> None:
+        with pytest.raises((ValueError, ActorUnschedulableError), match="1000"):
+            syncline.get(Holder.options(num_cpus=1000).remote().gpus.remote(), timeout=60)
+
+    def test_gpus_are_given_out_once(self) -> None:
+        a, b = Holder.options(num_gpus=1).remote(), Holder.options(num_gpus=1).remote()
+        first, second = syncline.get([a.gpus.remote(), b.gpus.remote()], timeout=60)
+        assert len(first) == len(second) == 1
+        assert first != second
+        syncline.kill(a)
+        syncline.kill(b)
+        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+
+    def test_fractions_of_a_gpu_share_one(self) -> None:
+        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+        holders = [Holder.options(num_gpus=0.5).remote() for _ in range(4)]
+        ids = [found[0] for found in syncline.get([holder.gpus.remote() for holder in holders], timeout=60)]
+        assert sorted(ids.count(id) for id in set(ids)) == [2, 2]
+        del holders
+        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+
+    def test_task_with_two_gpus_gets_both_and_without_gets_none(self) -> None:
+        @syncline.remote
+        def gpus() -> Any:
+            return syncline.get_gpu_ids()
+
+        eventually(lambda: syncline.available_resources().get("GPU") == 2)
+        assert len(set(syncline.get(gpus.options(num_gpus=2).remote(), timeout=60))) == 2
+        assert syncline.get(gpus.remote(), timeout=60) == []
+
+    def test_impossible_amounts_are_refused(self) -> None:
+        for options in ({"num_cpus": -1}, {"num_gpus": 1.5}, {"resources": {"CPU": 1}}):
+            with pytest.raises(ValueError):
+                Holder.options(**options)
+
+
+class VisibleGpus(Suite):
+    """What CUDA will see in a worker."""
+
+    needs = ("processes",)
+    init_options = {"num_cpus": 4, "num_gpus": 2}
+
+    def test_worker_sees_the_gpus_that_it_holds(self) -> None:
+        holder = Holder.options(num_gpus=1).remote()
+        ids, visible = syncline.get([holder.gpus.remote(), holder.visible.remote()], timeout=60)
+        assert visible == ",".join(map(str, ids))
+
+    def test_task_sees_the_gpus_that_it_holds_and_the_next_one_its_own(self) -> None:
+        @syncline.remote
+        def look() -> Any:
+            return syncline.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
+        for count in (1, 2, 0, 1):
+            ids, visible = syncline.get(look.options(num_gpus=count).remote(), timeout=60)
+            assert len(ids) == count
+            assert (visible or "") == ",".join(map(str, ids))
+
+
+class HeldResources(Suite):
+    """Tasks wait for what others hold."""
+
+    needs = ("parallel",)
+    init_options = {"num_cpus": 2, "resources": {"slot": 1}}
+
+    def test_tasks_that_need_the_same_thing_take_turns(self, tmp_path: Path) -> None:
+        mark = str(tmp_path / "inside")
+
+        @syncline.remote(num_cpus=0.1, resources={"slot": 1})
+        def alone() -> bool:
+            with open(mark, "x"):
+                time.sleep(0.002)
+            os.unlink(mark)
+            return True
+
+        assert all(syncline.get([alone.remote() for _ in range(10)], timeout=60))
+
+    def test_task_without_room_does_not_block_others(self, tmp_path: Path) -> None:
+        go = str(tmp_path / "go")
+
+        @syncline.remote(resources={"slot": 1})
+        def hold() -> None:
+            while not Path(go).exists():
+                time.sleep(0.005)
+
+        @syncline.remote
+        def free() -> int:
+            return 1
+
+        held = [hold.remote(), hold.remote()]
+        assert syncline.get([free.remote() for _ in range(5)], timeout=60) == [1] * 5
+        Path(go).touch()
+        syncline.get(held, timeout=60)

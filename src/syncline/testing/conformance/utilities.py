@@ -1,0 +1,181 @@
+"""`util.ActorPool` and `util.queue.Queue`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline.testing.conformance.suite import Suite
+from syncline.util import ActorPool
+from syncline.util.queue import Empty, Full, Queue
+
+
+@syncline.remote
+class Doubler:
+    """Work for a pool."""
+
+    def double(self, x: int) -> int:
+        if x < 0:
+            raise ValueError(f"negative: {x}")
+        return 2 * x
+
+
+def _double(actor: Any, value: int) -> Any:
+    return actor.double.remote(value)
+
+
+class ActorPools(Suite):
+    """Two actors."""
+
+    @pytest.fixture
+    def pool(self) -> Any:
+        return ActorPool([Doubler.remote(), Doubler.remote()])
+
+    def test_map_keeps_the_order(self, pool: Any) -> None:
+        assert list(pool.map(_double, range(7))) == [2 * i for i in range(7)]
+        assert list(pool.map(_double, [5])) == [10]
+
+    def test_map_unordered_gives_everything_once(self, pool: Any) -> None:
+        assert sorted(pool.map_unordered(_double, range(7))) == [2 * i for i in range(7)]
+
+    def test_submit_and_get_next(self, pool: Any) -> None:
+        for i in range(4):
+            pool.submit(_double, i)
+        assert pool.has_next()
+        assert [pool.get_next(timeout=60) for _ in range(4)] == [0, 2, 4, 6]
+        assert not pool.has_next()
+        with pytest.raises(StopIteration):
+            pool.get_next()
+
+    def test_get_next_unordered(self, pool: Any) -> None:
+        for i in range(4):
+            pool.submit(_double, i)
+        assert sorted(pool.get_next_unordered(timeout=60) for _ in range(4)) == [0, 2, 4, 6]
+        with pytest.raises(StopIteration):
+            pool.get_next_unordered()
+
+    def test_error_of_one_value_leaves_the_pool_usable(self, pool: Any) -> None:
+        for i in (-1, 3):
+            pool.submit(_double, i)
+        with pytest.raises(ValueError, match="negative"):
+            pool.get_next()
+        assert pool.get_next() == 6
+        assert list(pool.map(_double, range(3))) == [0, 2, 4]
+
+    def test_idle_actors_can_be_taken_and_given(self, pool: Any) -> None:
+        assert pool.has_free()
+        first, second = pool.pop_idle(), pool.pop_idle()
+        assert first != second
+        assert pool.pop_idle() is None
+        assert not pool.has_free()
+        pool.submit(_double, 4)
+        pool.push(first)
+        assert pool.get_next(timeout=60) == 8
+        with pytest.raises(ValueError):
+            pool.push(first)
+
+    def test_results_that_were_not_taken_are_discarded_by_map(self, pool: Any) -> None:
+        pool.submit(_double, 100)
+        assert list(pool.map(_double, [1])) == [2]
+
+    def test_timeout_keeps_or_gives_up_the_result(self) -> None:
+        @syncline.remote
+        class Waiter:
+            async def wait(self) -> None:
+                await asyncio.Event().wait()
+
+        pool = ActorPool([Waiter.remote()])
+        pool.submit(lambda actor, _: actor.wait.remote(), None)
+        with pytest.raises(TimeoutError):
+            pool.get_next(timeout=0.01)
+        assert pool.has_next()
+        with pytest.raises(TimeoutError):
+            pool.get_next(timeout=0.01, ignore_if_timedout=True)
+        assert not pool.has_next()
+
+
+class Queues(Suite):
+    """A queue in an actor."""
+
+    def test_first_in_first_out(self) -> None:
+        queue = Queue()
+        for i in range(5):
+            queue.put(i)
+        assert (queue.qsize(), queue.size(), len(queue), queue.empty(), queue.full()) == (5, 5, 5, False, False)
+        assert [queue.get() for _ in range(5)] == list(range(5))
+        assert queue.empty()
+        queue.shutdown()
+
+    def test_full_queue_takes_nothing(self) -> None:
+        queue = Queue(maxsize=2)
+        queue.put_nowait(1)
+        queue.put_nowait(2)
+        assert queue.full()
+        with pytest.raises(Full):
+            queue.put_nowait(3)
+        with pytest.raises(Full):
+            queue.put(3, timeout=0.01)
+        with pytest.raises(Full):
+            queue.put_nowait_batch([3])
+        assert queue.get_nowait_batch(2) == [1, 2]
+
+    def test_empty_queue_gives_nothing(self) -> None:
+        queue = Queue()
+        with pytest.raises(Empty):
+            queue.get_nowait()
+        with pytest.raises(Empty):
+            queue.get(timeout=0.01)
+        queue.put(1)
+        with pytest.raises(Empty):
+            queue.get_nowait_batch(2)
+        assert queue.get_nowait() == 1
+
+    def test_negative_timeouts_and_sizes_are_refused(self) -> None:
+        queue = Queue()
+        with pytest.raises(ValueError):
+            queue.put(1, timeout=-1)
+        with pytest.raises(ValueError):
+            queue.get(timeout=-1)
+        with pytest.raises(TypeError):
+            queue.get_nowait_batch("2")
+
+    def test_coroutines(self) -> None:
+        async def use() -> Any:
+            queue = Queue(maxsize=1)
+            await queue.put_async("a")
+            with pytest.raises(Full):
+                await queue.put_async("b", block=False)
+            first = await queue.get_async()
+            taken = asyncio.ensure_future(queue.get_async())
+            await queue.put_async("c")
+            with pytest.raises(Empty):
+                await asyncio.gather(taken, queue.get_async(timeout=0.01))
+            return first, await taken
+
+        assert asyncio.run(use()) == ("a", "c")
+
+    def test_batches(self) -> None:
+        queue = Queue()
+        queue.put_nowait_batch(range(4))
+        assert queue.get_nowait_batch(3) == [0, 1, 2]
+        assert queue.get() == 3
+
+    def test_tasks_share_a_queue(self) -> None:
+        @syncline.remote
+        def produce(queue: Any, n: int) -> None:
+            for i in range(n):
+                queue.put(i)
+
+        queue = Queue()
+        syncline.get(produce.remote(queue, 5), timeout=60)
+        assert [queue.get(timeout=60) for _ in range(5)] == list(range(5))
+
+    def test_queue_that_was_shut_down_does_not_answer(self) -> None:
+        queue = Queue(actor_options={"num_cpus": 0})
+        actor = queue.actor
+        queue.shutdown(force=True)
+        with pytest.raises(syncline.exceptions.RayActorError):
+            syncline.get(actor.qsize.remote(), timeout=60)

@@ -1,0 +1,42 @@
+"""Helpers on top of tasks and actors: `actor_pool`, `queue`, `placement_group`, `scheduling_strategies`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncline.core.lifecycle import ensure_engine
+from syncline.util.actor_pool import ActorPool
+from syncline.util.placement_group import (
+    get_current_placement_group,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+
+__all__ = [
+    "ActorPool",
+    "get_current_placement_group",
+    "get_node_ip_address",
+    "get_placement_group",
+    "list_named_actors",
+    "placement_group",
+    "placement_group_table",
+    "remove_placement_group",
+]
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """Names of the living named actors of this program's namespace; with `all_namespaces` dicts of `namespace` and `name`."""
+    found = ensure_engine().list_named_actors(all_namespaces=all_namespaces)
+    if all_namespaces:
+        return [{"namespace": namespace, "name": name} for namespace, name in found]
+    return [name for _, name in found]
+
+
+def get_node_ip_address() -> str:
+    """The address of this machine among the nodes."""
+    engine = ensure_engine()
+    here = engine.facts().node_id
+    address: str = next(node["NodeManagerAddress"] for node in engine.nodes() if node["NodeID"] == here)
+    return address

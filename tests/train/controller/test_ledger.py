@@ -1,0 +1,133 @@
+"""What the controller writes down, and what is left of it after a kill at any step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncline import faults
+from syncline.train.backend import BackendConfig
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.config import CheckpointConfig, RunConfig, ScalingConfig
+from syncline.train.controller.barriers import CompleteReport
+from syncline.train.controller.ledger import Ledger
+from syncline.train.workers.messages import CheckpointPart, Reported
+from syncline.train.workers.spec import RunSpec
+
+
+def spec(storage: Path, *, num_to_keep: int | None = None, **changes: Any) -> RunSpec:
+    values: dict[str, Any] = {
+        "train_function": print,
+        "takes_config": False,
+        "train_config": {},
+        "backend_config": BackendConfig(),
+        "scaling_config": ScalingConfig(),
+        "run_config": RunConfig(name="run", storage_path=str(storage), checkpoint_config=CheckpointConfig(num_to_keep=num_to_keep)),
+        "resume_from_checkpoint": None,
+        "metadata": None,
+        "validation_config": None,
+    }
+    return RunSpec(**{**values, **changes})
+
+
+def staged(ledger: Ledger, index: int, tmp_path: Path, ranks: int = 2, name: str | None = None) -> CompleteReport:
+    """A complete report of `ranks` ranks whose files are staged: one file each, and one that all have."""
+    parts = []
+    for rank in range(ranks):
+        source = tmp_path / f"source-{index}-{rank}"
+        source.mkdir()
+        (source / f"rank{rank}").write_text(str(index))
+        (source / "shared").write_text(f"from rank {rank}")
+        dir_name = name or f"checkpoint_{index:06d}"
+        place = ledger.storage.stage(Checkpoint(str(source)), dir_name, rank=rank, token=f"t-{index}")
+        parts.append(CheckpointPart(dir_name=dir_name, staged=place))
+    return CompleteReport(index=index, metrics=tuple({"rank": rank, "index": index} for rank in range(ranks)), parts=tuple(parts))
+
+
+def visible(storage: Path) -> list[str]:
+    return sorted(p.name for p in (storage / "run").iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def test_files_of_all_ranks_merge_and_rank_zeros_metrics_count(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    entry = ledger.commit(staged(ledger, 0, tmp_path), validate=False, validation_kwargs=None)
+    directory = Path(entry.checkpoint.path)
+    assert sorted(p.name for p in directory.iterdir()) == ["rank0", "rank1", "shared"]
+    assert (directory / "shared").read_text() == "from rank 0"
+    assert entry.metrics == {"rank": 0, "index": 0}
+    assert ledger.latest == entry.checkpoint
+
+
+def test_metadata_of_the_trainer_is_in_every_checkpoint(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s", metadata={"classes": 10}))
+    entry = ledger.commit(staged(ledger, 0, tmp_path), validate=False, validation_kwargs=None)
+    assert entry.checkpoint.get_metadata() == {"classes": 10}
+
+
+def test_surplus_checkpoints_are_deleted_after_the_list_says_so(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s", num_to_keep=1))
+    for index in range(3):
+        ledger.commit(staged(ledger, index, tmp_path), validate=False, validation_kwargs=None)
+    assert visible(tmp_path / "s") == ["checkpoint_000002"]
+    listed = json.loads((tmp_path / "s" / "run" / "checkpoints.json").read_text())
+    assert [entry["name"] for entry in listed["checkpoints"]] == ["checkpoint_000002"]
+
+
+@pytest.mark.parametrize(("point", "left"), [("train.before_commit", []), ("train.after_commit", ["checkpoint_000000"])])
+def test_a_kill_in_the_middle_of_a_commit_leaves_a_whole_checkpoint_or_none(tmp_path: Path, point: str, left: list[str]) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    complete = staged(ledger, 0, tmp_path)
+    faults.configure(f"{point}=raise:1")
+    try:
+        with pytest.raises(faults.FaultInjected):
+            ledger.commit(complete, validate=False, validation_kwargs=None)
+    finally:
+        faults.configure("")
+    assert visible(tmp_path / "s") == left
+    for name in left:
+        assert len(list((tmp_path / "s" / "run" / name).iterdir())) == 3
+    again = Ledger(spec(tmp_path / "s"))
+    assert again.latest is None
+    assert not [p for p in (tmp_path / "s" / "run").iterdir() if p.name.startswith(".tmp-")]
+    again.commit(staged(again, 1, tmp_path), validate=False, validation_kwargs=None)
+    assert again.latest is not None
+
+
+def test_a_run_of_the_same_name_goes_on_where_the_record_ends(tmp_path: Path) -> None:
+    first = Ledger(spec(tmp_path / "s"))
+    assert first.next_index == 0
+    for index in range(4):
+        first.record(0, Reported(index=index, metrics={"loss": index}, time=1.0))
+    first.commit(staged(first, 3, tmp_path), validate=False, validation_kwargs=None)
+    first.close("finished")
+    second = Ledger(spec(tmp_path / "s"))
+    assert second.next_index == 4
+    assert second.latest == first.latest
+
+
+def test_a_run_without_checkpoints_of_its_own_begins_where_it_was_told_to(tmp_path: Path) -> None:
+    start = Checkpoint("/elsewhere")
+    ledger = Ledger(spec(tmp_path / "s", resume_from_checkpoint=start))
+    assert ledger.latest == start
+    ledger.commit(staged(ledger, 0, tmp_path), validate=False, validation_kwargs=None)
+    assert ledger.latest != start
+
+
+def test_parts_that_lie_under_other_names_come_to_rank_zeros(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    for name in ("mine", "theirs"):
+        (tmp_path / "s" / "run" / name).mkdir()
+        (tmp_path / "s" / "run" / name / name).touch()
+    parts = (CheckpointPart(dir_name="mine", staged=None), CheckpointPart(dir_name="theirs", staged=None))
+    entry = ledger.commit(CompleteReport(index=0, metrics=({}, {}), parts=parts), validate=False, validation_kwargs=None)
+    assert Path(entry.checkpoint.path).name == "mine"
+    assert sorted(p.name for p in Path(entry.checkpoint.path).iterdir()) == ["mine", "theirs"]
+
+
+def test_a_storage_path_that_cannot_be_written_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="cannot be written"):
+        Ledger(spec(tmp_path / "file"))

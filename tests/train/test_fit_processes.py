@@ -1,0 +1,241 @@
+"""`fit()` from end to end with real workers: groups, restarts, deaths, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import syncline
+from syncline import train
+
+pytestmark = pytest.mark.processes
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Iterator[None]:
+    syncline.init(num_cpus=4, num_gpus=4)
+    yield
+    syncline.shutdown()
+
+
+def fit(function: Any, storage: Path, *, workers: int | tuple[int, int] = 2, config: dict[str, Any] | None = None, **options: Any) -> Any:
+    run_options = {key: options.pop(key) for key in ("failure_config", "checkpoint_config", "callbacks") if key in options}
+    scaling = options.pop("scaling_config", None) or train.ScalingConfig(num_workers=workers)
+    run_config = train.RunConfig(name="run", storage_path=str(storage), **run_options)
+    return train.DataParallelTrainer(
+        function, train_loop_config=config, scaling_config=scaling, run_config=run_config, **options
+    ).fit()
+
+
+def report(metrics: dict[str, Any], **options: Any) -> None:
+    rank = train.get_context().get_world_rank()
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, f"rank{rank}").write_text(json.dumps(metrics))
+        train.report(metrics, checkpoint=train.Checkpoint.from_directory(directory), **options)
+
+
+def test_ranks_report_together_and_their_files_merge(tmp_path: Path) -> None:
+    def loop() -> list[int]:
+        context = train.get_context()
+        rank, size = context.get_world_rank(), context.get_world_size()
+        report({"rank": rank}, checkpoint_dir_name=f"by-{rank}")
+        checkpoint = train.get_checkpoint()
+        assert checkpoint is not None
+        assert sorted(os.listdir(checkpoint.path)) == [f"rank{r}" for r in range(size)]
+        told = train.collective.broadcast_from_rank_zero(("told", rank))
+        assert told == ("told", 0)
+        train.collective.barrier()
+        return [rank, size, context.get_local_rank(), context.get_local_world_size(), context.get_node_rank()]
+
+    result = fit(loop, tmp_path, workers=3)
+    assert result.return_value == [0, 3, 0, 3, 0]
+    assert result.metrics == {"rank": 0}
+    assert Path(result.checkpoint.path).name == "by-0"
+
+
+def test_every_worker_sees_the_gpus_of_its_node(tmp_path: Path) -> None:
+    def loop() -> None:
+        visible = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+        mine = train.session.get_session().gpu_ids
+        train.report({"visible": visible, "mine": list(mine)})
+
+    seen = fit(loop, tmp_path, scaling_config=train.ScalingConfig(num_workers=2, use_gpu=True)).metrics
+    assert len(seen["visible"]) == 2
+    assert len(seen["mine"]) == 1
+    assert seen["mine"][0] == seen["visible"][0]
+
+
+def test_a_killed_worker_is_named_with_its_cause_and_the_error_can_be_pickled(tmp_path: Path) -> None:
+    def loop() -> None:
+        if train.get_context().get_world_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        train.collective.barrier()
+
+    with pytest.raises(train.WorkerGroupError, match="SIGKILL") as raised:
+        fit(loop, tmp_path)
+    assert list(raised.value.worker_failures) == [1]
+    assert "Rank 1" in str(raised.value)
+
+
+def test_training_goes_on_from_the_latest_checkpoint_after_a_kill(tmp_path: Path) -> None:
+    def loop(config: dict[str, Any]) -> int:
+        context = train.get_context()
+        checkpoint = train.get_checkpoint()
+        start = 0 if checkpoint is None else json.loads(Path(checkpoint.path, "rank0").read_text())["step"] + 1
+        for step in range(start, 5):
+            report({"step": step})
+            train.get_checkpoint()  # registered, so that the step at which the next attempt begins is certain
+            train.collective.barrier()
+            if step == 2 and context.get_world_rank() == 1 and start == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            train.collective.barrier()
+        return start
+
+    result = fit(loop, tmp_path, config={}, failure_config=train.FailureConfig(max_failures=1))
+    assert result.return_value == 3
+    assert [r["metrics"]["step"] for r in result.reports] == [0, 1, 2, 3, 4]
+
+
+def test_an_error_of_one_rank_ends_the_others_which_wait_for_it(tmp_path: Path) -> None:
+    def loop() -> None:
+        if train.get_context().get_world_rank() == 1:
+            raise LookupError("the first")
+        train.collective.barrier()
+
+    with pytest.raises(train.WorkerGroupError, match="the first") as raised:
+        fit(loop, tmp_path)
+    assert isinstance(raised.value.worker_failures[1], LookupError)
+
+
+def test_a_rank_that_does_not_report_is_named_with_its_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "1")
+
+    def asleep_at_the_wheel() -> None:
+        time.sleep(1_000)
+
+    def loop() -> None:
+        if train.get_context().get_world_rank() == 1:
+            asleep_at_the_wheel()
+        report({})
+        train.get_checkpoint()
+
+    with pytest.raises(train.WorkerGroupError, match="asleep_at_the_wheel") as raised:
+        fit(loop, tmp_path)
+    assert list(raised.value.worker_failures) == [1]
+
+
+def test_a_rank_that_returns_without_its_report_is_named_at_once(tmp_path: Path) -> None:
+    def loop() -> None:
+        if train.get_context().get_world_rank() == 0:
+            report({})
+            train.get_checkpoint()
+
+    with pytest.raises(train.WorkerGroupError, match="rank 1 returned from its training function without the report number 0"):
+        fit(loop, tmp_path)
+
+
+def test_more_than_there_is_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`num_workers=8` needs 8 CPUs \(1 per worker\) but there are 4.*lower `num_workers` to 4"):
+        fit(lambda: None, tmp_path, workers=8)
+    with pytest.raises(ValueError, match=r"needs 5 GPUs"):
+        fit(lambda: None, tmp_path, scaling_config=train.ScalingConfig(num_workers=5, use_gpu=True))
+
+
+def test_an_elastic_group_takes_what_there_is(tmp_path: Path) -> None:
+    assert fit(lambda: train.get_context().get_world_size(), tmp_path, workers=(1, 16)).return_value == 4
+
+
+def test_what_cannot_be_pickled_is_named(tmp_path: Path) -> None:
+    handle = open(tmp_path / "file", "w")  # noqa: SIM115
+    with handle, pytest.raises(TypeError, match="handle"):
+        fit(lambda: handle.write("x"), tmp_path)
+
+
+def test_a_hundred_thousand_quick_reports_of_two_ranks_arrive(tmp_path: Path) -> None:
+    def loop() -> None:
+        for index in range(100_000):
+            train.report({"index": index})
+
+    assert len(fit(loop, tmp_path).reports) == 100_000
+
+
+def test_the_resources_are_free_after_success_and_after_failure(tmp_path: Path) -> None:
+    def broken() -> None:
+        raise ValueError
+
+    fit(lambda: None, tmp_path)
+    with pytest.raises(train.WorkerGroupError):
+        fit(broken, tmp_path)
+    deadline = time.monotonic() + PATIENCE_S
+    while syncline.available_resources().get("CPU") != 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert syncline.available_resources()["CPU"] == 4
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import os, sys, time
+    from syncline import train
+
+    def loop():
+        open(os.path.join(sys.argv[1] if len(sys.argv) > 1 else DIRECTORY, f"pid-{os.getpid()}"), "w").close()
+        time.sleep(1000)
+
+    DIRECTORY = sys.argv[1]
+    try:
+        train.DataParallelTrainer(
+            loop,
+            scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
+            run_config=train.RunConfig(name="run", storage_path=os.path.join(DIRECTORY, "storage")),
+        ).fit()
+    except KeyboardInterrupt:
+        print("interrupted as it should be")
+        raise
+    """
+)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(tmp_path: Path, stop: signal.Signals) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as program:
+        pids = _wait_for_pids(tmp_path, 2)
+        program.send_signal(stop)
+        output, _ = program.communicate(timeout=PATIENCE_S)
+    assert ("interrupted as it should be" in output) == (stop is signal.SIGINT)
+    deadline = time.monotonic() + PATIENCE_S
+    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if _alive(pid)]
+
+
+def _wait_for_pids(directory: Path, count: int) -> list[int]:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        pids = [int(path.name.removeprefix("pid-")) for path in directory.glob("pid-*")]
+        if len(pids) == count:
+            return pids
+        time.sleep(0.05)
+    raise AssertionError(f"only {len(pids)} of {count} workers have started")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
