@@ -12,9 +12,19 @@ WARM_UP_STEPS = 100
 STEPS = 1500
 
 
+def check_equal_weights(model: torch.nn.Module) -> None:
+    """Fails unless there are two ranks and they hold the same weights: a loop that does not communicate is no DDP step."""
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    gathered = [torch.empty_like(weights) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(gathered, weights)
+    if len(gathered) != 2 or not torch.equal(gathered[0], gathered[1]):
+        raise RuntimeError(f"the {len(gathered)} ranks do not hold the same weights: this was no DDP run of two workers")
+
+
 def train_fn(config: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    rank = torch.distributed.get_rank()
+    torch.manual_seed(rank)  # other data and other initial weights in each rank: only a real DDP makes the weights equal
     layers = torch.nn.Sequential(
         torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
     )
@@ -29,8 +39,10 @@ def train_fn(config: dict[str, Any]) -> None:
         loss.backward()
         optimizer.step()
         seconds.append(time.perf_counter() - begin)
-    if torch.distributed.get_rank() == 0:
-        common.write(config["out"], {"step_ms": common.median_ms(seconds[WARM_UP_STEPS:]), "torch_threads": torch.get_num_threads()})
+    check_equal_weights(model)
+    if rank == 0:
+        values = {"step_ms": common.median_ms(seconds[WARM_UP_STEPS:]), "torch_threads": float(torch.get_num_threads())}
+        common.write(config["out"], values)
 
 
 if __name__ == "__main__":

@@ -128,9 +128,7 @@ class Engine(ABC):
         """Call back once with (value, None) or (None, error), on some engine thread, which the callback must not block."""
 
     @abstractmethod
-    def on_item(
-        self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]
-    ) -> None:
+    def on_item(self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]) -> None:
         """Call back once with the reference to item `index`, or None past the end; as `on_value`."""
 
     # -- placement groups

@@ -43,9 +43,7 @@ class ActorPlan(Plan):
 
     __slots__ = ("cls", "is_async", "methods", "name", "options")
 
-    def __init__(
-        self, cls: type, name: str, options: ActorOptions, methods: dict[str, MethodOptions], *, is_async: bool
-    ) -> None:
+    def __init__(self, cls: type, name: str, options: ActorOptions, methods: dict[str, MethodOptions], *, is_async: bool) -> None:
         super().__init__()
         self.cls = cls
         self.name = name

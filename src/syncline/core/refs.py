@@ -7,15 +7,16 @@ reference may die in a garbage collection at any moment, inside the engine too.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from syncline.core import serialization
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # asyncio takes a quarter of the time of `import syncline`: it is loaded by the first future
+    import asyncio
+    import concurrent.futures
+
     from syncline.core.engine import Engine
 
 T = TypeVar("T")
@@ -79,6 +80,8 @@ class ObjectRef(Generic[T]):
 
     def future(self) -> concurrent.futures.Future[T]:
         """A future that ends with the value, or with the error that `get` would raise."""
+        import concurrent.futures
+
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
 
@@ -93,6 +96,8 @@ class ObjectRef(Generic[T]):
 
     def as_future(self, *, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Future[T]:
         """The same for asyncio; outside a coroutine, `loop` says whose future it is."""
+        import asyncio
+
         loop = loop or asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -149,11 +154,17 @@ class ObjectRefGenerator(Generic[T]):
         return self
 
     async def __anext__(self) -> ObjectRef[T]:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ObjectRef[T] | None] = loop.create_future()
 
+        def settle(ref: ObjectRef[T] | None) -> None:
+            if not future.done():
+                future.set_result(ref)
+
         def hand_over(ref: ObjectRef[T] | None) -> None:
-            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(ref))
+            loop.call_soon_threadsafe(settle, ref)
 
         current_engine().on_item(self, self._next, hand_over)
         ref = await future

@@ -38,7 +38,7 @@ class Leftovers:
     processes: tuple[str, ...] = ()
     """`pid: command line` of each living process."""
     files: tuple[str, ...] = ()
-    """Paths in shared memory and in the program's temporary directory."""
+    """Paths in shared memory, and of syncline's files in the program's temporary directory; empty directories do not count."""
 
     def __bool__(self) -> bool:
         return bool(self.processes or self.files)
@@ -115,7 +115,7 @@ class Program:
                     raise AssertionError(f"{reason} without printing {marker!r}; its output:\n{output}")
                 self._printed.wait(0.05)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the program's own process."""
         self.process.send_signal(number)
 
@@ -205,7 +205,7 @@ def leftovers(program: Program) -> Leftovers:
     processes = tuple(f"{process.pid}: {_command_line(process)}" for process in _processes(program.mark))
     appeared = (path for path in _shared_memory_files() if path not in program.shared_memory_before)
     shared = [path for path in appeared if _belongs_to(path, program)]
-    temporary = [str(path) for path in program.temporary.iterdir()] if program.temporary.is_dir() else []
+    temporary = [str(path) for path in program.temporary.rglob("*") if "syncline" in str(path) and not path.is_dir()]
     return Leftovers(processes=processes, files=tuple(sorted([*shared, *temporary])))
 
 
@@ -249,7 +249,7 @@ def _shared_memory_files() -> list[str]:
 
 def _belongs_to(path: str, program: Program) -> bool:
     """Other programs make files in shared memory at the same time: ours carry the program's process id in the name."""
-    return str(program.pid) in Path(path).name
+    return f"-{program.pid}-" in f"{Path(path).name}-"
 
 
 def _source_directory() -> str:

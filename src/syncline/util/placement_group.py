@@ -1,7 +1,7 @@
 """Placement groups: resources that are reserved together.
 
-    group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK")
-    group.wait(10)
+group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK")
+group.wait(10)
 """
 
 from __future__ import annotations

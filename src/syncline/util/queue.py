@@ -180,4 +180,4 @@ def _plain(error: Empty | Full) -> Empty | Full:
 
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and timeout < 0:
-        raise ValueError(f"`timeout` is {timeout} s, but nobody can wait for less than 0 seconds: pass 0 or more, or None to wait for ever.")
+        raise ValueError(f"`timeout` is {timeout} s, but nobody can wait for less than 0 seconds: pass 0 or more, or None for ever.")

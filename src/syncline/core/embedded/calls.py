@@ -11,6 +11,7 @@ import inspect
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from syncline import faults
@@ -108,7 +109,7 @@ class Calls:
             failed = cancelled()
         except BaseException as error:
             failed, retry = self._results.error(error, work.name), worth_a_retry(error, retry_on)
-        result = positional = keyword = None  # what they refer to is dropped before the hub hears of the end
+        result, positional, keyword = None, (), {}  # what they refer to is dropped before the hub hears of the end
         CURRENT.reset(token)
         faults.reach("worker.before_result")
         self._tell(call_id, values, failed, retry, started, leaving)
@@ -171,7 +172,7 @@ class Calls:
             failed = cancelled()
         except BaseException as error:
             failed, retry = self._results.error(error, work.name), worth_a_retry(error, retry_on)
-        result = positional = keyword = None
+        result, positional, keyword = None, (), {}
         faults.reach("worker.before_result")
         self._tell(call_id, values, failed, retry, started, leaving)
 
@@ -187,16 +188,7 @@ class Calls:
     def _work_of(self, method: str) -> Work:
         work = self._works.get(method)
         if work is None:
-            own = self._work
-            work = self._works[method] = Work(
-                name=f"{self._spec.class_name}.{method}",
-                actor_id=own.actor_id,
-                actor_name=own.actor_name,
-                was_restarted=own.was_restarted,
-                group_id=own.group_id,
-                resources=own.resources,
-                gpu_ids=own.gpu_ids,
-            )
+            work = self._works[method] = replace(self._work, name=f"{self._spec.class_name}.{method}")
         return work
 
 

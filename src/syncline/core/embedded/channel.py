@@ -77,7 +77,9 @@ class Channel:
 
     def flush(self) -> None:
         """Hand everything held to the socket, as far as it takes it."""
-        if not self._outgoing or self.closed:
+        if self.closed:
+            self._outgoing.clear()
+        if not self._outgoing:
             return
         data = self._outgoing[0] if len(self._outgoing) == 1 else b"".join(self._outgoing)
         self._outgoing.clear()

@@ -47,6 +47,8 @@ class Work:
     group_id: int = 0
     resources: tuple[tuple[str, float], ...] = ()
     gpu_ids: tuple[str, ...] = ()
+    record: bytes | None = None
+    """The actor's record, pickled."""
 
 
 class Current(NamedTuple):
@@ -259,9 +261,7 @@ class EmbeddedEngine(Engine):
 
         self._link.call_back(ref.id, tell)
 
-    def on_item(
-        self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]
-    ) -> None:
+    def on_item(self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]) -> None:
         def tell(id: int | None) -> None:
             callback(None if id is None else ObjectRef(id, counted=True))
 
@@ -309,6 +309,7 @@ class EmbeddedEngine(Engine):
             placement_group_id=work.group_id or None,
             assigned_resources=dict(work.resources),
             gpu_ids=work.gpu_ids,
+            actor=serialization.unpack(work.record) if work.record is not None else None,
             runtime_env=self._environment,
         )
 

@@ -185,7 +185,7 @@ class Executor:
                 values = self._results.pack(result, plan.name, m.ONE, 1, ids)
         except BaseException as error:
             failed, retry = self._failure(error, task_id, plan.name, plan.retry_on)
-        result = positional = keyword = None  # what they refer to is dropped before the hub hears of the end
+        result, positional, keyword = None, (), {}  # what they refer to is dropped before the hub hears of the end
         CURRENT.reset(token)
         faults.reach("worker.before_result")
         if plan.max_calls:
@@ -215,6 +215,7 @@ class Executor:
             group_id=spec.group[0] if spec.group else 0,
             resources=spec.resources,
             gpu_ids=gpu_ids,
+            record=spec.record,
         )
         failed: bytes | None = None
         CURRENT.set(Current(0, work))

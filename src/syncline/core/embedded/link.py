@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import select
-import signal
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -217,7 +215,7 @@ class RemoteLink(Link):
         self._announcements: dict[int, list[Arrival]] = {}  # for the news that there is one
         self._answers: dict[int, Callable[..., None]] = {}  # by token
         self.accept_work: Callable[[Message], None] | None = None  # a worker's: everything that is no answer
-        self.on_closed: Callable[[], None] = die
+        self.on_closed: Callable[[], None] = _ignore
         reactor.register(channel.fileno(), self._on_event)
 
     def send(self, message: Message) -> None:
@@ -329,6 +327,5 @@ class RemoteLink(Link):
             self.accept_work(message)
 
 
-def die() -> None:
-    """The hub is gone, so nothing that this process does can reach anybody: end it and what it started."""
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+def _ignore() -> None:
+    """What a link does about a hub that is gone, until somebody says otherwise."""

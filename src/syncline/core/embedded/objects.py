@@ -68,12 +68,13 @@ class ObjectTable:
     def release(self, ids: Iterable[int]) -> None:
         """One holder less of each; what nobody holds is freed, and what it contained is released."""
         entries = self.entries
-        for id in ids:
+        work = list(ids)
+        for id in work:  # grows on the way: a chain of references may be longer than Python's stack
             entry = entries.get(id)
             if entry is not None:
                 entry.count -= 1
                 if entry.count <= 0:
-                    self._free(id, entry)
+                    work += self._free(id, entry)
 
     def settle(self, id: int, value: Value) -> None:
         """The object has its value; whoever waits is told."""
@@ -115,14 +116,14 @@ class ObjectTable:
         if value[0] == SHARED:
             self._store.release(value[1].segment)
 
-    def _free(self, id: int, entry: Entry) -> None:
+    def _free(self, id: int, entry: Entry) -> tuple[int, ...]:
+        """Free an object; the ids that it contained, which lose a holder."""
         del self.entries[id]
         if entry.on_free is not None:
             entry.on_free(id)
         value = entry.value
         if value is None:
-            return
+            return ()
         if value[0] == SHARED:
             self._store.release(value[1].segment)
-        if value[3]:
-            self.release(value[3])
+        return value[3]

@@ -108,7 +108,8 @@ class Processes:
         self._preload()
         ours, theirs = socket.socketpair()
         pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
-        for (read, _), stream in zip(pipes, ("out", "err"), strict=True):
+        streams: tuple[Stream, Stream] = ("out", "err")
+        for (read, _), stream in zip(pipes, streams, strict=True):
             os.set_blocking(read, False)
             self._pipes[read] = number
             self._reactor.register(read, self._reader(read, number, stream))
@@ -187,11 +188,10 @@ class Processes:
         if received is None:
             self._replace_template()
             return
-        message, _ = received
+        message = received[0]
         if isinstance(message, WorkerStarted):
             self._pids[message.number] = message.pid
-            _, fds = self._unconfirmed.pop(message.number)
-            _close_all(fds)
+            _close_all(self._unconfirmed.pop(message.number)[1])
             self._listener.on_started(message.number, message.pid)
         elif isinstance(message, WorkerEnded):
             self.forget(message.number)
@@ -213,10 +213,10 @@ class Processes:
         if self._template is not None:
             self._template.wait()
         self.start_template()
-        for message, fds in self._unconfirmed.values():
-            self._send_start(message, fds)
+        for start, fds in self._unconfirmed.values():
+            self._send_start(start, fds)
 
-    def _reader(self, fd: int, number: int, stream: str) -> Callable[[int], None]:
+    def _reader(self, fd: int, number: int, stream: Stream) -> Callable[[int], None]:
         def read(_: int) -> None:
             try:
                 data = os.read(fd, _READ_BYTES)

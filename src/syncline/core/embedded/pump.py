@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from syncline.core.embedded.interrupts import SHIELD, Interruptible
-from syncline.core.embedded.reactor import Reactor
+from syncline.core.embedded.reactor import LONGEST_SLEEP_S, Reactor
 
 LINGER_S = 0.004
 """How long the background thread leaves the reactor to threads that come back soon."""
@@ -30,7 +30,7 @@ class Waiter:
     def __init__(self, remaining: int = 1) -> None:
         self.remaining = remaining
         self.done = remaining <= 0
-        self._gate: threading.Lock | None = None
+        self._gate: threading.Lock | _LeaderGate | None = None
 
     def count(self) -> None:
         """One of the things that were waited for has happened."""
@@ -44,14 +44,28 @@ class Waiter:
         self.nudge()
 
     def nudge(self) -> None:
-        """Wake the waiting thread, if it follows, to look again."""
-        gate = self._gate
+        """Wake the waiting thread to look again."""
+        gate = self._gate  # not cleared here: the waiting thread may have put a new one there meanwhile
         if gate is not None:
-            self._gate = None
             try:
                 gate.release()
             except RuntimeError:
-                pass  # another thread nudged at the same moment
+                pass  # another thread has nudged already
+
+
+class _LeaderGate:
+    """Stands for the reactor that the leader sleeps in: another thread may settle what the leader waits for."""
+
+    __slots__ = ("_wake", "leader")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self.leader = 0
+
+    def release(self) -> None:
+        """Wake the leader, unless it is the one who calls."""
+        if threading.get_ident() != self.leader:
+            self._wake()
 
 
 class Pump:
@@ -63,6 +77,7 @@ class Pump:
         self._name = name
         self._tend = tend
         self._leader = threading.Lock()
+        self._leader_gate = _LeaderGate(reactor.wake)
         self._followers: deque[Waiter] = deque()
         self._waiting = 0  # threads inside `wait`
         self._visits = 0
@@ -129,14 +144,19 @@ class Pump:
 
     def _lead(self, waiter: Waiter, deadline: float | None) -> None:
         turn = self._reactor.turn
-        while not waiter.done and not self._closed:
-            if deadline is None:
-                turn(None)
-            else:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return
-                turn(left)
+        self._leader_gate.leader = threading.get_ident()
+        waiter._gate = self._leader_gate
+        try:
+            while not waiter.done and not self._closed:
+                if deadline is None:
+                    turn(None)
+                else:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return
+                    turn(left)
+        finally:
+            waiter._gate = None
 
     def _follow(self, waiter: Waiter, deadline: float | None) -> None:
         gate = threading.Lock()
@@ -149,7 +169,7 @@ class Pump:
             if not self._leader.locked():
                 return  # the leader left before this follower was listed
             self._reactor.wake()  # a background leader steps back for a thread that waits
-            left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            left = -1.0 if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_SLEEP_S)
             with Interruptible():
                 gate.acquire(timeout=left)
         finally:

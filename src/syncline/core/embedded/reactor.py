@@ -13,6 +13,8 @@ from syncline.core.embedded.interrupts import Interruptible
 
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 WRITE = select.EPOLLOUT
+LONGEST_SLEEP_S = 3600.0
+"""The operating system refuses to wait for some weeks at once; who waits longer looks again in between."""
 
 
 class Reactor:
@@ -81,7 +83,7 @@ class Reactor:
             until = max(0.0, self._timers[0][0] - self._clock())
             timeout_s = until if timeout_s is None else min(until, timeout_s)
         with Interruptible():
-            events = self._epoll.poll(-1 if timeout_s is None else timeout_s)
+            events = self._epoll.poll(-1 if timeout_s is None else min(timeout_s, LONGEST_SLEEP_S))
         for fd, event in events:
             if fd == self._wake_fd:
                 self._swallow_wake()
@@ -89,16 +91,19 @@ class Reactor:
             handler = self._handlers.get(fd)
             if handler is not None:
                 handler(event)
-        while self._timers and self._timers[0][0] <= self._clock():
+        now = self._clock()  # once: a timer that sets the next for now must not keep descriptors waiting
+        while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
 
     def close(self) -> None:
         """Close the reactor's own descriptors."""
         self._epoll.close()
-        if self._wake_pipe is None:
-            os.close(self._wake_fd)
-        else:
-            for fd in self._wake_pipe:
+        fds = (self._wake_fd,) if self._wake_pipe is None else self._wake_pipe
+        self._wake_fd = -1  # a late `wake` must not write into a file that gets the number next
+        if self._wake_pipe is not None:
+            self._wake_pipe = (-1, -1)
+        for fd in fds:
+            if fd >= 0:
                 os.close(fd)
         self._handlers.clear()
         self._timers.clear()

@@ -62,7 +62,7 @@ def create_session(temp_dir: str | None, *, shm_root: Path = SHM_ROOT) -> Sessio
     """Make a session's directories and remove what dead sessions of this user left. OSError when no directory can be written."""
     base = Path(temp_dir or tempfile.gettempdir()) / f"syncline-{os.getuid()}"
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if base.stat().st_uid != os.getuid():
+    if base.lstat().st_uid != os.getuid():
         raise PermissionError(f"{base} belongs to another user, so a session cannot be kept private there: set SYNCLINE_TMPDIR")
     prefix = f"syncline-{os.getuid()}-"
     _sweep(base, "session-")
@@ -91,24 +91,42 @@ def remove_directories(paths: SessionPaths) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def remove_if_abandoned(paths: SessionPaths) -> None:
+    """Remove a session's directories if its driver is dead: for the last that are left of it."""
+    for path in (paths.shm_directory, paths.directory):
+        if path is not None:
+            _remove_unlocked(Path(path))
+
+
 def _lock(directory: Path) -> int:
-    fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Make the lock and hold it. It gets its name when it is held, so that nobody finds it free while the session begins."""
+    unnamed = directory / f"{_LOCK}.new"
+    fd = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(directory / _LOCK)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 
 def _sweep(root: Path, prefix: str) -> None:
     """Remove directories of sessions whose driver is dead."""
     for directory in root.glob(f"{prefix}*"):
-        try:
-            fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue  # being made, being removed, or somebody else's
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue  # alive
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
-        finally:
-            os.close(fd)
+        _remove_unlocked(directory)
+
+
+def _remove_unlocked(directory: Path) -> None:
+    try:
+        fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # being made, being removed, or somebody else's
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return  # alive
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(fd)

@@ -50,12 +50,15 @@ class Template:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        poller = select.poll()
+        for fd in (self._connection.fileno(), self._wake_read):
+            poller.register(fd, select.POLLIN | select.POLLHUP)
         while True:
-            readable, _, _ = select.select([self._connection, self._wake_read], [], [])
+            readable = {fd for fd, _ in poller.poll()}
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()
-            if self._connection in readable:
+            if self._connection.fileno() in readable:
                 try:
                     received = messages.receive(self._connection)
                 except ConnectionError:
@@ -120,7 +123,9 @@ class Template:
         arguments = pickle.dumps((fds, message, self._facts.paths))
         code = SPAWN_CODE.format(path=sys.path, arguments=arguments)
         closed = [(os.POSIX_SPAWN_CLOSE, self._connection.fileno())]
-        return os.posix_spawn(sys.executable, [sys.executable, "-c", code], settings.inherited_environment(), file_actions=closed, setpgroup=0)
+        return os.posix_spawn(
+            sys.executable, [sys.executable, "-c", code], settings.inherited_environment(), file_actions=closed, setpgroup=0
+        )
 
     def _reap(self) -> None:
         while True:

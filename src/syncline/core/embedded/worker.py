@@ -22,7 +22,7 @@ from syncline.core.embedded.executor import Executor
 from syncline.core.embedded.link import RemoteLink
 from syncline.core.embedded.pump import Pump
 from syncline.core.embedded.reactor import Reactor
-from syncline.core.embedded.session import SessionPaths
+from syncline.core.embedded.session import SessionPaths, remove_if_abandoned
 from syncline.core.embedded.template_messages import StartWorker
 from syncline.exceptions import RuntimeEnvSetupError
 
@@ -43,6 +43,7 @@ def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
     executor = Executor(link, start.number, failure)
     link.accept_work = executor.accept
     link.before_wait = executor.take_back
+    link.on_closed = lambda: _die(paths)
     facts = SessionFacts(session_id=paths.id, directory=paths.directory, namespace=start.namespace, node_id=start.node_id)
     engine = EmbeddedEngine(
         link,
@@ -77,8 +78,8 @@ def _become_a_process_of_its_own(fds: list[int], cwd: str) -> None:
     for fd, target in ((fds[1], 1), (fds[2], 2)):
         os.dup2(fd, target)
         os.close(fd)
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
+    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
@@ -89,6 +90,12 @@ def _become_a_process_of_its_own(fds: list[int], cwd: str) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
+
+
+def _die(paths: SessionPaths) -> None:
+    """The hub is gone, so nothing that this process does can reach anybody: end it, what it started, and what is left of the session."""
+    remove_if_abandoned(paths)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _stay_connected() -> None:

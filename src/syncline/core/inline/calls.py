@@ -13,7 +13,7 @@ from syncline.core.engine import Submitted
 from syncline.core.inline.objects import Entry, ObjectTable
 from syncline.core.inline.surroundings import Surroundings
 from syncline.core.options import RetryExceptions
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import Hold, ObjectRef
 from syncline.core.serialization import Packed
 from syncline.core.tracebacks import task_error
 from syncline.exceptions import TaskCancelledError, WorkerCrashedError
@@ -61,7 +61,7 @@ class Results:
     def can_be_cancelled(self, cancel: Callable[[], None]) -> None:
         """What ends the call, until there is an outcome."""
         for entry in self.entries:
-            entry.cancel = cancel
+            self._table.let_cancel(entry, cancel)
 
     def submitted(self) -> Submitted:
         """What the caller gets."""
@@ -81,6 +81,8 @@ class Call:
     """`(args, kwargs)`."""
     held: tuple[ObjectRef[Any], ...]
     """References that are arguments themselves, which are replaced by their values."""
+    inside: tuple[Hold, ...]
+    """What keeps everything that the arguments refer to until the call is over."""
     surroundings: Surroundings
     max_retries: int
     """-1 for any number."""

@@ -1,86 +1,38 @@
-"""`InlineEngine`: see the package."""
+"""`InlineEngine`: tasks, actors and objects. `machine` has what it is built on."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import shutil
-import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
-from syncline import settings
-from syncline.core import errors, refs, runtime_env, serialization
-from syncline.core.config import EngineConfig
-from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
+from syncline.core import errors, runtime_env, serialization
+from syncline.core.engine import ActorRecord, Submitted
 from syncline.core.inline import surroundings
 from syncline.core.inline.actors import InlineActor
 from syncline.core.inline.calls import Call, NotRun, Results, as_async_iterator, attempt, attempt_async
-from syncline.core.inline.ledger import Ledger, describe_machine
+from syncline.core.inline.machine import InlineMachine
 from syncline.core.inline.objects import Entry, ObjectTable
 from syncline.core.inline.streams import AsyncStream, EndedStream, Items, Stream, SyncStream
 from syncline.core.inline.surroundings import Surroundings, environment_of, running_as
 from syncline.core.options import ActorOptions, MethodOptions, TaskOptions
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
-from syncline.exceptions import GetTimeoutError, TaskCancelledError, TaskPlacementGroupRemoved
-
-TIMELINE_EVENTS = 100_000
-"""How many events `timeline` remembers; older ones are forgotten."""
+from syncline.exceptions import GetTimeoutError, TaskCancelledError
 
 Place = tuple[int, int] | None
 """(placement group id, bundle index or -1)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActorStatistics:
-    """Actors now."""
-
-    alive: int
-    named: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallStatistics:
-    """Calls since the start, and generators now."""
-
-    submitted: int
-    streams: int
-
-
-class InlineEngine(Engine):
+class InlineEngine(InlineMachine):
     """Runs everything in this process; what differs from the contract of `Engine` is in the package's docstring."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        self._directory = Path(tempfile.mkdtemp(prefix="syncline-inline-", dir=config.temp_dir or settings.temporary_directory()))
-        self._lock = threading.RLock()
-        self._table = ObjectTable(self._released)
-        self._ledger = Ledger(describe_machine(config))
-        self._actors: dict[int, InlineActor] = {}
-        self._makers: dict[int, Callable[[], Any]] = {}
-        self._names: dict[tuple[str, str], int] = {}
-        self._streams: dict[int, Stream] = {}
-        self._events: deque[dict[str, Any]] = deque(maxlen=TIMELINE_EVENTS)
-        self._calls = 0
-        self._job_id, self._node_id, self._worker_id = (secrets.token_hex(16) for _ in range(3))
-        self._owner = os.getpid()
-
-    @property
-    def session_directory(self) -> Path:
-        return self._directory
-
-    @property
-    def is_local_mode(self) -> bool:
-        return True
 
     # -- tasks
 
@@ -127,6 +79,7 @@ class InlineEngine(Engine):
             name=name,
             arguments=packed,
             held=tuple(arg for arg in (*args, *kwargs.values()) if isinstance(arg, ObjectRef)),
+            inside=tuple(Hold(id) for id in packed.refs),
             surroundings=Surroundings(task_id=self._table.new_id(), task_name=name, **of_surroundings),
             max_retries=max_retries,
             retry_exceptions=retry_exceptions,
@@ -253,9 +206,7 @@ class InlineEngine(Engine):
         stream.advance(index)
         return self._item(stream, index)
 
-    def on_item(
-        self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]
-    ) -> None:
+    def on_item(self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]) -> None:
         self._table.drain()
         stream = self._find_stream(generator.id)
         stream.advance_later(index, lambda: callback(self._item(stream, index)))
@@ -426,18 +377,19 @@ class InlineEngine(Engine):
 
     def _actor_stream(self, actor: InlineActor, plan: CallPlan, call: Call) -> ObjectRefGenerator[Any]:
         if actor.loop is None:
-            start = partial(self._start_generator, actor, plan, call)
+            start = partial(self._start_generator, actor, plan, call, Hold(plan.actor_id))
             return self._stream(call, lambda items: SyncStream(items, start, partial(self._as_actor, actor, call), call.failure))
-        loop = actor.loop
+        loop, hold = actor.loop, Hold(plan.actor_id)  # the actor lives at least as long as the generator
 
         async def start_on_loop() -> AsyncIterator[Any]:
+            assert hold.id
             args, kwargs = await self._load_on_loop(call)
             return as_async_iterator(actor.method(plan.method)(*args, **kwargs))
 
-        def spawn(coroutine: Coroutine[Any, Any, None], then: Callable[[], None] | None) -> None:
+        def spawn(make: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None] | None) -> None:
             async def within() -> None:
                 with running_as(call.surroundings):
-                    await coroutine
+                    await make()
 
             future = loop.spawn(within())
             if then is not None:
@@ -445,7 +397,7 @@ class InlineEngine(Engine):
 
         return self._stream(call, lambda items: AsyncStream(items, start_on_loop, spawn, call.failure))
 
-    def _start_generator(self, actor: InlineActor, plan: CallPlan, call: Call) -> Any:
+    def _start_generator(self, actor: InlineActor, plan: CallPlan, call: Call, hold: Hold) -> Any:
         args, kwargs = call.load_arguments(self._table)
         return actor.method(plan.method)(*args, **kwargs)
 
@@ -576,109 +528,7 @@ class InlineEngine(Engine):
 
         self._table.call_back(waiting[0], next_one)
 
-    # -- placement groups
-
-    def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
-        self._table.drain()
-        id = self._table.new_id()
-        with self._lock:
-            self._ledger.create_group(id, bundles, strategy=strategy, name=name)
-        return id
-
-    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
-        self._table.drain()
-        entry = self._table.create()
-
-        def settle() -> None:
-            group = self._ledger.groups.get(int(group_id))
-            if group is None or group.removed:
-                self._table.fail(entry, TaskPlacementGroupRemoved(f"the placement group {int(group_id):032x} was removed."))
-            else:
-                self._table.settle(entry, True)
-
-        with self._lock:
-            group = self._ledger.groups.get(int(group_id))
-            if group is not None and group.state == "PENDING":
-                group.when_settled.append(settle)
-                return ObjectRef(entry.id)
-        settle()
-        return ObjectRef(entry.id)
-
-    def remove_placement_group(self, group_id: int) -> None:
-        self._table.drain()
-        for actor in list(self._actors.values()):
-            if actor.group_id == group_id and actor.death is None:
-                self._end_actor(actor, "was ended because its placement group was removed")
-        with self._lock:
-            self._ledger.remove_group(int(group_id))
-
-    def placement_groups(self) -> list[Mapping[str, Any]]:
-        with self._lock:
-            return [
-                {
-                    "id": id,
-                    "name": group.name,
-                    "strategy": group.strategy,
-                    "bundles": [spec.amounts() for spec in group.specs],
-                    "state": group.state,
-                }
-                for id, group in self._ledger.groups.items()
-            ]
-
-    # -- the machine
-
-    def nodes(self) -> list[dict[str, Any]]:
-        name = os.uname().nodename
-        return [
-            {
-                "NodeID": self._node_id,
-                "Alive": True,
-                "NodeManagerAddress": "127.0.0.1",
-                "NodeManagerHostname": name,
-                "NodeName": name,
-                "Resources": self.cluster_resources(),
-                "Labels": dict(self._config.labels),
-            }
-        ]
-
-    def cluster_resources(self) -> dict[str, float]:
-        return self._ledger.machine.total.amounts()
-
-    def available_resources(self) -> dict[str, float]:
-        self._table.drain()
-        with self._lock:
-            return {name: amount for name, amount in self._ledger.available().items() if amount}
-
-    def facts(self) -> RuntimeFacts:
-        current = surroundings.now()
-        ids = {"job_id": self._job_id, "node_id": self._node_id, "worker_id": self._worker_id, "namespace": self._config.namespace}
-        if current is None:
-            return RuntimeFacts(**ids, runtime_env=self._config.runtime_env)
-        actor = None if current.actor_id is None else self._actors.get(current.actor_id)
-        return RuntimeFacts(
-            **ids,
-            task_id=f"{current.task_id:032x}",
-            task_name=current.task_name,
-            actor_id=None if current.actor_id is None else f"{current.actor_id:032x}",
-            actor_name=current.actor_name,
-            actor=None if actor is None else actor.record,
-            was_restarted=current.was_restarted,
-            placement_group_id=current.placement_group_id,
-            assigned_resources=current.resources,
-            gpu_ids=current.gpu_ids,
-            runtime_env=current.runtime_env,
-        )
-
-    def timeline(self) -> list[dict[str, Any]]:
-        return list(self._events)
-
-    def statistics(self) -> Mapping[str, Any]:
-        self._table.drain()
-        return {
-            "objects": self._table.statistics(),
-            "actors": ActorStatistics(alive=len(self._makers), named=len(self._names)),
-            "calls": CallStatistics(submitted=self._calls, streams=len(self._streams)),
-        }
+    # -- the end
 
     def shutdown(self) -> None:
         if self._owner != os.getpid():
@@ -700,7 +550,11 @@ class InlineEngine(Engine):
 
 async def _settled(table: ObjectTable, entry: Entry) -> None:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
-    table.call_back(entry, lambda: loop.call_soon_threadsafe(done.set))
+
+    def tell() -> None:
+        loop.call_soon_threadsafe(done.set)
+
+    table.call_back(entry, tell)
     await done.wait()
 
 

@@ -130,6 +130,12 @@ class ObjectTable:
                 return
         callback()
 
+    def let_cancel(self, entry: Entry, cancel: Callable[[], None]) -> None:
+        """What ends the work on `entry`; forgotten when it is settled."""
+        with self._changed:
+            if entry.is_pending:
+                entry.cancel = cancel
+
     def drain(self) -> None:
         """Take the journal into the counts and let go of what nobody holds; again, if that lets go of more."""
         while refs.journal:

@@ -149,7 +149,7 @@ class AsyncStream:
         self,
         items: Items,
         start: Callable[[], Coroutine[Any, Any, AsyncIterator[Any]]],
-        spawn: Callable[[Coroutine[Any, Any, None], Callable[[], None] | None], None],
+        spawn: Callable[[Callable[[], Coroutine[Any, Any, None]], Callable[[], None] | None], None],
         failure: Callable[[BaseException], BaseException],
     ) -> None:
         """`start` makes the generator, on the loop; `spawn` runs a coroutine on the loop and calls back; `failure` as in `SyncStream`."""
@@ -162,18 +162,18 @@ class AsyncStream:
 
     def advance(self, index: int) -> None:
         done = threading.Event()
-        self._spawn(self._advance(index), done.set)
+        self._spawn(lambda: self._advance(index), done.set)
         done.wait()
 
     def advance_later(self, index: int, then: Callable[[], None]) -> None:
-        self._spawn(self._advance(index), then)
+        self._spawn(lambda: self._advance(index), then)
 
     def close(self, error: BaseException | None) -> None:
         if error is not None:
             self.items.add_error(error)
         elif not self.items.ended:
             self.items.finish()
-        self._spawn(self._stop(), None)
+        self._spawn(self._stop, None)
 
     async def _advance(self, index: int) -> None:
         async with self._turn:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from syncline.testing.conformance.actors import Actors, ActorLives, ThreadedActors
+from syncline.testing.conformance.actors import ActorLives, Actors, ThreadedActors
 from syncline.testing.conformance.async_actors import AsyncActors
 from syncline.testing.conformance.cancelling import Cancelling, CancellingTheEnded
 from syncline.testing.conformance.crashes import ActorCrashes, TaskCrashes

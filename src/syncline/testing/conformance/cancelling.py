@@ -1,5 +1,8 @@
 """Cancelling what has not begun, what runs, and what has ended."""
 
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
+# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+
 from __future__ import annotations
 
 import time
@@ -43,9 +46,9 @@ class CancellingTheEnded(Suite):
         stream = endless.remote()
         assert syncline.get(next(stream)) == 0
         syncline.cancel(stream)
+        last = list(stream)[-1]
         with pytest.raises(TaskCancelledError):
-            for ref in stream:
-                syncline.get(ref, timeout=60)
+            syncline.get(last, timeout=60)
 
 
 class Cancelling(Suite):

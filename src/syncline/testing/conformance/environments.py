@@ -1,5 +1,8 @@
 """`runtime_env`: variables, a working directory and modules of a task's own."""
 
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
+# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+
 from __future__ import annotations
 
 import importlib
@@ -74,7 +77,9 @@ class Environments(Suite):
         found = syncline.get(look.options(runtime_env={"py_modules": [str(tmp_path / package)]}).remote(), timeout=60)
         assert found == "from the package"
 
-    @pytest.mark.parametrize("wrong", [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}, {"pip": ["x"]}], ids=str)
+    @pytest.mark.parametrize(
+        "wrong", [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}, {"pip": ["x"]}], ids=str
+    )
     def test_impossible_environment_is_refused_at_once(self, wrong: dict[str, Any]) -> None:
         @syncline.remote
         def nothing() -> None: ...

@@ -1,5 +1,8 @@
 """`util.ActorPool` and `util.queue.Queue`."""
 
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
+# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+
 from __future__ import annotations
 
 import asyncio
@@ -87,7 +90,7 @@ class ActorPools(Suite):
             async def wait(self) -> None:
                 await asyncio.Event().wait()
 
-        pool = ActorPool([Waiter.remote()])
+        pool: ActorPool[None] = ActorPool([Waiter.remote()])
         pool.submit(lambda actor, _: actor.wait.remote(), None)
         with pytest.raises(TimeoutError):
             pool.get_next(timeout=0.01)

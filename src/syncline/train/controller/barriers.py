@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,8 @@ class ReportGathering:
         self._world_size = world_size
         self._max_open = max_open
         self._next = [first_index] * world_size
-        self._open: dict[int, _Open] = {}  # by number, in order
+        self._open: OrderedDict[int, _Open] = OrderedDict()  # by number, in order; taken from the front in constant time
+        self._checkpoints: set[int] = set()  # the open ones that have files
         self._given_up_below = first_index
 
     @property
@@ -60,12 +62,14 @@ class ReportGathering:
             return self._complete()
         entry = self._open.setdefault(message.index, _Open())
         if late:  # a checkpoint by a rank far behind: it takes its place in the order
-            self._open = dict(sorted(self._open.items()))
+            self._open = OrderedDict(sorted(self._open.items()))
         entry.metrics[rank] = message.metrics
         if message.part is not None:
             entry.parts[rank] = message.part
         if message.uploading:
             entry.uploading.add(rank)
+        if entry.has_checkpoint:
+            self._checkpoints.add(message.index)
         return self._complete()
 
     def uploaded(self, rank: int, message: Uploaded) -> list[CompleteReport]:
@@ -77,11 +81,11 @@ class ReportGathering:
 
     def waits_for(self) -> tuple[int, tuple[int, ...]] | None:
         """The oldest checkpoint that some rank has reported and others have not: (number, the ranks missing)."""
-        for index in self._open:
-            if self._open[index].has_checkpoint:
-                missing = tuple(rank for rank, position in enumerate(self._next) if position <= index)
-                return (index, missing) if missing else None
-        return None
+        index = min(self._checkpoints, default=None)
+        if index is None:
+            return None
+        missing = tuple(rank for rank, position in enumerate(self._next) if position <= index)
+        return (index, missing) if missing else None
 
     def waits_in_vain_for(self, ended: Collection[int]) -> tuple[int, tuple[int, ...]] | None:
         """As `waits_for`, with those ranks only that have ended: their reports will never come."""
@@ -115,6 +119,7 @@ class ReportGathering:
     def _give_out(self, index: int) -> CompleteReport:
         entry = self._open[index]
         del self._open[index]
+        self._checkpoints.discard(index)
         return CompleteReport(
             index=index,
             metrics=tuple(entry.metrics.get(rank) for rank in range(self._world_size)),

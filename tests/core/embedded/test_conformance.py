@@ -1,0 +1,13 @@
+"""The embedded engine does what every engine does."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncline.testing import conformance
+
+pytestmark = pytest.mark.processes
+
+TRAITS = conformance.EngineTraits(processes=True, parallel=True)
+
+globals().update(conformance.tests_for_engine({}, traits=TRAITS))

@@ -1,0 +1,9 @@
+"""The inline engine does what every engine does, as far as one process can."""
+
+from __future__ import annotations
+
+from syncline.testing import conformance
+
+TRAITS = conformance.EngineTraits(processes=False, parallel=False)
+
+globals().update(conformance.tests_for_engine({"local_mode": True}, traits=TRAITS))

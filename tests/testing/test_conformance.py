@@ -1,0 +1,36 @@
+"""The suites themselves: complete, and skipped where they mean nothing."""
+
+from __future__ import annotations
+
+import inspect
+
+from syncline.testing import conformance
+
+
+def test_every_suite_is_listed_once() -> None:
+    def below(cls: type) -> set[type]:
+        return {cls, *(deeper for sub in cls.__subclasses__() for deeper in below(sub))}
+
+    defined = {
+        suite for suite in below(conformance.Suite) - {conformance.Suite} if suite.__module__ != "syncline.testing.conformance.suite"
+    }
+    assert set(conformance.SUITES) == defined
+    assert len(conformance.SUITES) == len({suite.__name__ for suite in conformance.SUITES})
+
+
+def test_engine_without_processes_skips_what_needs_them() -> None:
+    traits = conformance.EngineTraits(processes=False, parallel=True)
+    names = conformance.tests_for_engine({}, traits=traits)
+    skipped = {name for name, value in names.items() if inspect.isclass(value) and any(mark.name == "skip" for mark in value.pytestmark)}
+    assert skipped == {f"Test{suite.__name__}" for suite in conformance.SUITES if "processes" in suite.needs}
+
+
+def test_engine_with_everything_skips_nothing() -> None:
+    names = conformance.tests_for_engine({}, traits=conformance.EngineTraits(processes=True, parallel=True))
+    assert len(names) == len(conformance.SUITES) + 1
+    assert not any(mark.name == "skip" for value in names.values() if inspect.isclass(value) for mark in value.pytestmark)
+
+
+def test_every_suite_has_tests() -> None:
+    for suite in conformance.SUITES:
+        assert [name for name in dir(suite) if name.startswith("test_")], suite
