@@ -18,7 +18,7 @@ from bench.summary import Line, Measurement, compare_all
 from bench.table import number, render
 
 DEFAULT_RAY_PYTHON = ROOT / ".venv-bench/bin/python"
-WIDTH_WITHOUT_TERMINAL = 180
+WIDTH_WITHOUT_TERMINAL = 200
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -8,7 +8,7 @@ from bench.rows import Contender, Row
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One measurement to make: this contender of this row in this round (from 0)."""
+    """One measurement to make: this contender of this row in this round (from 0; a row may have several in one round of the others)."""
 
     row: Row
     contender: Contender
@@ -31,6 +31,6 @@ def turns(rows: Sequence[Row], rounds: int, absent: frozenset[str] = frozenset()
     """Row by row, round by round, every contender that is not `absent` once; each round begins with the next contender."""
     for row in rows:
         present = [contender for contender in row.contenders if contender.name not in absent]
-        for number in range(rounds):
+        for number in range(rounds * row.turns_per_round):
             for place in range(len(present)):
                 yield Turn(row=row, contender=present[(number + place) % len(present)], round=number)

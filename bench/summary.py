@@ -26,21 +26,23 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A contender other than ours and Ray; `ratio` is ours divided by its value."""
+    """A contender other than ours and Ray; `ratio` is ours divided by its value, `span` its lowest and highest value."""
 
     name: str
     value: float | None
+    span: tuple[float, float] | None
     ratio: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One metric of one row, compared. Values are medians over the rounds, None where nothing was measured."""
+    """One metric of one row, compared. Values are medians over the rounds, spans the lowest and the highest; None where nothing was measured."""
 
     row: str
     label: str
     unit: str
     ours: float | None
+    ours_span: tuple[float, float] | None
     ray: float | None
     ray_ratio: float | None
     peers: tuple[Peer, ...]
@@ -48,14 +50,23 @@ class Line:
     verdict: Verdict
 
 
-def median(measurements: Sequence[Measurement], row: str, contender: str, key: str) -> float | None:
-    """The median over the rounds in which this contender gave this number; None if it never did."""
-    values = [
+def samples(measurements: Sequence[Measurement], row: str, contender: str, key: str) -> list[float]:
+    """This number from every round in which this contender gave it."""
+    return [
         measurement.values[key]
         for measurement in measurements
         if measurement.row == row and measurement.contender == contender and measurement.failure is None and key in measurement.values
     ]
+
+
+def median(values: Sequence[float]) -> float | None:
+    """The median; None of nothing."""
     return statistics.median(values) if values else None
+
+
+def span(values: Sequence[float]) -> tuple[float, float] | None:
+    """The lowest and the highest value; None of nothing."""
+    return (min(values), max(values)) if values else None
 
 
 def ratio(ours: float | None, peer: float | None) -> float | None:
@@ -98,11 +109,12 @@ def _limit(metric: Metric, target: Target, values: Mapping[str, float | None]) -
 
 def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Line:
     """One line of the table. Peers whose programs do not measure this metric are left out; ones that failed are not."""
-    medians = {contender.name: median(measurements, row.name, contender.name, metric.key) for contender in row.contenders}
+    given = {contender.name: samples(measurements, row.name, contender.name, metric.key) for contender in row.contenders}
+    medians = {name: median(values) for name, values in given.items()}
     ours, ray = medians[OURS], medians.get(RAY)
     failed = {measurement.contender for measurement in measurements if measurement.row == row.name and measurement.failure is not None}
     peers = tuple(
-        Peer(name=name, value=value, ratio=ratio(ours, value))
+        Peer(name=name, value=value, span=span(given[name]), ratio=ratio(ours, value))
         for name, value in medians.items()
         if name not in (OURS, RAY) and (value is not None or name in failed)
     )
@@ -111,6 +123,7 @@ def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Li
         label=metric.label,
         unit=metric.unit,
         ours=ours,
+        ours_span=span(given[OURS]),
         ray=ray,
         ray_ratio=ratio(ours, ray),
         peers=peers,

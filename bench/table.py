@@ -28,16 +28,23 @@ def factor(value: float | None) -> str:
     return f"{value:.3f}x" if value >= 0.1 else f"{value:.2g}x"
 
 
+def extent(span: tuple[float, float] | None) -> str:
+    """Lowest and highest: `1.2-1.4`; a dash where nothing was measured."""
+    return "-" if span is None else f"{number(span[0])}-{number(span[1])}"
+
+
 def render(lines: Sequence[Line]) -> Table:
     """The whole table; a metric with several peers has as many lines in its cell."""
     table = Table(title="medians over the rounds; ratios are ours divided by theirs", title_justify="left", show_lines=True)
     table.add_column("what", overflow="fold")
     table.add_column("unit", no_wrap=True)
     table.add_column("ours", justify="right", no_wrap=True)
+    table.add_column("range", justify="right", no_wrap=True, style="dim")
     table.add_column(RAY, justify="right", no_wrap=True)
     table.add_column("ours/Ray", justify="right", no_wrap=True)
     table.add_column("other peer", no_wrap=True)
     table.add_column("theirs", justify="right", no_wrap=True)
+    table.add_column("range", justify="right", no_wrap=True, style="dim")
     table.add_column("ours/theirs", justify="right", no_wrap=True)
     table.add_column("target", overflow="fold")
     table.add_column("", no_wrap=True)
@@ -46,10 +53,12 @@ def render(lines: Sequence[Line]) -> Table:
             line.label,
             line.unit,
             number(line.ours),
+            extent(line.ours_span),
             number(line.ray),
             factor(line.ray_ratio),
             "\n".join(peer.name for peer in line.peers),
             "\n".join(number(peer.value) for peer in line.peers),
+            "\n".join(extent(peer.span) for peer in line.peers),
             "\n".join(factor(peer.ratio) for peer in line.peers),
             line.target,
             f"[{_COLOURS[line.verdict]}]{line.verdict}[/]",

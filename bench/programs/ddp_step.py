@@ -9,7 +9,7 @@ import torch.distributed
 from bench.programs import common, training
 
 WARM_UP_STEPS = 100
-STEPS = 1500
+STEPS = 1000
 
 
 def check_equal_weights(model: torch.nn.Module) -> None:

@@ -52,8 +52,8 @@ def test_signal_to_the_group_reaches_children() -> None:
         "import subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time\\nprint(1, flush=True)\\nwhile True: time.sleep(0.01)'],"
         " stdout=subprocess.PIPE)\n"
-        "child.stdout.readline()\nprint('ready')\n"
-        "try:\n    child.wait()\nexcept KeyboardInterrupt:\n    print('child', child.wait())"
+        "child.stdout.readline()\n"
+        "try:\n    print('ready')\n    child.wait()\nexcept KeyboardInterrupt:\n    print('child', child.wait())"
     )
     with run_program(text) as program:
         program.wait_for("ready")

@@ -201,7 +201,7 @@ def test_a_hundred_thousand_reports_arrive(tmp_path: Path) -> None:
 
 def test_a_value_that_cannot_be_returned_is_explained(tmp_path: Path) -> None:
     with pytest.raises(train.WorkerGroupError, match=r"cannot become\s+`Result.return_value`"):
-        fit(threading.Lock, tmp_path)
+        fit(lambda: threading.Lock(), tmp_path)
 
 
 def test_several_workers_need_several_processes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,9 +37,7 @@ def fit(function: Any, storage: Path, *, workers: int | tuple[int, int] = 2, con
     run_options = {key: options.pop(key) for key in ("failure_config", "checkpoint_config", "callbacks") if key in options}
     scaling = options.pop("scaling_config", None) or train.ScalingConfig(num_workers=workers)
     run_config = train.RunConfig(name="run", storage_path=str(storage), **run_options)
-    return train.DataParallelTrainer(
-        function, train_loop_config=config, scaling_config=scaling, run_config=run_config, **options
-    ).fit()
+    return train.DataParallelTrainer(function, train_loop_config=config, scaling_config=scaling, run_config=run_config, **options).fit()
 
 
 def report(metrics: dict[str, Any], **options: Any) -> None:
@@ -160,9 +159,15 @@ def test_an_elastic_group_takes_what_there_is(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_pickled_is_named(tmp_path: Path) -> None:
-    handle = open(tmp_path / "file", "w")  # noqa: SIM115
-    with handle, pytest.raises(TypeError, match="handle"):
-        fit(lambda: handle.write("x"), tmp_path)
+    guard = threading.Lock()
+    with pytest.raises(TypeError, match="guard"):
+        fit(lambda: guard.acquire(), tmp_path)
+
+
+def test_what_ranks_print_is_kept_in_the_run_directory(tmp_path: Path) -> None:
+    fit(lambda: print("from rank", train.get_context().get_world_rank()), tmp_path)
+    for rank in (0, 1):
+        assert (tmp_path / "run" / "logs" / f"rank-{rank}.log").read_text() == f"from rank {rank}\n"
 
 
 def test_a_hundred_thousand_quick_reports_of_two_ranks_arrive(tmp_path: Path) -> None:
@@ -239,3 +244,19 @@ def _alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_validation_that_takes_too_long_is_given_up_and_training_is_not(tmp_path: Path) -> None:
+    def validate(checkpoint: train.Checkpoint, seconds: float) -> dict[str, Any]:
+        time.sleep(seconds)
+        return {"validated": len(os.listdir(checkpoint.path))}
+
+    def loop() -> list[str]:
+        report({"step": 0}, validation=train.ValidationTaskConfig(fn_kwargs={"seconds": 1_000}, timeout_s=0.5))
+        report({"step": 1}, validation=True)
+        return [reported.status.value for reported in train.get_all_reported_checkpoints()]
+
+    config = train.ValidationConfig(fn=validate, task_config=train.ValidationTaskConfig(fn_kwargs={"seconds": 0}))
+    result = fit(loop, tmp_path, validation_config=config)
+    assert result.return_value == ["VALIDATION_TIMEOUT", "VALIDATED"]
+    assert result.best_checkpoints[-1][1] == {"step": 1, "validated": 2}

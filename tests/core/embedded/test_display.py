@@ -314,7 +314,7 @@ def test_two_bars_do_not_garble_each_other():
             terminal.tick(0.05)
     terminal.write(1, "\n")
     terminal.write(2, "\n")
-    lines = [line.split("\r")[-1] for line in terminal.out.splitlines()]
+    lines = [line.split("\r")[-1] for line in terminal.out.removesuffix("\n").split("\n")]
     assert all(line.startswith(("(A) ", "(B) ")) and line.endswith("|") for line in lines), lines
     assert len(lines) <= 2 + 101 * 0.1 / REDRAW_S * 2
     assert {"(A) 100%|##########|", "(B) 100%|##########|"} <= set(lines)

@@ -59,6 +59,7 @@ class Bench:
             latest_checkpoint=latest,
             has_validation=False,
             visible_gpus=None,
+            log_path=None,
         )
         self.outbox = Outbox()
         self.failures: list[BaseException] = []

@@ -26,7 +26,7 @@ from syncline.core.embedded.instructions import AssignActor
 from syncline.core.embedded.messages import ActorSpec, Message, Value
 from syncline.core.embedded.records import Process, Task
 from syncline.core.embedded.values import error_value
-from syncline.exceptions import ActorDiedError, ActorPlacementGroupRemoved, ActorUnavailableError, RayTaskError
+from syncline.exceptions import ActorDiedError, ActorPlacementGroupRemoved, ActorUnavailableError, PendingCallsLimitExceeded, RayTaskError
 
 if TYPE_CHECKING:
     from syncline.core.embedded.hub import Hub
@@ -131,6 +131,12 @@ class ActorTable:
             process.actor_id = 0
             self._hub.kill(process, "its placement group was removed")
 
+    def give_up(self, environment: str, reason: str) -> None:
+        """Workers of this environment cannot be started: what waits for one is dead."""
+        for actor in list(self.actors.values()):
+            if actor.spec.environment == environment and actor.life.state in (ActorState.PENDING, ActorState.RESTARTING):
+                self._do(actor, actor.life.unplaceable(reason))
+
     def assign(self, step: AssignActor) -> None:
         """The scheduler gives an actor a worker: tell the worker what it is now."""
         hub = self._hub
@@ -196,6 +202,15 @@ class ActorTable:
             hub.tasks.begin(process, call)
             hub.tasks.fail(call, error_value(ActorDiedError("The actor is dead: it ended before this call was made.")))
             return
+        if 0 < actor.spec.max_pending_calls <= self._pending(actor_id, process):
+            message = (
+                f"{actor.spec.class_name} has max_pending_calls={actor.spec.max_pending_calls}, and as many wait: get some of them first."
+            )
+            if process.channel is None:
+                raise PendingCallsLimitExceeded(message)
+            hub.tasks.begin(process, call)
+            hub.tasks.fail(call, error_value(PendingCallsLimitExceeded(message)))
+            return
         if top or actor.waiting:
             actor.waiting.append(call)
             hub.tasks.begin(process, call)
@@ -239,6 +254,10 @@ class ActorTable:
                 self._do(actor, steps)
             return
         tasks.finish(process, call, values, failed)
+
+    def _pending(self, actor_id: int, process: Process) -> int:
+        """Calls of one caller that have no answer yet."""
+        return sum(task.actor_id == actor_id and task.owner == process.number for task in self._hub.tasks.tasks.values())
 
     def _release_waiting(self, actor: Actor) -> None:
         """Pass on the calls that can go: in order of submission where calls run in order, else whichever are ready."""

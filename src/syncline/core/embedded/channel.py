@@ -144,6 +144,12 @@ class Channel:
         self._received += len(messages)
         return messages
 
+    def has_input(self) -> bool:
+        """Whether `receive` would find something new, be it a part of a message or the end."""
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        return bool(poller.poll(0))
+
     def close(self) -> None:
         """Close this end; a second time does nothing."""
         self.closed = True

@@ -16,6 +16,8 @@ from syncline.core.embedded.link import Link
 from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.values import make_value, open_value
 from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
+from syncline.core.options import ActorOptions, TaskOptions
+from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
 from syncline.core.tracebacks import raisable
@@ -45,6 +47,8 @@ class Work:
     actor_name: str = ""
     was_restarted: bool = False
     group_id: int = 0
+    captured_group_id: int = 0
+    """The placement group in which what this submits runs too, or 0."""
     resources: tuple[tuple[str, float], ...] = ()
     gpu_ids: tuple[str, ...] = ()
     record: bytes | None = None
@@ -104,31 +108,32 @@ class EmbeddedEngine(Engine):
     # -- tasks and actors
 
     def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
-        if plan.prepared_for is not self:
-            self._prepare_task(plan)
-        plan_id, mode, count = plan.prepared
+        current = CURRENT.get()
+        if plan.prepared_for is not self or plan.prepared[3] != current.work.captured_group_id:
+            self._prepare_task(plan, current.work.captured_group_id)
+        plan_id, mode, count, _ = plan.prepared
         task_id = self._new_id()
         value, top, held, own = self._pack_arguments(args, kwargs, plan.name)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
-        self._link.send((m.SUBMIT, task_id, plan_id, value, top, held, extra, CURRENT.get().task_id))
+        self._link.send((m.SUBMIT, task_id, plan_id, value, top, held, extra, current.task_id))
         if own:
             refs.journal.append(-own)
         return _results(task_id, extra, mode, count)
 
-    def _prepare_task(self, plan: TaskPlan) -> None:
+    def _prepare_task(self, plan: TaskPlan, captured_group_id: int) -> None:
         options = plan.options
         mode, count = _mode(options.num_returns)
         retry = options.retry_exceptions
         retry_on = serialization.pack_callable(lambda: (Exception,) if retry is True else retry) if retry else None
-        group = options.placement_group
-        bundle = getattr(options.scheduling_strategy, "placement_group_bundle_index", -1)
+        group, captures = _group(options, captured_group_id)
         spec = TaskSpec(
             function_id=self._function_id(plan.function),
             name=options.name or plan.name,
             mode=mode,
             num_returns=count,
             resources=tuple(sorted(options.resources_needed().items())),
-            group=(int(group.id), bundle) if group is not None else None,
+            group=group,
+            captures=captures,
             environment=self._environment_text(options.runtime_env),
             max_retries=options.max_retries,
             retry_on=retry_on,
@@ -139,15 +144,14 @@ class EmbeddedEngine(Engine):
             plan_id = self._new_id()
             self._link.request("register_plan", plan_id, spec)
             self._plans[spec] = plan_id
-        plan.prepared = (plan_id, mode, count)
+        plan.prepared = (plan_id, mode, count, captured_group_id)
         plan.prepared_for = self
 
     def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
         options = plan.options
         actor_id = self._new_id()
         record = ActorRecord(actor_id=actor_id, class_name=plan.name, methods=plan.methods)
-        group = options.placement_group
-        bundle = getattr(options.scheduling_strategy, "placement_group_bundle_index", -1)
+        group, captures = _group(options, CURRENT.get().work.captured_group_id)
         value, top, held, own = self._pack_arguments(args, kwargs, f"{plan.name}.__init__")
         if plan.prepared_for is not self:
             plan.prepared = self._function_id(plan.cls)
@@ -157,7 +161,8 @@ class EmbeddedEngine(Engine):
             class_name=plan.name,
             placement=tuple(sorted(options.resources_to_place().items())),
             resources=tuple(sorted(options.resources_needed().items())),
-            group=(int(group.id), bundle) if group is not None else None,
+            group=group,
+            captures=captures,
             environment=self._environment_text(options.runtime_env),
             name=options.name or "",
             namespace=options.namespace or self._facts.namespace,
@@ -166,6 +171,7 @@ class EmbeddedEngine(Engine):
             max_restarts=options.max_restarts,
             max_task_retries=options.max_task_retries,
             max_concurrency=options.max_concurrency or (ASYNC_CONCURRENCY if plan.is_async else 1),
+            max_pending_calls=options.max_pending_calls,
             concurrency_groups=tuple(sorted(options.concurrency_groups.items())),
             is_async=plan.is_async,
             record=serialization.pack(record).data,
@@ -361,6 +367,16 @@ class EmbeddedEngine(Engine):
 
 
 _NO_ARGUMENTS: Value = m.inline(serialization.pack_call((), {}, function_name="").data)
+
+
+def _group(options: TaskOptions | ActorOptions, captured_group_id: int) -> tuple[tuple[int, int] | None, bool]:
+    """((placement group, bundle or -1), whether what it submits runs there too)."""
+    group, strategy = options.placement_group, options.scheduling_strategy
+    if group is not None and isinstance(strategy, PlacementGroupSchedulingStrategy):
+        return (int(group.id), strategy.placement_group_bundle_index), bool(strategy.placement_group_capture_child_tasks)
+    if captured_group_id and strategy == "DEFAULT":
+        return (captured_group_id, -1), True
+    return None, False
 
 
 def _mode(num_returns: int | str | None) -> tuple[int, int]:

@@ -213,6 +213,7 @@ class Executor:
             actor_name=spec.name,
             was_restarted=restarted,
             group_id=spec.group[0] if spec.group else 0,
+            captured_group_id=spec.group[0] if spec.group and spec.captures else 0,
             resources=spec.resources,
             gpu_ids=gpu_ids,
             record=spec.record,
@@ -251,7 +252,13 @@ class Executor:
         work = self._works.get(key)
         if work is None:
             group = plan.group[0] if plan.group else 0
-            work = self._works[key] = Work(name=plan.name, group_id=group, resources=plan.resources, gpu_ids=gpu_ids)
+            work = self._works[key] = Work(
+                name=plan.name,
+                group_id=group,
+                captured_group_id=group if plan.captures else 0,
+                resources=plan.resources,
+                gpu_ids=gpu_ids,
+            )
         return work
 
     def load(self, function_id: int) -> Any:

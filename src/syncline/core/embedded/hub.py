@@ -32,8 +32,8 @@ from syncline.core.embedded.tasks import TaskTable
 from syncline.core.embedded.values import error_value
 from syncline.exceptions import ObjectLostError
 
-BUSY_TASKS = 4
-"""A worker with more than this many tasks gets further ones when it next says something."""
+START_ATTEMPTS = 5
+"""After so many workers in a row that ended before they were ready, what waits for them fails."""
 LEAVE_S = 10.0
 """How long a process that was asked to leave may take."""
 CAUSE_S = 2.0
@@ -71,6 +71,7 @@ class Hub:
         self._numbers = itertools.count(DRIVER + 1)
         self._dirty: list[Process] = []
         self._messages = 0
+        self._failed_starts = 0
         self.closed = False
         self._handlers: dict[int, Callable[[Process, Message], None]] = {
             m.REFS: self._on_refs,
@@ -281,8 +282,8 @@ class Hub:
         """Handle what a process said before it ended."""
         assert process.channel is not None
         try:
-            while messages := process.channel.receive():
-                self._handle_all(process, messages)
+            while process.channel.has_input():
+                self._handle_all(process, process.channel.receive())
         except ChannelClosedError:
             return
 
@@ -300,14 +301,28 @@ class Hub:
             if process.ready:
                 self.tasks.on_worker_lost(process, how)
             else:
-                self.carry_out(self.scheduler.start_failed(process.environment))
+                self._on_start_failed(process, how)
         for id, count in process.held.items():
             self.objects.release([id] * count)
         for segment in process.segments.values():
             self.store.release(segment)
 
+    def _on_start_failed(self, process: Process, how: str) -> None:
+        """A worker ended before it was ready. After a few in a row, what waits for one fails instead of waiting for ever."""
+        environment = process.environment
+        assert environment is not None
+        if not process.expected_end:
+            self._failed_starts += 1
+        if self._failed_starts >= START_ATTEMPTS:
+            self._failed_starts = 0
+            reason = f"worker processes cannot start: the last of {START_ATTEMPTS} {how}.\n{self.output.tail(process.number)}".rstrip()
+            self.tasks.give_up(environment, reason)
+            self.actors.give_up(environment, reason)
+        self.carry_out(self.scheduler.start_failed(environment))
+
     def _on_ready(self, process: Process, message: Message) -> None:
         process.ready = True
+        self._failed_starts = 0
         assert process.environment is not None
         self.carry_out(self.scheduler.worker_ready(process.number, process.environment))
 

@@ -102,13 +102,14 @@ class Link(ABC):
             arrived.add(id)
             waiter.count()
 
+        wanted = set(ids)
         with self.guard:
-            self._subscribe(ids, arrive, value=False)
+            self._subscribe(wanted, arrive, value=False)
         try:
             self._wait(waiter, timeout_s)
         finally:
             with self.guard:
-                self._unsubscribe(set(ids) - arrived, arrive)
+                self._unsubscribe(wanted - arrived, arrive)
         return arrived
 
     def item(self, stream_id: int, index: int, timeout_s: float | None) -> tuple[bool, int | None]:

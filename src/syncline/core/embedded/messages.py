@@ -83,6 +83,7 @@ class TaskSpec(NamedTuple):
     max_retries: int
     retry_on: bytes | None  # which errors are worth another try: None, or a pickled tuple of types
     max_calls: int
+    captures: bool  # what the task submits runs in its placement group too
 
 
 class ActorSpec(NamedTuple):
@@ -93,6 +94,7 @@ class ActorSpec(NamedTuple):
     placement: tuple[tuple[str, float], ...]  # needed to start
     resources: tuple[tuple[str, float], ...]  # held while it lives
     group: tuple[int, int] | None
+    captures: bool
     environment: str
     name: str
     namespace: str
@@ -101,6 +103,7 @@ class ActorSpec(NamedTuple):
     max_restarts: int
     max_task_retries: int
     max_concurrency: int
+    max_pending_calls: int
     concurrency_groups: tuple[tuple[str, int], ...]
     is_async: bool
     record: bytes  # the pickled ActorRecord

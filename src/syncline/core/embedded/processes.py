@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from syncline import settings
 from syncline.core import errors
 from syncline.core.embedded import template_messages as messages
+from syncline.core.embedded.logs import Stream
 from syncline.core.embedded.output import Output
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.template_messages import Preload, StartWorker, TemplateFacts, WorkerEnded, WorkerStarted
@@ -32,6 +33,8 @@ HEAVY_MODULES = (
 )
 """Modules that workers get from the template, if the driver has imported them."""
 _READ_BYTES = 65_536
+LAST_READS = 64
+"""How often the pipe of a dead worker is read: a process that it left behind may go on writing for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +237,9 @@ class Processes:
     def _drain(self, fd: int) -> None:
         """Read what is left in a pipe and close it, even if a process that outlived its worker holds the other end."""
         read = self._reactor.handler(fd)
-        while fd in self._pipes and _readable(fd):
+        for _ in range(LAST_READS):
+            if fd not in self._pipes or not _readable(fd):
+                break
             read(0)
         self._close_pipe(fd)
 

@@ -8,6 +8,7 @@ again, and two threads that hand the interpreter to and fro cost more than the w
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -15,6 +16,8 @@ from collections.abc import Callable
 
 from syncline.core.embedded.interrupts import SHIELD, Interruptible
 from syncline.core.embedded.reactor import LONGEST_SLEEP_S, Reactor
+
+logger = logging.getLogger("syncline")
 
 LINGER_S = 0.004
 """How long the background thread leaves the reactor to threads that come back soon."""
@@ -194,6 +197,9 @@ class Pump:
                 while not self._waiting and not self._closed:
                     self._tend()
                     self._reactor.turn(IDLE_TURN_S)
+            except Exception:
+                if not self._closed:  # a defect of ours; without this thread everything that nobody waits for would stop
+                    logger.exception("syncline's background thread met an error and goes on")
             finally:
                 self._leader.release()
             self._promote()

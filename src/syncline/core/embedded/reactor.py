@@ -74,7 +74,7 @@ class Reactor:
                 os.eventfd_write(self._wake_fd, 1)
             else:
                 os.write(self._wake_pipe[1], b"\0")
-        except (BlockingIOError, OSError):
+        except (OSError, ValueError):
             pass  # a wake-up is already due, or the reactor is closed
 
     def turn(self, timeout_s: float | None) -> None:

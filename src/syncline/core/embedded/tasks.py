@@ -253,6 +253,13 @@ class TaskTable:
         message = errors.worker_crashed(spec.name, process.pid, cause, attempts=spec.max_retries + 1)
         return WorkerCrashedError(message, pid=process.pid, exit_cause=cause, log_tail=self._hub.output.tail(process.number))
 
+    def give_up(self, environment: str, reason: str) -> None:
+        """Workers of this environment cannot be started: what waits for one fails."""
+        for task in list(self.tasks.values()):
+            plan = task.plan
+            if plan is not None and plan.spec.environment == environment and self._hub.scheduler.cancel(task.id):
+                self.fail(task, error_value(WorkerCrashedError(f"{plan.spec.name}() could not run: {reason}")))
+
     # -- cancellation
 
     def cancel(self, id: int, *, force: bool, recursive: bool) -> None:

@@ -217,6 +217,7 @@ class TrainController:
                 latest_checkpoint=self._ledger.latest,
                 has_validation=self._spec.validation_config is not None,
                 visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if worker.gpu_ids and not self._local_mode else None,
+                log_path=None if self._local_mode else self._ledger.log_path(f"rank-{worker.rank}.log"),
             )
             for worker in group.workers
         ]

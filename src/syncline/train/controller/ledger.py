@@ -72,6 +72,10 @@ class Ledger:
             self.last_metrics = report.metrics
         self._directory.report(report.index, rank, report.metrics, report.time)
 
+    def log_path(self, name: str) -> str:
+        """A file of this machine for what a worker prints; it ends in the run directory."""
+        return self._directory.log_path(name)
+
     def commit(self, report: CompleteReport, *, validate: bool, validation_kwargs: dict[str, Any] | None) -> Registered:
         """Make the ranks' parts one checkpoint, register it, and delete what need not be kept any more.
 

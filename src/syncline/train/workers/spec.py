@@ -54,3 +54,5 @@ class WorkerSpec:
     """Whether the trainer has a validation function."""
     visible_gpus: tuple[str, ...] | None
     """The GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None leaves the variable alone."""
+    log_path: str | None
+    """Where what this rank prints is kept, a file of this machine; None keeps nothing."""

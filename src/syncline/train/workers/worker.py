@@ -21,6 +21,7 @@ from syncline.core.tracebacks import user_traceback
 from syncline.train.session import set_session
 from syncline.train.workers.messages import ControllerMessage, Failed, Finished, WorkerMessage
 from syncline.train.workers.outbox import Outbox
+from syncline.train.workers.output import keep_output
 from syncline.train.workers.ranks import WorkerFacts
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.spec import WorkerSpec
@@ -50,6 +51,8 @@ class TrainWorker:
 
     def prepare(self, spec: WorkerSpec) -> None:
         """Take a place in the group: from here on, the session exists."""
+        if spec.log_path is not None:
+            keep_output(spec.log_path)
         if spec.visible_gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.visible_gpus)
         self._session = WorkerSession(spec, self._outbox, self._fail)
