@@ -36,7 +36,10 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One metric of one row, compared. Values are medians over the rounds, spans the lowest and the highest; None where nothing was measured."""
+    """One metric of one row, compared.
+
+    Values are medians over the rounds, spans the lowest and the highest value; None where nothing was measured.
+    """
 
     row: str
     label: str

@@ -36,12 +36,13 @@ def rate(run: Callable[[int], None], count: int, repeats: int = 3) -> float:
     return statistics.median(rates)
 
 
-def seconds_each(call: Callable[[int], None], count: int) -> float:
-    """Mean seconds per call of `call(index)` over `count` calls, a first one not counted."""
+def seconds_each(call: Callable[[int], None], count: int, finish: Callable[[], object]) -> float:
+    """Mean seconds per call of `call(index)` over `count` calls and one `finish()`, a first call not counted."""
     call(0)
     begin = time.perf_counter()
     for index in range(1, count + 1):
         call(index)
+    finish()
     return (time.perf_counter() - begin) / count
 
 

@@ -73,7 +73,7 @@ def storage_path() -> Path:
 
 
 def train_collective_timeout_s() -> float:
-    """`SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: how long ranks of a training wait for one another in `report` and `collective`; half an hour."""
+    """`SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: how long ranks wait for one another in `report` and `collective`; half an hour."""
     text = environment("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S") or "1800"
     try:
         seconds = float(text)

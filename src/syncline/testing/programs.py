@@ -131,7 +131,7 @@ class Program:
             self.end()
             raise AssertionError(f"the program did not end within {within_s:g} s; its output:\n{self.stdout}\n{self.stderr}") from None
         for reader in self._readers:
-            reader.join(1.0)  # a child that outlives the program holds the pipe open: that is for `assert_nothing_left` to tell
+            reader.join(5.0)  # a child that outlives the program holds the pipe open: that is for `assert_nothing_left` to tell
         return Ended(return_code=code, stdout=self.stdout, stderr=self.stderr)
 
     def end(self) -> None:

@@ -202,14 +202,13 @@ class ActorTable:
             hub.tasks.begin(process, call)
             hub.tasks.fail(call, error_value(ActorDiedError("The actor is dead: it ended before this call was made.")))
             return
-        if 0 < actor.spec.max_pending_calls <= self._pending(actor_id, process):
-            message = (
-                f"{actor.spec.class_name} has max_pending_calls={actor.spec.max_pending_calls}, and as many wait: get some of them first."
-            )
+        limit = actor.spec.max_pending_calls
+        if 0 < limit <= self._pending(actor_id, process):
+            error = PendingCallsLimitExceeded(f"{actor.spec.class_name} has max_pending_calls={limit}, and as many wait: get some first.")
             if process.channel is None:
-                raise PendingCallsLimitExceeded(message)
+                raise error
             hub.tasks.begin(process, call)
-            hub.tasks.fail(call, error_value(PendingCallsLimitExceeded(message)))
+            hub.tasks.fail(call, error_value(error))
             return
         if top or actor.waiting:
             actor.waiting.append(call)
@@ -244,11 +243,11 @@ class ActorTable:
         actor = self.actors.get(process.actor_id)
         if actor is not None:
             tasks.timeline.append((f"{actor.spec.class_name}.{call.method}", process.pid, started, ended))
-            steps = actor.life.finished(call_id)
             if failed is not None and retry and call.retries != 0 and not call.cancelled:
                 call.retries -= 1 if call.retries > 0 else 0
-                self._pass_on(actor, call)
+                self._send(actor, call, process.number)
                 return
+            steps = actor.life.finished(call_id)
             tasks.finish(process, call, values, failed)
             if steps:
                 self._do(actor, steps)

@@ -71,6 +71,8 @@ class Executor:
             if idle is not None:
                 self._idle = None
                 idle.settle()
+            elif kind == m.RUN and self._main.ident in self._link.waiting:  # it was under way when the hub heard that this worker waits
+                self._link.callbacks.append((self._give_back, ()))
 
     def take_back(self) -> list[int]:
         """The tasks that have not begun, which this worker gives up because its current one takes long."""
@@ -90,10 +92,13 @@ class Executor:
     def tend(self) -> None:
         """Called by the background thread while the main thread is busy."""
         if self._running and self._inbox and self._calls is None:
-            given = self.take_back()
-            if given:
-                self._link.send((m.RETURNED, given))
+            self._give_back()
         self._link.flush_references()
+
+    def _give_back(self) -> None:
+        given = self.take_back()
+        if given:
+            self._link.send((m.RETURNED, given))
 
     def on_interrupt(self, number: int, frame: FrameType | None) -> None:
         """SIGINT in the main thread: somebody cancelled a task, perhaps one that has just ended."""

@@ -270,6 +270,7 @@ class Hub:
         self.reactor.call_later(CAUSE_S, partial(self._lose_after_all, process))
 
     def _lose_after_all(self, process: Process) -> None:
+        self.workers.kill(process.number)  # what it started and left: the template that would have ended it is dead
         self.workers.forget(process.number)
         self.on_ended(process.number, "lost its connection")
 

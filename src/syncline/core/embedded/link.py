@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import select
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -41,6 +42,7 @@ class Link(ABC):
         self.pump = pump
         self.callbacks: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.before_wait: Callable[[], Sequence[int]] | None = None  # a worker's: the tasks that it gives back
+        self.waiting: set[int] = set()  # a worker's threads that wait for a value
 
     # -- what the two kinds do differently
 
@@ -163,10 +165,13 @@ class Link(ABC):
             return waiter.done
         if self.before_wait is None:
             return self.pump.wait(waiter, timeout_s)
-        self.send((m.BLOCKED, self.before_wait()))
+        thread = threading.get_ident()
+        self.waiting.add(thread)  # first, so that no work slips in between
         try:
+            self.send((m.BLOCKED, self.before_wait()))
             return self.pump.wait(waiter, timeout_s)
         finally:
+            self.waiting.discard(thread)
             self.send((m.UNBLOCKED,))
 
 
@@ -227,8 +232,8 @@ class RemoteLink(Link):
         """Tell the hub of references that were made and dropped while nothing was sent."""
         if refs.journal:
             with self.guard:
-                self._hold_references()
-                self._channel.flush()
+                made, dropped = self._changes()
+                self._channel.send((m.REFS, made + dropped))
 
     def request(self, operation: str, *arguments: Any) -> Any:
         waiter = Waiter()
@@ -249,19 +254,29 @@ class RemoteLink(Link):
         return result
 
     def _send(self, message: Message) -> None:
-        if refs.journal:
-            self._hold_references()
         channel = self._channel
-        channel.send(message)
+        if refs.journal:
+            made, dropped = self._changes()
+            if made:
+                channel.hold((m.REFS, made))
+            channel.hold(message)
+            if dropped:  # only now: the message may carry the last mention of them
+                channel.hold((m.REFS, dropped))
+            channel.flush()
+        else:
+            channel.send(message)
         if channel.congested:
             channel.drain(BACKLOG_LIMIT_BYTES)
             self._reactor.modify(channel.fileno(), writable=channel.congested)
 
-    def _hold_references(self) -> None:
-        journal, changes = refs.journal, []
+    def _changes(self) -> tuple[list[int], list[int]]:
+        """References made and references dropped since the hub was told."""
+        journal = refs.journal
+        made, dropped = [], []
         while journal:
-            changes.append(journal.popleft())
-        self._channel.hold((m.REFS, changes))
+            change = journal.popleft()
+            (made if change > 0 else dropped).append(change)
+        return made, dropped
 
     def _subscribe(self, ids: Iterable[int], arrival: Arrival, *, value: bool) -> None:
         table = self._arrivals if value else self._announcements

@@ -20,7 +20,7 @@ class Requests:
         self._hub = hub
         self._operations: dict[str, Callable[..., Any]] = {
             "allocate": self._allocate,
-            "available": lambda _: hub.scheduler.available(),
+            "available": lambda _: {name: amount for name, amount in hub.scheduler.available().items() if amount},
             "cancel": self._cancel,
             "create_actor": self._create_actor,
             "create_group": lambda _, *arguments: hub.groups.create(*arguments),

@@ -285,7 +285,19 @@ class Scheduler:
                 s.queue.extendleft(reversed(task_ids))
                 self._settle(s)
         out: list[Instruction] = []
+        if s is not None and not w.tasks:
+            self._vacate(w, out)  # its current task has ended meanwhile
         self._dispatch(out)
+        return out
+
+    def dropped(self, worker: int, task_id: int) -> Instructions:
+        """The worker gives back a task that was cancelled before it began."""
+        w = self._workers[worker]
+        w.tasks.remove(task_id)
+        out: list[Instruction] = []
+        if not w.tasks:
+            self._vacate(w, out)
+            self._dispatch(out)
         return out
 
     # Actors

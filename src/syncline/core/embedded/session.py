@@ -11,11 +11,14 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 SHM_ROOT = Path("/dev/shm")
 _LOCK = "owner.lock"
+DEATH_S = 1.0
+"""How long a dying driver may keep its locks after its connections are closed: the system closes its files in no particular order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +91,15 @@ def remove_directories(paths: SessionPaths) -> None:
     """Remove a session's directories; what is gone already is fine."""
     for path in (paths.shm_directory, paths.directory):
         if path is not None:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(Path(path))
 
 
 def remove_if_abandoned(paths: SessionPaths) -> None:
-    """Remove a session's directories if its driver is dead: for the last that are left of it."""
+    """Remove a session's directories if its driver is dead, or dies within `DEATH_S`: for the last that are left of it."""
+    deadline = time.monotonic() + DEATH_S
     for path in (paths.shm_directory, paths.directory):
-        if path is not None:
-            _remove_unlocked(Path(path))
+        while path is not None and not _remove_unlocked(Path(path)) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def _lock(directory: Path) -> int:
@@ -117,16 +121,32 @@ def _sweep(root: Path, prefix: str) -> None:
         _remove_unlocked(directory)
 
 
-def _remove_unlocked(directory: Path) -> None:
+def _remove_unlocked(directory: Path) -> bool:
+    """Remove a directory whose driver is dead; False if it is alive."""
     try:
         fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return  # being made, being removed, or somebody else's
+        return True  # being made, removed already, or somebody else's
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return  # alive
+        return False
     else:
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
+        return True
     finally:
         os.close(fd)
+
+
+def _remove(directory: Path) -> None:
+    """The lock goes last: while it is there, somebody else can finish what the death of this process interrupts."""
+    try:
+        entries = [entry for entry in os.scandir(directory) if entry.name != _LOCK]
+    except OSError:
+        return  # removed already
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)

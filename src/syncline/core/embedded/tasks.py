@@ -220,7 +220,7 @@ class TaskTable:
             if task_id in self.tasks:
                 returned.append(task_id)
             else:  # cancelled meanwhile
-                self._hub.carry_out(self._hub.scheduler.finished(process.number, task_id))
+                self._hub.carry_out(self._hub.scheduler.dropped(process.number, task_id))
         return returned
 
     def on_worker_lost(self, process: Process, how: str) -> None:

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from syncline import settings
 from syncline.core import runtime_env
 
 
@@ -57,7 +58,7 @@ def environment_of(normal: Mapping[str, Any]) -> Iterator[None]:
     if not normal:
         yield
         return
-    variables, directory, path = dict(os.environ), os.getcwd(), list(sys.path)
+    variables, directory, path = settings.inherited_environment(), os.getcwd(), list(sys.path)
     try:
         runtime_env.apply(normal)
         yield

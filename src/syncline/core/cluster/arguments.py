@@ -1,0 +1,170 @@
+"""Our options in Ray's words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray._raylet import PlacementGroupID
+from ray.util import scheduling_strategies as rays
+from ray.util.placement_group import PlacementGroup as RayGroup
+
+from syncline.core.options import ActorOptions, MethodOptions, TaskOptions
+from syncline.core.placement import (
+    DoesNotExist,
+    Exists,
+    In,
+    LabelCondition,
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+    NotIn,
+    PlacementGroup,
+    PlacementGroupSchedulingStrategy,
+    SchedulingStrategy,
+)
+
+GROUP_ID_BYTES = PlacementGroupID.size()
+
+
+def task_options(options: TaskOptions, name: str, runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Keywords of a remote function's `options`."""
+    keywords: dict[str, Any] = {
+        "name": options.name or name,
+        "num_returns": _count(options.num_returns),
+        "max_retries": options.max_retries,
+        "retry_exceptions": _retries(options.retry_exceptions),
+        **_demand(options, runtime_env),
+    }
+    if options.num_cpus is None:
+        keywords["num_cpus"] = 1
+    if options.num_returns == "streaming" and options.generator_backpressure is not None:
+        keywords["_generator_backpressure_num_objects"] = options.generator_backpressure
+    return keywords
+
+
+def actor_options(options: ActorOptions, runtime_env: Mapping[str, Any] | None, *, is_async: bool) -> dict[str, Any]:
+    """Keywords of an actor class's `options`."""
+    keywords: dict[str, Any] = {
+        "max_restarts": options.max_restarts,
+        "max_task_retries": options.max_task_retries,
+        "max_pending_calls": options.max_pending_calls,
+        **_demand(options, runtime_env),
+    }
+    if options.num_cpus is None and options.placement_group is not None:
+        keywords["num_cpus"] = 0
+    if options.max_concurrency is not None:
+        keywords["max_concurrency"] = options.max_concurrency
+    if options.concurrency_groups:
+        keywords["concurrency_groups"] = dict(options.concurrency_groups)
+    for name in ("name", "namespace", "lifetime"):
+        value = getattr(options, name)
+        if value is not None:
+            keywords[name] = value
+    if options.get_if_exists:
+        keywords["get_if_exists"] = True
+    return keywords
+
+
+def call_options(options: MethodOptions, name: str) -> dict[str, Any]:
+    """Keywords of one call of a method."""
+    keywords: dict[str, Any] = {
+        "name": options.name or name,
+        "num_returns": _count(options.num_returns),
+        "retry_exceptions": _retries(options.retry_exceptions),
+    }
+    if options.concurrency_group is not None:
+        keywords["concurrency_group"] = options.concurrency_group
+    if options.max_task_retries is not None:
+        keywords["max_task_retries"] = options.max_task_retries
+    if options.num_returns == "streaming" and options.generator_backpressure is not None:
+        keywords["_generator_backpressure_num_objects"] = options.generator_backpressure
+    return keywords
+
+
+def ray_group(group_id: int, bundles: list[dict[str, float]] | None = None) -> RayGroup:
+    """Ray's placement group of our number."""
+    return RayGroup(PlacementGroupID(int(group_id).to_bytes(GROUP_ID_BYTES, "big")), bundles)
+
+
+def group_number(group: RayGroup) -> int:
+    """Our number of Ray's placement group."""
+    return int.from_bytes(group.id.binary(), "big")
+
+
+def fetched_environment(env: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    """A task's runtime environment with what is on this machine's disk uploaded to the cluster, where every node can fetch it."""
+    from ray._private.runtime_env.py_modules import upload_py_modules_if_needed
+    from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
+
+    ready = dict(env)
+    if "working_dir" in ready:
+        ready = upload_working_dir_if_needed(ready, include_gitignore=True, scratch_dir=os.fspath(scratch))
+    if "py_modules" in ready:
+        ready = upload_py_modules_if_needed(ready, include_gitignore=True, scratch_dir=os.fspath(scratch))
+    return ready
+
+
+def _demand(options: TaskOptions | ActorOptions, runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
+    keywords: dict[str, Any] = {"scheduling_strategy": _strategy(options.scheduling_strategy)}
+    for name in ("num_cpus", "num_gpus", "memory", "accelerator_type"):
+        value = getattr(options, name)
+        if value is not None:
+            keywords[name] = value
+    if options.resources:
+        keywords["resources"] = dict(options.resources)
+    if options.label_selector:
+        keywords["label_selector"] = dict(options.label_selector)
+    if runtime_env:
+        keywords["runtime_env"] = dict(runtime_env)
+    return keywords
+
+
+def _count(num_returns: Any) -> Any:
+    return 1 if num_returns in (None, "dynamic") else num_returns
+
+
+def _retries(retry: bool | tuple[type[BaseException], ...]) -> Any:
+    return list(retry) if isinstance(retry, tuple) else retry
+
+
+def _strategy(strategy: SchedulingStrategy) -> Any:
+    if isinstance(strategy, str):
+        return strategy
+    if isinstance(strategy, PlacementGroupSchedulingStrategy):
+        return _in_group(strategy.placement_group, strategy)
+    if isinstance(strategy, NodeAffinitySchedulingStrategy):
+        return rays.NodeAffinitySchedulingStrategy(
+            node_id=str(strategy.node_id),
+            soft=strategy.soft,
+            _spill_on_unavailable=strategy._spill_on_unavailable,
+            _fail_on_unavailable=strategy._fail_on_unavailable,
+        )
+    assert isinstance(strategy, NodeLabelSchedulingStrategy)
+    return rays.NodeLabelSchedulingStrategy(_labels(strategy.hard), soft=_labels(strategy.soft))
+
+
+def _in_group(group: PlacementGroup, strategy: PlacementGroupSchedulingStrategy) -> Any:
+    if group.is_empty:
+        return "DEFAULT"
+    return rays.PlacementGroupSchedulingStrategy(
+        ray_group(group.id, group.bundle_specs),
+        strategy.placement_group_bundle_index,
+        strategy.placement_group_capture_child_tasks,
+    )
+
+
+def _labels(conditions: Mapping[str, LabelCondition]) -> dict[str, Any]:
+    return {label: _condition(condition) for label, condition in conditions.items()}
+
+
+def _condition(condition: LabelCondition) -> Any:
+    if isinstance(condition, In):
+        return rays.In(*condition.values)
+    if isinstance(condition, NotIn):
+        return rays.NotIn(*condition.values)
+    if isinstance(condition, Exists):
+        return rays.Exists()
+    assert isinstance(condition, DoesNotExist)
+    return rays.DoesNotExist()

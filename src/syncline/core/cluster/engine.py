@@ -1,0 +1,334 @@
+"""`Engine` on Ray Core: each method is one request to Ray, with arguments, results and errors in syncline's terms."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.exceptions
+from ray.experimental import internal_kv
+
+from syncline.core import errors, runtime_env, serialization
+from syncline.core.cluster import arguments, feasible, handles, timeline
+from syncline.core.cluster import facts as facts_of
+from syncline.core.cluster.actors import METHOD_OF_MODE, remote_class
+from syncline.core.cluster.errors import translated
+from syncline.core.cluster.handles import ClusterRef, ReadyRef, ray_ref
+from syncline.core.cluster.streams import Streams
+from syncline.core.cluster.tasks import Kind, remote_function
+from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
+from syncline.core.options import ActorOptions, TaskOptions
+from syncline.core.plans import ActorPlan, CallPlan, Plan, TaskPlan
+from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
+from syncline.exceptions import GetTimeoutError
+
+RECORD_WAIT_S = 10.0
+"""How long to wait for what a named actor's maker tells of it, which happens right after its name is taken."""
+_KV_NAMESPACE = b"syncline"
+
+
+class ClusterEngine(Engine):
+    """See `Engine`. One object a process: in the program's it may end the connection, in a worker it never does."""
+
+    def __init__(
+        self, *, address: str, environment: Mapping[str, Any], may_grow: Callable[[], bool], end: Callable[[], None] = lambda: None
+    ) -> None:
+        """`may_grow`: whether nodes come when they are needed; `end`: closes the connection."""
+        self._address = address
+        self._environment = dict(environment)
+        self._may_grow = may_grow
+        self._end = end
+        self._streams = Streams()
+
+    @property
+    def session_directory(self) -> Path:
+        node = ray._private.worker._global_node
+        return Path(node.get_session_dir_path() if node is not None else ".")
+
+    @property
+    def is_local_mode(self) -> bool:
+        return False
+
+    @property
+    def installs_packages(self) -> bool:
+        return True
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    # -- tasks and actors
+
+    def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        if plan.prepared_for is not self:
+            self._prepare_task(plan)
+        positional, keyword = handles.with_ray_refs(args, kwargs)
+        try:
+            made = plan.prepared(positional, keyword)
+        except Exception as error:
+            raise self._refusal(error, args, kwargs, plan.name) from None
+        return _submitted(made)
+
+    def _prepare_task(self, plan: TaskPlan) -> None:
+        options = plan.options
+        if options.placement_group is None:
+            self._check_demand(options.resources_needed(), f"the task {plan.name}")
+        kind: Kind = options.num_returns if options.num_returns in ("streaming", "dynamic") else "plain"  # type: ignore[assignment]
+        function = remote_function(plan.function, kind, options.max_calls)
+        keywords = arguments.task_options(options, plan.name, self._own_environment(options))
+        plan.prepared = functools.partial(function._remote, **keywords)
+        plan.prepared_for = self
+
+    def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
+        options = plan.options
+        if plan.prepared_for is not self:
+            if options.placement_group is None:
+                self._check_demand(options.resources_to_place(), f"the actor {plan.name}")
+            cls = remote_class(plan.cls, plan.name, tuple(plan.methods.items()), plan.is_async)
+            keywords = arguments.actor_options(options, self._own_environment(options), is_async=plan.is_async)
+            plan.prepared = functools.partial(cls._remote, **keywords)
+            plan.prepared_for = self
+        positional, keyword = handles.with_ray_refs(args, kwargs)
+        try:
+            actor = plan.prepared(positional, keyword)
+        except Exception as error:
+            raise self._refusal(error, args, kwargs, f"{plan.name}.__init__") from None
+        hold = handles.actor_hold(actor)
+        if options.get_if_exists and (found := _read_record(hold.id)) is not None:
+            return found, hold
+        record = ActorRecord(actor_id=hold.id, class_name=plan.name, methods=plan.methods)
+        if options.name is not None:
+            internal_kv._internal_kv_put(_record_key(hold.id), serialization.pack(record).data, namespace=_KV_NAMESPACE)
+        return record, hold
+
+    def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        if plan.prepared_for is not self:
+            _prepare_call(plan, self._actor(plan.actor_id), self)
+        positional, keyword = handles.with_ray_refs(args, kwargs)
+        try:
+            made = plan.prepared((plan.method, *positional), keyword)
+        except Exception as error:
+            raise self._refusal(error, args, kwargs, plan.method) from None
+        return _submitted(made)
+
+    def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+        target = handles.find(ref.id) if isinstance(ref, ObjectRefGenerator) else ray_ref(ref)
+        try:
+            ray.cancel(target, force=force, recursive=recursive)
+        except Exception as error:
+            raise translated(error) from None
+
+    def kill(self, actor_id: int, *, no_restart: bool) -> None:
+        ray.kill(self._actor(actor_id), no_restart=no_restart)
+
+    def exit_actor(self) -> None:
+        if not facts_of.is_worker() or ray.get_runtime_context().get_actor_id() is None:
+            raise RuntimeError("`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method")
+        ray.actor.exit_actor()
+
+    def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
+        try:
+            actor = ray.get_actor(name, namespace)
+        except ValueError:
+            names = [f"{known!r} in {space!r}" for space, known in self.list_named_actors(all_namespaces=True)]
+            where = namespace if namespace is not None else ray.get_runtime_context().namespace
+            raise ValueError(
+                f"no living actor is named {name!r} in the namespace {where!r}; those with names are {', '.join(names) or 'none'}."
+            ) from None
+        hold = handles.actor_hold(actor)
+        record = _read_record(hold.id, RECORD_WAIT_S)
+        if record is None:
+            raise ValueError(f"the actor {name!r} was not made by syncline, so its methods are not known here: use Ray's own `get_actor`.")
+        return record, hold
+
+    def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
+        if not all_namespaces:
+            here = ray.get_runtime_context().namespace
+            return sorted((here, name) for name in ray.util.list_named_actors())
+        return sorted((row["namespace"], row["name"]) for row in ray.util.list_named_actors(all_namespaces=True))
+
+    def hold_actor(self, actor_id: int) -> Hold:
+        return handles.actor_hold(self._actor(actor_id))
+
+    # -- objects
+
+    def put(self, value: Any) -> ObjectRef[Any]:
+        try:
+            return ClusterRef(ray.put(value))
+        except Exception as error:
+            if not isinstance(error, ray.exceptions.RayError):
+                serialization.pack(value)  # raises with the part of the value that is to blame
+            raise translated(error) from None
+
+    def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
+        try:
+            values = ray.get([ray_ref(ref) for ref in refs], timeout=timeout_s)
+        except ray.exceptions.GetTimeoutError:
+            ready, _ = ray.wait(list({ray_ref(ref) for ref in refs}), num_returns=len(set(refs)), timeout=0, fetch_local=False)
+            raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, len(set(refs)) - len(ready), len(refs))) from None
+        except Exception as error:
+            raise translated(error) from None
+        return [True if type(ref) is ReadyRef else value for ref, value in zip(refs, values, strict=True)]
+
+    def wait(
+        self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
+    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+        try:
+            ready, _ = ray.wait([ray_ref(ref) for ref in refs], num_returns=num_returns, timeout=timeout_s, fetch_local=fetch_local)
+        except Exception as error:
+            raise translated(error) from None
+        arrived = set(ready)
+        sides: tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]] = ([], [])
+        for ref in refs:
+            sides[ray_ref(ref) not in arrived].append(ref)
+        return sides
+
+    def next_item(self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None) -> ObjectRef[Any] | None:
+        try:
+            item = handles.find(generator.id)._next_sync(timeout_s)
+        except StopIteration:
+            return None
+        if item.is_nil():
+            raise GetTimeoutError(f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on")
+        return ClusterRef(item)
+
+    def on_value(self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]) -> None:
+        is_ready_ref = type(ref) is ReadyRef
+
+        def tell(result: Any, held: ObjectRef[Any] = ref) -> None:
+            if isinstance(result, ray.exceptions.RayError):
+                callback(None, translated(result))
+            else:
+                callback(True if is_ready_ref else result, None)
+
+        ray_ref(ref)._on_completed(tell)
+
+    def on_item(self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]) -> None:
+        def tell(item: Any) -> None:
+            callback(None if item is None else ClusterRef(item))
+
+        self._streams.next_item(handles.find(generator.id), tell)
+
+    # -- placement groups
+
+    def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
+        feasible.check_description(bundles, strategy)
+        if not self._may_grow():
+            feasible.check_bundles(bundles, strategy, ray.nodes())
+        specs = [{resource: amount for resource, amount in bundle.items() if amount} for bundle in bundles]
+        group = ray.util.placement_group(specs, strategy=strategy, name=name, lifetime="detached" if detached else None)
+        return arguments.group_number(group)
+
+    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
+        return ReadyRef(arguments.ray_group(group_id).ready())
+
+    def remove_placement_group(self, group_id: int) -> None:
+        ray.util.remove_placement_group(arguments.ray_group(group_id))
+
+    def placement_groups(self) -> list[Mapping[str, Any]]:
+        return [
+            {
+                "id": int(id, 16),
+                "name": row["name"],
+                "strategy": row["strategy"],
+                "bundles": [_whole(bundle) for _, bundle in sorted(row["bundles"].items())],
+                "state": row["state"],
+            }
+            for id, row in ray.util.placement_group_table().items()
+        ]
+
+    # -- the machine
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return list(ray.nodes())
+
+    def cluster_resources(self) -> dict[str, float]:
+        return dict(ray.cluster_resources())
+
+    def available_resources(self) -> dict[str, float]:
+        return dict(ray.available_resources())
+
+    def facts(self) -> RuntimeFacts:
+        return facts_of.now(self._environment)
+
+    def timeline(self) -> list[dict[str, Any]]:
+        return timeline.events()
+
+    def statistics(self) -> Mapping[str, Any]:
+        return {"handles": handles.statistics(), "streams": self._streams.statistics()}
+
+    def shutdown(self) -> None:
+        self._streams.close()
+        self._end()
+
+    def abandon_after_fork(self) -> None:
+        # The parent's connection is not this process's to end; without this, its exit would say goodbye to the cluster.
+        atexit.unregister(ray.shutdown)
+
+    # -- parts
+
+    def _actor(self, actor_id: int) -> Any:
+        actor = handles.find(actor_id)
+        if actor is None:
+            context = ray.get_runtime_context()
+            if facts_of.is_worker() and context.get_actor_id() == f"{actor_id:032x}":
+                return context.current_actor
+            raise RuntimeError(f"the actor {actor_id:032x} is not known in this process: use a handle that `.remote()` or `get_actor` gave")
+        return actor
+
+    def _check_demand(self, demand: Mapping[str, float], what: str) -> None:
+        if not self._may_grow():
+            feasible.check_demand(demand, ray.nodes(), what)
+
+    def _own_environment(self, options: TaskOptions | ActorOptions) -> Mapping[str, Any] | None:
+        if not options.runtime_env:
+            return None
+        # Ray lets a task's `env_vars` win over the program's, and takes every other field from the task alone.
+        merged = runtime_env.merge(self._environment, options.runtime_env, may_install=True)
+        return arguments.fetched_environment(merged, self.session_directory)
+
+    def _refusal(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> BaseException:
+        if not isinstance(error, ray.exceptions.RayError) and isinstance(error, (TypeError, AttributeError, pickle.PicklingError)):
+            serialization.pack_call(args, kwargs, function_name=name)  # raises with the argument that is to blame
+        return translated(error)
+
+
+def _prepare_call(plan: CallPlan, actor: Any, engine: ClusterEngine) -> None:
+    method = getattr(actor, METHOD_OF_MODE.get(str(plan.options.num_returns), "call"))
+    plan.prepared = functools.partial(method._remote, **arguments.call_options(plan.options, plan.name))
+    plan.prepared_for = engine
+
+
+def _submitted(made: Any) -> Submitted:
+    if isinstance(made, ray.ObjectRef):
+        return ClusterRef(made)
+    if isinstance(made, list):
+        return [ClusterRef(one) for one in made]
+    return None if made is None else handles.stream(made)
+
+
+def _whole(bundle: Mapping[str, float]) -> dict[str, float]:
+    return {name: int(amount) if amount == int(amount) else amount for name, amount in bundle.items()}
+
+
+def _record_key(actor_id: int) -> bytes:
+    return f"actor:{actor_id:032x}".encode()
+
+
+def _read_record(actor_id: int, timeout_s: float = 0.0) -> ActorRecord | None:
+    """What the maker of a named actor told of it."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        data = internal_kv._internal_kv_get(_record_key(actor_id), namespace=_KV_NAMESPACE)
+        if data is not None:
+            record: ActorRecord = serialization.unpack(data)
+            return record
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.02)

@@ -1,0 +1,83 @@
+"""What a cluster can never give, told at once instead of waited for: pure checks of demands against the nodes that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from syncline.core.placement import PLACEMENT_STRATEGIES
+
+_TOLERANCE = 1e-6
+
+Amounts = Mapping[str, float]
+
+
+def check_demand(demand: Amounts, nodes: Sequence[Mapping[str, Any]], what: str) -> None:
+    """ValueError, with the numbers, where no single node has room for `demand`. `nodes` have Ray's fields."""
+    living = _living(nodes)
+    if any(_fits(demand, node) for node in living):
+        return
+    most = {name: max((node.get(name, 0) for node in living), default=0) for name in demand}
+    short = {name: amount for name, amount in demand.items() if amount > most[name] + _TOLERANCE} or dict(demand)
+    raise ValueError(
+        f"{what} asks for {_shown(short)}, but of the {len(living)} nodes of the cluster none has more than "
+        f"{_shown({name: most[name] for name in short})}"
+        f"{'' if len(short) < len(demand) or len(demand) == 1 else ' (or not all of it together)'}: "
+        f"it would wait for ever, so it is refused now. Ask for less, or add a larger node to the cluster."
+    )
+
+
+def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """ValueError where a placement group is impossible: by its description, or on these nodes."""
+    check_description(bundles, strategy)
+    for number, bundle in enumerate(bundles):
+        check_demand(bundle, nodes, f"bundle {number} of the placement group")
+    living = _living(nodes)
+    if strategy == "STRICT_SPREAD" and len(bundles) > len(living):
+        raise ValueError(
+            f"STRICT_SPREAD puts each of {len(bundles)} bundles on a node of its own, but the cluster has {len(living)}: "
+            f"use SPREAD, fewer bundles, or add nodes"
+        )
+    together = _sum(bundles)
+    if strategy == "STRICT_PACK":
+        check_demand(together, nodes, "the placement group (STRICT_PACK: all bundles on one node)")
+    there = _sum(living)
+    short = {name: amount for name, amount in together.items() if amount > there.get(name, 0) + _TOLERANCE}
+    if short:
+        raise ValueError(
+            f"the placement group asks for {_shown(short)} in all, but the cluster has {_shown({n: there.get(n, 0) for n in short})}: "
+            f"it would wait for ever, so it is refused now. Ask for less, or add nodes."
+        )
+
+
+def check_description(bundles: Sequence[Amounts], strategy: str) -> None:
+    """ValueError for bundles that mean nothing on any cluster."""
+    if strategy not in PLACEMENT_STRATEGIES:
+        raise ValueError(f"the strategy {strategy!r} of a placement group is unknown: use one of {', '.join(PLACEMENT_STRATEGIES)}")
+    if not bundles:
+        raise ValueError("a placement group without bundles reserves nothing: give at least one, such as {'CPU': 1}")
+    for bundle in bundles:
+        if not any(bundle.values()):
+            raise ValueError(f"the bundle {dict(bundle)} reserves nothing: give at least one amount above 0, or leave the bundle out")
+        if min(bundle.values()) < 0:
+            raise ValueError(f"the bundle {dict(bundle)} has a negative amount: give 0 or more")
+
+
+def _living(nodes: Iterable[Mapping[str, Any]]) -> list[Amounts]:
+    return [node["Resources"] for node in nodes if node["Alive"]]
+
+
+def _fits(demand: Amounts, node: Amounts) -> bool:
+    return all(amount <= node.get(name, 0) + _TOLERANCE for name, amount in demand.items())
+
+
+def _sum(parts: Iterable[Amounts]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _shown(amounts: Amounts) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in sorted(amounts.items()))

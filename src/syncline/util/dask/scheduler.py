@@ -1,0 +1,333 @@
+"""`ray_dask_get`: the scheduler that Dask calls with a graph and the keys that are wanted of it.
+
+It submits what is ready, waits for any of it to end, and goes on; `graph` decides what and how much. A task returns its value, which
+stays in the object store, and a small `Ended`, which is all that the scheduler waits for and looks at. The first error ends the graph:
+what still runs is cancelled, and the error comes to the caller as itself, with the key in its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask
+from dask._task_spec import GraphNode, convert_legacy_graph
+from dask.callbacks import local_callbacks
+from dask.core import flatten
+from dask.local import nested_get
+from dask.order import order
+
+from syncline.core import api
+from syncline.core.refs import ObjectRef
+from syncline.core.tracebacks import forget_engine
+from syncline.exceptions import RayError, RayTaskError, WorkerTraceback
+from syncline.util.dask import callbacks as hooks
+from syncline.util.dask import values as forms
+from syncline.util.dask.graph import GraphState, Key, in_flight_limit
+from syncline.util.dask.options import Submitters, submitters
+from syncline.util.dask.persist import Persisted, persisted
+from syncline.util.dask.worker import Ended
+
+WEIGHT_OF_LATEST = 0.1
+"""How fast the average of the tasks' lengths forgets."""
+
+
+class _Scheduler:
+    """What Dask takes as a scheduler: callable, with a `persist` of its own, which Dask prefers where it knows of that."""
+
+    def __init__(self, name: str, doc: str, *, num_workers: int | None = None, keeps_references: bool = False) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = doc
+        self._num_workers = num_workers
+        self._keeps_references = keeps_references
+        if not keeps_references:
+            self.persist = self._persist
+
+    def __call__(self, dsk: Any, keys: Any, **keywords: Any) -> Any:
+        """dsk: a graph or an expression. keys: a key or nested lists of keys. Returns their values, in tuples nested like `keys`."""
+        keywords.setdefault("num_workers", self._num_workers)
+        if self._keeps_references:
+            keywords["ray_persist"] = True
+        try:
+            return _get(dsk, keys, **keywords)
+        except RayError as error:  # a task's own error, of which the frames of this module tell nothing
+            forget_engine(error)
+            raise
+
+    @staticmethod
+    def _persist(collections: Sequence[Any], **keywords: Any) -> list[Any]:
+        return list(ray_dask_persist(*collections, traverse=False, **keywords))
+
+    def __repr__(self) -> str:
+        return f"<scheduler {self.__name__}>"
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+
+ray_dask_get = _Scheduler(
+    "ray_dask_get",
+    """Run a Dask graph as syncline tasks: `x.compute(scheduler=ray_dask_get)`, or `dask.config.set(scheduler=ray_dask_get)`.
+
+    `compute` passes on: `ray_remote_args`, options of every task; `ray_callbacks`, a list of RayDaskCallback; `num_workers`, the most
+    tasks at once; `rerun_exceptions_locally`, to run a task that fails once more here, for a debugger.
+    """,
+)
+ray_dask_get_sync = _Scheduler("ray_dask_get_sync", "Like `ray_dask_get`, with one task at a time, in Dask's order.", num_workers=1)
+_get_persisted = _Scheduler("_get_persisted", "Returns what stands for a persisted value, instead of values.", keeps_references=True)
+
+
+def enable_dask_on_ray(shuffle: str | None = "tasks", use_shuffle_optimization: bool | None = True) -> dask.config.set:
+    """Make `ray_dask_get` Dask's scheduler, from now on, or only inside of a `with` statement if the result is used in one.
+
+    shuffle: how DataFrames are shuffled; None leaves the setting as it is. `use_shuffle_optimization` has no effect any more: DataFrames
+    of today's Dask optimize themselves.
+    """
+    del use_shuffle_optimization
+    settings: dict[str, Any] = {"scheduler": ray_dask_get}
+    if shuffle is not None:
+        settings["dataframe.shuffle.method"] = shuffle
+    return dask.config.set(settings)
+
+
+def disable_dask_on_ray() -> dask.config.set:
+    """Give the choice of scheduler and shuffle back to Dask."""
+    return dask.config.set({"scheduler": None, "dataframe.shuffle.method": None})
+
+
+enable_dask_on_syncline = enable_dask_on_ray
+disable_dask_on_syncline = disable_dask_on_ray
+
+
+def ray_dask_persist(*collections: Any, **keywords: Any) -> tuple[Any, ...]:
+    """`dask.persist`, with partitions that stay in the object store, whichever scheduler is set. Waits until they are computed.
+
+    Takes the arguments of `dask.persist`, without `scheduler`. Compute what comes of it with this scheduler again.
+    """
+    return tuple(dask.persist(*collections, **{**keywords, "scheduler": _get_persisted}))
+
+
+def _get(
+    dsk: Any,
+    keys: Any,
+    *,
+    num_workers: int | None = None,
+    ray_remote_args: Mapping[str, Any] | None = None,
+    ray_callbacks: Any = None,
+    ray_persist: bool = False,
+    callbacks: Any = None,
+    rerun_exceptions_locally: bool | None = None,
+    **_ignored: Any,
+) -> Any:
+    """`_ignored`: what other schedulers take."""
+    chosen = submitters(dsk, ray_remote_args)
+    graph = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
+    wanted = set(flatten(keys)) if isinstance(keys, list) else {keys}
+    with local_callbacks(callbacks) as of_dask, hooks.local_ray_callbacks(ray_callbacks) as of_ray:
+        run = _Run(graph, wanted, chosen, tuple(of_dask), of_ray, num_workers)
+        if rerun_exceptions_locally is None:
+            rerun_exceptions_locally = dask.config.get("rerun_exceptions_locally", False)
+        found = run.to_the_end(rerun_here=rerun_exceptions_locally)
+        results = {key: _persisted_value(key, value) for key, value in found.items()} if ray_persist else _fetched(found)
+        answer = nested_get(keys, results)
+        for finish in run.ray.ray_finish:
+            finish(answer)
+        return answer
+
+
+def _fetched(found: Mapping[Key, Any]) -> dict[Key, Any]:
+    return dict(zip(found, forms.fetch(list(found.values())), strict=True))
+
+
+def _persisted_value(key: Key, value: Any) -> Persisted:
+    if isinstance(value, forms.Stored):
+        return Persisted(key, value.ref)
+    return Persisted(key, api.put(forms.fetch([value])[0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Running:
+    """A submitted task."""
+
+    key: Key
+    value: forms.Stored | forms.Parts
+    counts: bool
+    """Whether it takes one of the places in flight; tasks that wait for resources of their own would keep the others from them."""
+
+
+class _Run:
+    """One graph on its way."""
+
+    def __init__(
+        self,
+        graph: dict[Key, GraphNode],
+        wanted: set[Key],
+        chosen: Submitters,
+        of_dask: tuple[Any, ...],
+        of_ray: tuple[hooks.RayCallbacks, ...],
+        num_workers: int | None,
+    ) -> None:
+        self.graph = graph
+        self.wanted = wanted
+        self.ray = hooks.unpack_ray_callbacks(of_ray)
+        self._chosen = chosen
+        self._of_dask = of_dask
+        self._pretask = [hook[2] for hook in of_dask if hook[2]]
+        self._posttask = [hook[3] for hook in of_dask if hook[3]]
+        in_workers = hooks.for_workers(of_ray)
+        self._watch = None if in_workers is None else api.put(in_workers)  # once, not with every task
+        self._most = num_workers
+        self._running: dict[ObjectRef[Any], _Running] = {}
+        self._seconds_each: float | None = None
+
+    def to_the_end(self, *, rerun_here: bool) -> dict[Key, Any]:
+        """Run everything; the wanted keys with the forms of their values."""
+        started: list[Any] = []
+        state: dict[str, Any] = {}
+        failed = True
+        try:
+            for hook in self._of_dask:
+                if hook[0]:
+                    hook[0](self.graph)
+                started.append(hook)
+            self._nodes = convert_legacy_graph(self.graph)  # callbacks may have changed it, as Dask's cache does
+            self._graph_state = GraphState(self._nodes, self.wanted, self._known(), order(self._nodes).get)
+            state = self._graph_state.state
+            for hook in self._of_dask:
+                if hook[1]:
+                    hook[1](self.graph, state)
+            self._loop(rerun_here)
+            failed = False
+            return {key: self._graph_state.values[key] for key in self.wanted}
+        finally:
+            if failed:
+                self._cancel()
+            for hook in started:
+                if hook[4]:
+                    hook[4](self.graph, state, failed)
+
+    def _known(self) -> dict[Key, forms.Stored]:
+        """The persisted values that the graph needs and has no task for."""
+        needed = {dependency for node in self._nodes.values() for dependency in node.dependencies} | self.wanted
+        held = {key: persisted(key) for key in needed - self._nodes.keys()}
+        return {key: forms.Stored(ref=value.ref) for key, value in held.items() if value is not None}
+
+    def _loop(self, rerun_here: bool) -> None:
+        state = self._graph_state
+        told = not self.ray.ray_postsubmit_all
+        places = api.cluster_resources().get("CPU", 1.0)
+        while not state.is_done:
+            limit = self._most or in_flight_limit(places, self._seconds_each)
+            taken = sum(running.counts for running in self._running.values())
+            while state.next_ready() is not None and taken < limit:
+                taken += self._start(state.start())
+            if not told and not state.state["waiting"] and state.next_ready() is None:
+                told = True
+                self._tell_all_submitted()
+            if self._running:
+                self._collect(rerun_here)
+
+    # -- one task begins
+
+    def _start(self, key: Key) -> int:
+        """Submit a task, or find its value without one. Returns how many places it takes."""
+        state, node = self._graph_state, self._nodes[key]
+        for hook in self._pretask:
+            hook(key, self.graph, state.state)
+        for dependency in node.dependencies:
+            state.values[dependency] = forms.where(state.values[dependency])
+        depends = {dependency: state.values[dependency] for dependency in node.dependencies}
+        seen = {dependency: forms.as_seen(value) for dependency, value in depends.items()} if self._is_watched else {}
+        for presubmit in self.ray.ray_presubmit:
+            given = presubmit(node, key, seen)
+            if given is not None:
+                self._finish(key, forms.where(given), "callback")
+                return 0
+        free = forms.without_a_task(node, state.values)
+        if free is not None:
+            self._finish(key, free[0], "alias")
+            return 0
+        done, running = self._submit(key, node, depends)
+        self._running[done] = running
+        for postsubmit in self.ray.ray_postsubmit:
+            postsubmit(node, key, seen, forms.as_seen(running.value))
+        return int(running.counts)
+
+    @property
+    def _is_watched(self) -> bool:
+        return bool(self.ray.ray_presubmit or self.ray.ray_postsubmit)
+
+    def _submit(self, key: Key, node: GraphNode, depends: Mapping[Key, Any]) -> tuple[ObjectRef[Any], _Running]:
+        function, count, has_options = self._chosen.of(key)
+        layout: list[tuple[Key, int, type | None]] = []
+        arguments: list[Any] = []
+        for dependency, value in depends.items():
+            carried, kind = forms.as_arguments(value)
+            layout.append((dependency, len(carried), kind))
+            arguments += carried
+        references = [argument for argument in arguments if isinstance(argument, ObjectRef)] if self._watch is not None else []
+        *refs, done = function.remote(node, tuple(layout), count, self._watch, references, *arguments)
+        value = forms.Stored(ref=refs[0]) if count == 1 else forms.Parts(refs=tuple(refs), kind=tuple)
+        return done, _Running(key=key, value=value, counts=not has_options)
+
+    # -- tasks end
+
+    def _collect(self, rerun_here: bool) -> None:
+        """Wait until any task ends, and take all that have."""
+        ended, rest = api.wait(list(self._running), num_returns=1)
+        if rest:
+            ended += api.wait(rest, num_returns=len(rest), timeout=0)[0]
+        for done in ended:
+            running = self._running.pop(done)
+            try:
+                facts: Ended = api.get(done)
+            except RayError as error:
+                if rerun_here and isinstance(error, RayTaskError):
+                    self._rerun(running.key)
+                named(error, running.key)
+                raise
+            self._note(facts.seconds)
+            value = running.value
+            if facts.kind is not None and isinstance(value, forms.Parts):
+                value = replace(value, kind=facts.kind)
+            self._finish(running.key, value, facts.pid)
+
+    def _note(self, seconds: float) -> None:
+        before = seconds if self._seconds_each is None else self._seconds_each
+        self._seconds_each = before + WEIGHT_OF_LATEST * (seconds - before)
+
+    def _finish(self, key: Key, value: Any, worker_id: Any) -> None:
+        self._graph_state.finish(key, value)
+        if self._posttask:
+            here = forms.fetch([value])[0]
+            for hook in self._posttask:
+                hook(key, here, self.graph, self._graph_state.state, worker_id)
+
+    def _rerun(self, key: Key) -> None:
+        node = self._nodes[key]
+        depends = list(node.dependencies)
+        node(dict(zip(depends, forms.fetch([self._graph_state.values[d] for d in depends]), strict=True)))
+
+    def _tell_all_submitted(self) -> None:
+        by_key = {running.key: running.value for running in self._running.values()}
+        values = [self._graph_state.values.get(key, by_key.get(key)) for key in self.wanted]
+        for hook in self.ray.ray_postsubmit_all:
+            hook([forms.as_seen(value) for value in values], self.graph)
+
+    def _cancel(self) -> None:
+        for done in self._running:
+            api.cancel(done)
+        self._running.clear()
+
+
+def named(error: RayError, key: Key) -> None:
+    """Put the key of the task into the error's text."""
+    if isinstance(error, RayTaskError):
+        before = f"in {error.function_name}("
+        error.function_name = f"Dask key {key!r}: {error.function_name}"
+        cause = error.__cause__
+        if isinstance(cause, WorkerTraceback) and cause.args:
+            error.__cause__ = WorkerTraceback(str(cause.args[0]).replace(before, f"in {error.function_name}(", 1))
+    elif error.args and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]} (It was the task of the Dask key {key!r}.)", *error.args[1:])

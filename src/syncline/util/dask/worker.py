@@ -1,0 +1,100 @@
+"""What one task of a Dask graph does in a worker: put the values of its dependencies together and call it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask._task_spec import GraphNode, Task
+
+from syncline.core import api
+from syncline.core.refs import ObjectRef
+
+Layout = tuple[tuple[Any, int, type | None], ...]
+"""For each dependency its key, how many of the arguments it takes, and, where it takes several, the type of sequence that they make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The last value that each task returns: small, so that the program can wait for it without fetching the others."""
+
+    seconds: float
+    """How long the call took."""
+    pid: int
+    """The process that ran it."""
+    kind: type | None
+    """The type of the sequence, of a task whose items are kept apart (`num_returns` above 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerCallbacks:
+    """What runs around every task, in its worker."""
+
+    pretask: tuple[Callable[..., Any], ...]
+    posttask: tuple[tuple[Callable[..., Any], int | None], ...]
+    """Each with the position in `pretask` of the one whose result it gets; None where its callback has none."""
+
+
+def run_node(
+    node: GraphNode,
+    layout: Layout,
+    num_returns: int,
+    callbacks: WorkerCallbacks | None,
+    references: Sequence[ObjectRef[Any]],
+    *arguments: Any,
+) -> tuple[Any, ...]:
+    """Call `node` on its dependencies' values. Returns its value, or the `num_returns` items of it, and then an `Ended`."""
+    began = time.perf_counter()
+    values = put_together(layout, arguments)
+    if isinstance(node, Task):
+        node = _with_values_of_references(node)
+    if callbacks is None:
+        result = node(values)
+    else:
+        states = [callback(node.key, list(references)) for callback in callbacks.pretask]
+        result = node(values)
+        for callback, position in callbacks.posttask:
+            callback(node.key, result, None if position is None else states[position])
+    items, kind = ((result,), None) if num_returns == 1 else _items(result, num_returns)
+    return (*items, Ended(seconds=time.perf_counter() - began, pid=os.getpid(), kind=kind))
+
+
+def put_together(layout: Layout, arguments: Sequence[Any]) -> dict[Any, Any]:
+    """The value of each dependency by its key."""
+    values: dict[Any, Any] = {}
+    position = 0
+    for key, count, kind in layout:
+        taken = arguments[position : position + count]
+        values[key] = taken[0] if kind is None else kind(taken)
+        position += count
+    return values
+
+
+def _items(result: Any, num_returns: int) -> tuple[tuple[Any, ...], type]:
+    items = tuple(result)
+    if len(items) != num_returns:
+        raise ValueError(f"`num_returns={num_returns}`, but the task returned {len(items)} items: annotate it with their number")
+    return items, list if isinstance(result, list) else tuple
+
+
+def _with_values_of_references(node: Task) -> Task:
+    """The task with the values of syncline's own references among its arguments, which the program put there itself."""
+    named = node.kwargs.items()
+    if not any(_has_reference(value) for value in node.args) and not any(_has_reference(value) for _, value in named):
+        return node
+    return Task(node.key, node.func, *map(_fetched, node.args), **{name: _fetched(value) for name, value in named})
+
+
+def _has_reference(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return any(map(_has_reference, value))
+    return isinstance(value, ObjectRef)
+
+
+def _fetched(value: Any) -> Any:
+    if type(value) in (list, tuple):
+        return type(value)(map(_fetched, value)) if _has_reference(value) else value
+    return api.get(value) if isinstance(value, ObjectRef) else value

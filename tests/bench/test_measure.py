@@ -1,0 +1,88 @@
+"""What the launcher of a measurement sees and keeps: command lines, output, failures, and processes left behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.measure import MARK, Ended, clear, command, count_lines, derive, environment, failure_of, marked, run
+from bench.rows import Contender, Row
+
+ROW = Row(name="row", contenders=(), metrics=(), timeout_s=7.0, environment={"OMP_NUM_THREADS": "1"})
+
+
+def ended(code: int | None = 0, output: str = "") -> Ended:
+    return Ended(code=code, started=100.0, ended=103.0, output=output)
+
+
+def test_programs_run_as_modules_and_torchrun_starts_two() -> None:
+    plain = Contender(name="a", module="tasks", argument="ray")
+    assert command(plain, "py", Path("o")) == ["py", "-m", "bench.programs.tasks", "ray", "--out", "o"]
+    launched = Contender(name="a", module="toy", argument="torchrun", launcher="torchrun")
+    assert command(launched, "py", Path("o"))[:6] == ["py", "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m"]
+
+
+def test_settings_of_the_person_who_measures_do_not_reach_the_programs() -> None:
+    base = {"PATH": "/bin", "SYNCLINE_ADDRESS": "x", "RAY_ADDRESS": "x", "OMP_NUM_THREADS": "64"}
+    variables = environment(base, ROW, "mark")
+    assert variables["PATH"] == "/bin"
+    assert variables["OMP_NUM_THREADS"] == "1"
+    assert variables[MARK] == "mark"
+    assert "SYNCLINE_ADDRESS" not in variables
+    assert "RAY_ADDRESS" not in variables
+
+
+def test_own_lines_are_not_counted_whatever_prefix_a_worker_gave_them() -> None:
+    assert count_lines("user: a\n(worker 3) user: b\n\n  \nstarted\n50%\r100%\n") == 3
+
+
+def test_the_launcher_adds_what_only_it_sees() -> None:
+    values = derive({"all_reduce_at": 102.5}, ended(output="a\nb\n"))
+    assert values == {"all_reduce_s": 2.5, "process_s": 3.0, "lines": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("code", "has_values", "expected"),
+    [
+        (0, True, None),
+        (None, True, "no end after 7 s, with numbers"),
+        (1, False, "exit code 1, without numbers"),
+        (0, False, "exit code 0, without"),
+    ],
+)
+def test_a_failure_says_how_it_ended_and_shows_the_end_of_the_output(code: int | None, has_values: bool, expected: str | None) -> None:
+    failure = failure_of(ended(code, output="the last words"), ROW, has_values)
+    if expected is None:
+        assert failure is None
+    else:
+        assert failure is not None
+        assert failure.startswith(expected)
+        assert failure.endswith("the last words")
+
+
+@pytest.mark.processes
+def test_a_program_past_its_limit_is_killed_and_keeps_its_output(tmp_path: Path) -> None:
+    program = "import time; print('waiting', flush=True); time.sleep(600)"
+    result = run([sys.executable, "-c", program], tmp_path, os.environ, timeout_s=10.0)
+    assert result.code is None
+    assert result.output == "waiting\n"
+
+
+@pytest.mark.processes
+def test_a_daemon_in_a_session_of_its_own_is_found_by_its_mark_and_killed() -> None:
+    mark = f"test-{os.getpid()}"
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env={**os.environ, MARK: mark},
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        assert [process.pid for process in marked(mark)] == [daemon.pid]
+        assert clear(mark, grace_s=0.0) == 1
+        assert marked(mark) == []
+    finally:
+        daemon.kill()
+        daemon.wait()

@@ -1,0 +1,49 @@
+"""The order of measurements: contenders alternate."""
+
+import pytest
+
+from bench.rows import OURS, RAY, ROWS, Contender, Metric, Row
+from bench.schedule import choose, turns
+
+
+def row(name: str, *contenders: str, turns_per_round: int = 1) -> Row:
+    return Row(
+        name=name,
+        contenders=tuple(Contender(name=contender, module="m", argument="a") for contender in contenders),
+        metrics=(Metric(key="value", label="", unit="", better="less"),),
+        turns_per_round=turns_per_round,
+    )
+
+
+def test_contenders_alternate_and_each_round_begins_with_the_next_one() -> None:
+    order = [(turn.row.name, turn.round, turn.contender.name) for turn in turns([row("a", "x", "y"), row("b", "z")], 3)]
+    assert order == [
+        ("a", 0, "x"), ("a", 0, "y"), ("a", 1, "y"), ("a", 1, "x"), ("a", 2, "x"), ("a", 2, "y"),
+        ("b", 0, "z"), ("b", 1, "z"), ("b", 2, "z"),
+    ]  # fmt: skip
+
+
+def test_a_noisy_row_takes_more_turns() -> None:
+    assert [turn.round for turn in turns([row("a", "x", turns_per_round=3)], 2)] == list(range(6))
+
+
+def test_absent_contenders_take_no_turn() -> None:
+    assert {turn.contender.name for turn in turns([row("a", OURS, RAY, "x")], 2, frozenset({RAY}))} == {OURS, "x"}
+
+
+def test_rows_are_chosen_by_name_in_their_own_order() -> None:
+    rows = [row("a"), row("b"), row("c")]
+    assert [chosen.name for chosen in choose(rows, ["c", "a"])] == ["a", "c"]
+    assert len(choose(rows, [])) == 3
+
+
+def test_an_unknown_row_is_named_beside_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'startpu'.*choose from a, b"):
+        choose([row("a"), row("b")], ["startpu"])
+
+
+def test_every_target_names_contenders_of_its_own_row() -> None:
+    for contest in ROWS:
+        names = {contender.name for contender in contest.contenders}
+        assert OURS in names
+        assert all(set(metric.target.peers) <= names for metric in contest.metrics if metric.target)

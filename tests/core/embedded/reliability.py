@@ -1,0 +1,74 @@
+"""What the reliability tests share: the beginning of every program that they run, and the check that nothing of it is left."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+from syncline.testing import Program, assert_nothing_left
+from syncline.testing.programs import SLOWNESS
+
+DESIGN_S = 5.0
+"""Within this time after its end nothing of a program is left, on a machine that is not overloaded."""
+PATIENCE_S = 60.0
+
+PRELUDE = """
+import faulthandler, os, random, signal, subprocess, sys, threading, time
+faulthandler.dump_traceback_later(120, exit=True)
+import numpy as np
+import syncline
+from syncline import exceptions
+from syncline.core import refs
+
+LIMIT_S = 60
+
+
+def hub():
+    return refs.current_engine()._link._hub
+
+
+def template_pid():
+    return hub().workers.template_pid
+
+
+def statistics():
+    return refs.current_engine().statistics()
+
+
+def until(condition, what):
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{what}: not so within {LIMIT_S} s; {statistics()}")
+        time.sleep(0.01)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def nothing_held():
+    now = statistics()
+    return not (
+        now["objects"].objects or now["hub"].tasks or now["hub"].actors or now["hub"].streams
+        or now["store"].in_use_segments or now["store"].disk_segments
+    )
+
+
+def until_nothing_held():
+    until(nothing_held, "no task, actor or object is left in the hub's tables")
+
+"""
+
+
+def assert_all_gone(program: Program) -> None:
+    """Wait until nothing of `program` is left; a warning where that took longer than the design allows."""
+    began = time.monotonic()
+    assert_nothing_left(program, within_s=PATIENCE_S / SLOWNESS)
+    took_s = time.monotonic() - began
+    if took_s > DESIGN_S:
+        warnings.warn(f"it took {took_s:.1f} s until nothing of the program was left; {DESIGN_S:g} s are allowed", stacklevel=2)
