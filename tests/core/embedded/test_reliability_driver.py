@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from core.embedded.reliability import PRELUDE, assert_all_gone
 
+from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import Program, run_program
 
 pytestmark = pytest.mark.processes

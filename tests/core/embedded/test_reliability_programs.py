@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from core.embedded.reliability import PRELUDE, assert_all_gone
 
+from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import run_program
 from syncline.testing.waiting import eventually
 
@@ -58,7 +58,10 @@ print("done")
 
 def test_two_programs_do_not_meet(tmp_path: Path) -> None:
     environment = {"SYNCLINE_TMPDIR": str(tmp_path)}
-    with run_program(PRELUDE + NAMED, "a", environment=environment) as one, run_program(PRELUDE + NAMED, "b", environment=environment) as two:
+    with (
+        run_program(PRELUDE + NAMED, "a", environment=environment) as one,
+        run_program(PRELUDE + NAMED, "b", environment=environment) as two,
+    ):
         one.wait_for("found my own")
         two.wait_for("found my own")
         two.send_signal(signal.SIGKILL)
@@ -88,9 +91,10 @@ BECOME_NOBODY = f"import os; os.setgroups([]); os.setgid({NOBODY}); os.setuid({N
 def _nobody_can_import() -> bool:
     if os.getuid() != 0:
         return False
-    code = BECOME_NOBODY + "import numpy, syncline.core.embedded.start, subprocess, sys; subprocess.run([sys.executable, '-c', 'import numpy'], check=True)"
+    again = "subprocess.run([sys.executable, '-c', 'import numpy'], check=True)"
+    code = f"{BECOME_NOBODY}import numpy, syncline.core.embedded.start, subprocess, sys; {again}"
     source = str(Path(__file__).resolve().parents[3] / "src")
-    tried = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, check=False)
+    tried = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": source}, capture_output=True, check=False)
     return tried.returncode == 0
 
 

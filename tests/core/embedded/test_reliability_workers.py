@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from core.embedded.reliability import PRELUDE, assert_all_gone
 
+from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import fault_environment, run_program
 
 pytestmark = pytest.mark.processes

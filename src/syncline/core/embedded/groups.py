@@ -31,10 +31,10 @@ class GroupTable:
         instructions = hub.scheduler.create_group(group_id, bundles, strategy)
         hub.objects.add(group_id)
         self._groups[group_id] = {
-            "placement_group_id": f"{group_id:032x}",
+            "id": group_id,
             "name": name,
             "strategy": strategy,
-            "bundles": dict(enumerate(dict(bundle) for bundle in bundles)),
+            "bundles": [dict(bundle) for bundle in bundles],
             "state": "PENDING",
         }
         hub.carry_out(instructions)
