@@ -249,8 +249,8 @@ def double(x, seconds=0.0):
 
 lasting = double.remote(4, 1.0)
 waiting = double.remote(5, 1000)
-print("ready", flush=True)
 try:
+    threading.Timer(0.3, print, ("ready",)).start()
     syncline.get(waiting)
     raise SystemExit("no interrupt")
 except KeyboardInterrupt:
@@ -290,8 +290,8 @@ main = threading.main_thread().ident
 for turn in range(20):
     made = []
     timer = threading.Timer(moments.uniform(0.0, 0.1), signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
     try:
+        timer.start()
         number = 0
         while True:
             number += 1

@@ -240,6 +240,34 @@ def test_returned_tasks_are_next_and_their_worker_gets_no_more() -> None:
     assert scheduler.finished(0, 0) == assigned(0, 1, 2, 3)
 
 
+def test_worker_that_returns_a_task_when_its_current_one_has_ended_is_idle() -> None:
+    scheduler = machine(workers=1, CPU=1)
+    cpu = scheduler.shape({"CPU": 1})
+    scheduler.set_depth(cpu, 2)
+    scheduler.submit(0, cpu)
+    scheduler.submit(1, cpu)
+    assert not scheduler.finished(0, 0)
+    assert scheduler.returned(0, [1]) == assigned(0, 1)
+    check_scheduler(scheduler)
+    assert not scheduler.finished(0, 1)
+    assert scheduler.available() == {"CPU": 1}
+
+
+def test_task_that_was_cancelled_before_it_began_leaves_a_blocked_worker_without_cpu() -> None:
+    scheduler = machine(workers=1, CPU=1)
+    cpu = scheduler.shape({"CPU": 1})
+    scheduler.set_depth(cpu, 2)
+    scheduler.submit(0, cpu)
+    scheduler.submit(1, cpu)
+    scheduler.blocked(0)
+    assert not scheduler.dropped(0, 1)
+    assert scheduler.available() == {"CPU": 1}
+    check_scheduler(scheduler)
+    scheduler.finished(0, 0)
+    assert scheduler.statistics().idle == 1
+    check_scheduler(scheduler)
+
+
 def test_pipelining_shape_gives_way_to_another_after_a_while() -> None:
     scheduler = machine(workers=1, CPU=1)
     first, second = scheduler.shape({"CPU": 1}), scheduler.shape({"CPU": 0.5})

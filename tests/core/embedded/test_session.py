@@ -6,11 +6,12 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from syncline.core.embedded.session import Session, create_session, remove_directories
+from syncline.core.embedded.session import Session, create_session, remove_directories, remove_if_abandoned
 
 
 @pytest.fixture
@@ -200,3 +201,18 @@ def test_a_long_temporary_directory_is_made_and_works(create, tmp_path):
 def test_paths_can_be_sent(create):
     paths = create().paths
     assert pickle.loads(pickle.dumps(paths)) == paths
+
+
+def test_the_last_worker_waits_for_a_driver_that_is_dying(create):
+    session = create()
+    dying = threading.Timer(0.2, session.abandon)
+    dying.start()
+    remove_if_abandoned(session.paths)
+    dying.join()
+    assert exists(session) == (False, False)
+
+
+def test_a_session_whose_driver_lives_is_not_abandoned(create):
+    session = create()
+    remove_if_abandoned(session.paths)
+    assert exists(session) == (True, True)

@@ -272,7 +272,8 @@ class RemoteLink(Link):
     def _changes(self) -> tuple[list[int], list[int]]:
         """References made and references dropped since the hub was told."""
         journal = refs.journal
-        made, dropped = [], []
+        made: list[int] = []
+        dropped: list[int] = []
         while journal:
             change = journal.popleft()
             (made if change > 0 else dropped).append(change)
