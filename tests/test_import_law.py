@@ -68,7 +68,7 @@ class LibraryRule:
 
 LIBRARY_RULES = (
     LibraryRule(library="torch", path_contains=("torch", "lightning", "huggingface"), never=("core",)),
-    LibraryRule(library="ray", also=("core/cluster.py",)),
+    LibraryRule(library="ray", also=("core/cluster",)),
     LibraryRule(library="pyarrow", path_contains=("",), never=("core",)),
 )
 
@@ -222,7 +222,8 @@ def test_layer_rules_tell_allowed_from_forbidden(path: str, source: str, allowed
         ("train/session.py", "def f():\n    import torch", False),
         ("core/torch.py", "import torch", False),
         ("train/session.py", "import torchmetrics", True),
-        ("core/cluster.py", "import ray", True),
+        ("core/cluster/engine.py", "import ray", True),
+        ("core/lifecycle.py", "import ray", False),
         ("train/controller/driver.py", "from ray import get", False),
         ("core/serialization.py", "import pyarrow as pa", False),
         ("train/storage.py", "import pyarrow.fs", True),

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """How an engine on this machine is started; checked by `init`."""
+    """How an engine is started; checked by `init`."""
 
     num_cpus: float | None = None
     """CPUs that tasks may share; None: as many as this process may use."""
@@ -28,10 +28,12 @@ class EngineConfig:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     """The program's environment in its normal form, under that of every task."""
     namespace: str = "default"
-    """Where names of actors are looked up by default."""
+    """Where names of actors are looked up by default; on a cluster empty for one of the program's own."""
     logging_level: int = logging.INFO
     """The least level that syncline's own logger lets through in workers."""
     log_to_driver: bool = True
     """Whether what workers print reaches the program's terminal."""
+    address: str | None = None
+    """The cluster, as `init` takes it; None: this machine."""
     temp_dir: Path | None = None
     """Below which the session directory is made; None: the setting SYNCLINE_TMPDIR, or the system's temporary directory."""

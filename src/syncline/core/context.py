@@ -7,7 +7,6 @@ from typing import Any
 
 from syncline.core.engine import RuntimeFacts
 from syncline.core.lifecycle import ensure_engine
-from syncline.core.refs import Hold
 from syncline.core.remote import ActorHandle
 from syncline.core.runtime_env import RuntimeEnv
 
@@ -81,7 +80,7 @@ class RuntimeContext:
         record = self._facts.actor
         if record is None:
             raise RuntimeError("`current_actor` is the actor that runs this code, but none does: ask in an actor's method")
-        return ActorHandle(record, Hold(record.actor_id))
+        return ActorHandle(record, ensure_engine().hold_actor(record.actor_id))
 
     def get_placement_group_id(self) -> str | None:
         """The placement group that this runs in; None without one."""
@@ -110,8 +109,9 @@ class RuntimeContext:
 
     @property
     def gcs_address(self) -> str:
-        """Empty: on one machine nothing has an address."""
-        return ""
+        """The cluster's address; empty on one machine, where nothing has an address."""
+        address = ensure_engine().address
+        return "" if address == "local" else address
 
 
 _context = RuntimeContext()

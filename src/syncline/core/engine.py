@@ -69,6 +69,16 @@ class Engine(ABC):
     def is_local_mode(self) -> bool:
         """True where everything runs in the calling process, in order."""
 
+    @property
+    def address(self) -> str:
+        """Where this engine runs: "local" for this machine, else the cluster's address."""
+        return "local"
+
+    @property
+    def installs_packages(self) -> bool:
+        """Whether a `runtime_env` may have fields that install something in workers, such as `pip`."""
+        return False
+
     # -- tasks and actors
 
     @abstractmethod
@@ -102,6 +112,10 @@ class Engine(ABC):
     @abstractmethod
     def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
         """(namespace, name) of every living named actor, sorted."""
+
+    def hold_actor(self, actor_id: int) -> Hold:
+        """What keeps an actor alive that this process knows, such as the one that it is."""
+        return Hold(actor_id)
 
     # -- objects
 

@@ -9,9 +9,10 @@ from typing import Literal
 from syncline.core.config import EngineConfig
 from syncline.core.engine import Engine
 
-EngineName = Literal["embedded", "inline"]
+EngineName = Literal["cluster", "embedded", "inline"]
 
 _STARTERS: dict[EngineName, tuple[str, str]] = {
+    "cluster": ("syncline.core.cluster.start", "start_engine"),
     "embedded": ("syncline.core.embedded.start", "start_engine"),
     "inline": ("syncline.core.inline.engine", "InlineEngine"),
 }
@@ -20,8 +21,24 @@ _STARTERS: dict[EngineName, tuple[str, str]] = {
 def start(name: EngineName, config: EngineConfig) -> Engine:
     """A running engine."""
     module, starter_name = _STARTERS[name]
-    starter: Callable[[EngineConfig], Engine] = getattr(importlib.import_module(module), starter_name)
+    try:
+        starter: Callable[[EngineConfig], Engine] = getattr(importlib.import_module(module), starter_name)
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ModuleNotFoundError(
+            f"`address={config.address!r}` is a cluster's, and clusters need Ray, which is not installed here: run "
+            f'`pip install "syncline[cluster]"` here and on every node, or leave out `address` (and unset SYNCLINE_ADDRESS) to run on '
+            f"this machine.",
+            name="ray",
+        ) from None
     return starter(config)
+
+
+def enter_cluster() -> Engine:
+    """The engine of a process that the cluster started to run tasks."""
+    entry: Callable[[], Engine] = importlib.import_module("syncline.core.cluster.start").worker_engine
+    return entry()
 
 
 def join(session: str) -> Engine:

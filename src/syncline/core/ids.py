@@ -11,8 +11,8 @@ class Id(int):
         return f"{int(self):032x}"
 
     def binary(self) -> bytes:
-        """16 bytes."""
-        return self.to_bytes(16, "big")
+        """16 bytes; more for ids of a cluster that are longer."""
+        return self.to_bytes(max(16, (self.bit_length() + 7) // 8), "big")
 
     def is_nil(self) -> bool:
         """True for the id of nothing."""

@@ -42,6 +42,7 @@ _OLDER = {
     "num_gpu": "num_gpus",
     "redis_address": "address",
     "redis_max_memory": None,
+    "_redis_password": None,
     "redis_password": None,
     "temp_dir": "_temp_dir",
     "webui_host": None,
@@ -93,23 +94,14 @@ def _take_older(name: str, value: Any, meant: dict[str, Any]) -> None:
         warnings.warn(f"`init({name}=...)` means nothing any more: remove it", DeprecationWarning, stacklevel=4)
         return
     warnings.warn(f"`init({name}=...)` is an older spelling of `{today}`: use that", DeprecationWarning, stacklevel=4)
-    if today == "address":
-        refuse_clusters(value)
-    else:
-        meant.setdefault(today, value)
+    meant.setdefault(today, value)
 
 
-def refuse_clusters(address: str | None) -> None:
-    """ValueError for the address of anything but this machine."""
-    if address not in (None, "", "local"):
-        raise ValueError(
-            f"`address={address!r}` is a cluster's, and this installation of syncline runs on one machine only: clusters are not supported "
-            f"yet. Leave out `address` (and unset SYNCLINE_ADDRESS) to run here."
-        )
+def engine_config(arguments: Mapping[str, Any], address: str | None = None) -> EngineConfig:
+    """The configuration that the arguments make. TypeError and ValueError for impossible values.
 
-
-def engine_config(arguments: Mapping[str, Any]) -> EngineConfig:
-    """The configuration that the arguments make. TypeError and ValueError for impossible values."""
+    `address` is a cluster's, where packages may be installed and names of actors are the program's own unless it says otherwise.
+    """
     for name in ("num_cpus", "num_gpus", "object_store_memory", "_memory"):
         check.amount(name, arguments.get(name))
     resources = arguments.get("resources") or {}
@@ -126,17 +118,19 @@ def engine_config(arguments: Mapping[str, Any]) -> EngineConfig:
         labels=dict(labels),
         memory=None if memory is None else int(memory),
         object_store_memory=None if object_store is None else int(object_store),
-        runtime_env=_runtime_env(arguments),
-        namespace=arguments.get("namespace") or settings.namespace() or "default",
+        runtime_env=_runtime_env(arguments, may_install=address is not None),
+        namespace=arguments.get("namespace") or settings.namespace() or ("default" if address is None else ""),
         logging_level=_logging_level(arguments.get("logging_level")),
         log_to_driver=bool(arguments.get("log_to_driver", True)),
+        address=address,
         temp_dir=None if temp_dir is None else Path(temp_dir).expanduser().absolute(),
     )
 
 
-def _runtime_env(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _runtime_env(arguments: Mapping[str, Any], *, may_install: bool) -> dict[str, Any]:
     of_job = getattr(arguments.get("job_config"), "runtime_env", None)
-    return environments.merge(environments.normalize(of_job), environments.normalize(arguments.get("runtime_env")))
+    own = environments.normalize(arguments.get("runtime_env"), may_install=may_install)
+    return environments.merge(environments.normalize(of_job, may_install=may_install), own, may_install=may_install)
 
 
 def _logging_level(level: Any) -> int:

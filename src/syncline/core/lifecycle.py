@@ -40,8 +40,8 @@ class InitContext:
         """Where things are, under Ray's keys; what does not exist here is empty."""
         facts = self._engine.facts()
         return {
-            "address": "local",
-            "gcs_address": "",
+            "address": self._engine.address,
+            "gcs_address": "" if self._engine.address == "local" else self._engine.address,
             "node_id": facts.node_id,
             "node_ip_address": "127.0.0.1",
             "session_dir": str(self._engine.session_directory),
@@ -79,8 +79,10 @@ _process = _Process()
 
 
 def init(address: str | None = None, **arguments: Any) -> InitContext:
-    """Start syncline on this machine. Without it, the first use does, with the defaults.
+    """Start syncline on this machine, or connect to a cluster. Without it, the first use does, with the defaults.
 
+    address: of a cluster: "auto" (the Ray that runs on this machine), "host:port", "ray://host:port", or "local" for a new Ray on this
+    machine alone; by default the setting SYNCLINE_ADDRESS, and without it no cluster.
     num_cpus, num_gpus, resources, memory: what tasks may share (default: what this process may use; more is allowed, and pretended).
     object_store_memory: bytes of shared memory for objects. runtime_env: `env_vars`, `working_dir`, `py_modules` of every worker.
     namespace: of actors' names. local_mode: run everything in this process, in order, for debuggers. ignore_reinit_error: calling twice
@@ -99,9 +101,11 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
                 "syncline runs already, so `init()` cannot start it again: call `shutdown()` before, or pass `ignore_reinit_error=True`. "
                 "(The first use of a task, an actor or `put` starts it too: call `init` before that.)"
             )
-        init_arguments.refuse_clusters(address if address is not None else settings.address())
-        config = init_arguments.engine_config(arguments)
-        return InitContext(_start("inline" if arguments.get("local_mode") else "embedded", config))
+        local_mode = bool(arguments.get("local_mode"))
+        given = address if address is not None else arguments.pop("address", None)
+        cluster = None if local_mode else (settings.address() if given is None else given) or None
+        config = init_arguments.engine_config(arguments, cluster)
+        return InitContext(_start("inline" if local_mode else "embedded" if cluster is None else "cluster", config))
 
 
 def _start(name: engines.EngineName, config: EngineConfig) -> Engine:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from syncline.core import option_checks as check
+from syncline.core import refs
 from syncline.core import runtime_env as environments
 from syncline.core.errors import did_you_mean
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy, SchedulingStrategy
@@ -232,7 +233,7 @@ def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
     if "scheduling_strategy" in known:
         _translate_placement_group(given)
     if "runtime_env" in given and "runtime_env" in known:
-        given["runtime_env"] = environments.normalize(given["runtime_env"])
+        given["runtime_env"] = environments.normalize(given["runtime_env"], may_install=_may_install())
     for name in ("resources", "label_selector", "concurrency_groups"):
         if given.get(name, ...) is None:
             given[name] = {}
@@ -244,6 +245,12 @@ def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
         if given.get(name, ...) is None:  # as if it had not been given
             del given[name]
     return given
+
+
+def _may_install() -> bool:
+    """Before `init` nobody knows which engine it will be: the engine refuses what it cannot do when the task is submitted."""
+    engine = refs._engine
+    return engine is None or engine.installs_packages
 
 
 def _translate_placement_group(given: dict[str, Any]) -> None:

@@ -79,8 +79,15 @@ def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> di
     return {name: value for name, value in normal.items() if value}
 
 
-def merge(job: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """The normal form for a task of a program: variables of both, the task's first; otherwise the task's fields replace."""
+def merge(job: Mapping[str, Any], task: Mapping[str, Any], *, may_install: bool = False) -> dict[str, Any]:
+    """The normal form for a task of a program: variables of both, the task's first; otherwise the task's fields replace.
+
+    ValueError for fields that install packages, unless the engine `may_install`.
+    """
+    if not may_install:
+        for name in task:
+            if name in _INSTALLING or name in _OTHER:
+                raise ValueError(_cannot_install(name))
     merged = {**job, **task}
     if "env_vars" in job and "env_vars" in task:
         merged["env_vars"] = {**job["env_vars"], **task["env_vars"]}

@@ -115,7 +115,7 @@ def test_a_timeout_passes(rig):
 def test_a_wait_longer_than_the_system_can(rig):
     waiters = [rig.waiter() for _ in range(2)]
     threads = [Waiting(rig, waiter, timeout_s) for waiter, timeout_s in zip(waiters, (1e12, float("inf")), strict=True)]
-    until(lambda: rig.pump._waiting == 2)
+    until(lambda: len(rig.pump._inside) == 2)
     rig.settle(0)
     rig.settle(1)
     assert [thread.outcome() for thread in threads] == [True, True]
@@ -123,7 +123,7 @@ def test_a_wait_longer_than_the_system_can(rig):
 
 def test_a_follower_may_time_out(rig):
     leader = Waiting(rig, rig.waiter())
-    until(lambda: rig.pump._waiting == 1)
+    until(lambda: len(rig.pump._inside) == 1)
     assert not rig.pump.wait(rig.waiter(), 0.01)
     rig.settle(0)
     assert leader.outcome() is True
@@ -132,7 +132,7 @@ def test_a_follower_may_time_out(rig):
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
 def test_many_threads_are_told_in_any_order(rig, order):
     threads = [Waiting(rig, rig.waiter()) for _ in range(4)]
-    until(lambda: rig.pump._waiting == 4)
+    until(lambda: len(rig.pump._inside) == 4)
     for number in order:
         rig.settle(number)
         assert threads[number].outcome() is True
@@ -142,7 +142,7 @@ def test_a_leader_is_told_by_a_thread_that_does_not_turn_the_reactor(rig):
     waiter = rig.waiter()
     leader = Waiting(rig, waiter)
     until(rig.pump._leader.locked)
-    until(lambda: rig.pump._waiting == 1)
+    until(lambda: len(rig.pump._inside) == 1)
     waiter.settle()
     assert leader.outcome() is True
 
@@ -150,7 +150,7 @@ def test_a_leader_is_told_by_a_thread_that_does_not_turn_the_reactor(rig):
 def test_a_follower_is_told_by_a_thread_that_does_not_turn_the_reactor(rig):
     waiters = [rig.waiter() for _ in range(2)]
     threads = [Waiting(rig, waiter) for waiter in waiters]
-    until(lambda: rig.pump._waiting == 2)
+    until(lambda: len(rig.pump._inside) == 2)
     for waiter, thread in zip(waiters, threads, strict=True):
         waiter.settle()
         assert thread.outcome() is True
@@ -194,7 +194,7 @@ def test_a_nudge_that_comes_late_does_not_take_the_next_gate_away():
 
 def test_close_ends_every_wait(rig):
     threads = [Waiting(rig, rig.waiter()) for _ in range(3)]
-    until(lambda: rig.pump._waiting == 3)
+    until(lambda: len(rig.pump._inside) == 3)
     rig.pump.close()
     for thread in threads:
         assert "shut down" in str(thread.outcome())
@@ -219,7 +219,7 @@ def test_the_background_thread_takes_over_again_after_a_wait():
     rig.pump.start()
     first, second = rig.waiter(), rig.waiter()
     thread = Waiting(rig, first)
-    until(lambda: rig.pump._waiting == 1)
+    until(lambda: len(rig.pump._inside) == 1)
     rig.settle(0)
     assert thread.outcome() is True
     rig.settle(1)

@@ -51,7 +51,7 @@ class Host(_Host):
     def stream(self, name: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Run a generator method."""
         try:
-            yield from self._run(name, args, kwargs)
+            yield from (item for item in self._run(name, args, kwargs))  # Ray sends into it, which not every iterator takes
         except Exception as error:
             raise failure(error) from None
 

@@ -24,7 +24,7 @@ from syncline.core.cluster.streams import Streams
 from syncline.core.cluster.tasks import Kind, remote_function
 from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
 from syncline.core.options import ActorOptions, TaskOptions
-from syncline.core.plans import ActorPlan, CallPlan, Plan, TaskPlan
+from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
 from syncline.exceptions import GetTimeoutError
 
@@ -79,7 +79,7 @@ class ClusterEngine(Engine):
         options = plan.options
         if options.placement_group is None:
             self._check_demand(options.resources_needed(), f"the task {plan.name}")
-        kind: Kind = options.num_returns if options.num_returns in ("streaming", "dynamic") else "plain"  # type: ignore[assignment]
+        kind: Kind = options.num_returns if options.num_returns in ("streaming", "dynamic") else "plain"
         function = remote_function(plan.function, kind, options.max_calls)
         keywords = arguments.task_options(options, plan.name, self._own_environment(options))
         plan.prepared = functools.partial(function._remote, **keywords)

@@ -19,7 +19,7 @@ from syncline.exceptions import RayError, RayTaskError
 
 def failure(error: Exception) -> BaseException:
     """In a worker: what to raise for an exception of user code; RayTaskError that is also an instance of its class."""
-    if isinstance(error, ray.exceptions.AsyncioActorExit):
+    if type(error) is ray.exceptions.AsyncioActorExit:
         return error
     name = ray.get_runtime_context().get_task_name() or "task"
     return task_error(name, error, ip=ray.util.get_node_ip_address()).as_instanceof_cause()
@@ -75,7 +75,7 @@ def _of_machinery(error: Any) -> BaseException:
 
 def _also(error: BaseException, ray_class: type[BaseException]) -> BaseException:
     """The same error as an instance of Ray's class too."""
-    both = _both(type(error), ray_class)
+    both = _both(type(error), ray_class)  # type: ignore[arg-type]  # classes are hashable
     if both is not None:
         error.__class__ = both
     return error
@@ -93,7 +93,7 @@ def _reduce(self: BaseException) -> Any:
     """As the error of ours that it is: Ray's class comes in again where Ray's error is translated."""
     ours = type(self).__mro__[1]
     if issubclass(ours, RayTaskError):
-        return ours.__reduce__(self)
+        return RayTaskError.__reduce__(self)  # type: ignore[arg-type]
     return (_restored, (ours, self.args, dict(self.__dict__)))
 
 

@@ -25,7 +25,7 @@ class ClusterRef(ObjectRef[Any]):
         self.ray = ray_ref
         self.id = number_of(ray_ref.binary())
 
-    def __del__(self) -> None:
+    def __del__(self, _: object = None) -> None:
         """Ray's reference counts; the journal of this process has nothing of it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ class ClusterHold(Hold):
         self.id = id
         self.ray = ray_thing
 
-    def __del__(self) -> None:
+    def __del__(self, _: object = None) -> None:
         """As with `ClusterRef`."""
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -45,7 +45,7 @@ def _streaming(function: Callable[..., Any]) -> Callable[..., Any]:
     def body(*args: Any, **kwargs: Any) -> Iterator[Any]:
         enter()
         try:
-            yield from function(*args, **kwargs)
+            yield from (item for item in function(*args, **kwargs))  # Ray sends into it, which not every iterator takes
         except Exception as error:
             raise failure(error) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -111,9 +112,9 @@ class EmbeddedEngine(Engine):
         current = CURRENT.get()
         if plan.prepared_for is not self or plan.prepared[3] != current.work.captured_group_id:
             self._prepare_task(plan, current.work.captured_group_id)
-        plan_id, mode, count, _ = plan.prepared
+        plan_id, mode, count, _, parameters = plan.prepared
         task_id = self._new_id()
-        value, top, held, own = self._pack_arguments(args, kwargs, plan.name)
+        value, top, held, own = self._pack_arguments(args, kwargs, plan.name, parameters)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
         self._link.send((m.SUBMIT, task_id, plan_id, value, top, held, extra, current.task_id))
         if own:
@@ -144,7 +145,7 @@ class EmbeddedEngine(Engine):
             plan_id = self._new_id()
             self._link.request("register_plan", plan_id, spec)
             self._plans[spec] = plan_id
-        plan.prepared = (plan_id, mode, count, captured_group_id)
+        plan.prepared = (plan_id, mode, count, captured_group_id, _parameters(plan.function))
         plan.prepared_for = self
 
     def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
@@ -229,6 +230,8 @@ class EmbeddedEngine(Engine):
         return ObjectRef(id, counted=True)
 
     def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
+        if len(refs) == 1:
+            return [self._get_one(refs[0].id, timeout_s)]
         ids = [ref.id for ref in refs]
         values = self._link.values(ids, timeout_s)
         for id in ids:
@@ -238,6 +241,14 @@ class EmbeddedEngine(Engine):
         if len(values) < len(set(ids)):
             raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, len(set(ids)) - len(values), len(ids)))
         return [open_value(values[id]) for id in ids]
+
+    def _get_one(self, id: int, timeout_s: float | None) -> Any:
+        value = self._link.value(id, timeout_s)
+        if value is None:
+            raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, 1, 1))
+        if value[0] == m.ERROR:
+            raise raisable(serialization.unpack_error(value[1]))
+        return open_value(value)
 
     def wait(
         self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
@@ -334,12 +345,12 @@ class EmbeddedEngine(Engine):
     # -- packing
 
     def _pack_arguments(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, parameters: tuple[str, ...] = ()
     ) -> tuple[Value, tuple[int, ...], tuple[int, ...], int]:
         """(the value, ids of references that are arguments themselves, ids of all references, id of the value if it is shared)."""
         if not args and not kwargs:
             return _NO_ARGUMENTS, (), (), 0
-        packed = serialization.pack_call(args, kwargs, function_name=name)
+        packed = serialization.pack_call(args, kwargs, function_name=name, parameter_names=parameters)
         held = packed.refs
         top: tuple[int, ...] = ()
         if held:
@@ -367,6 +378,14 @@ class EmbeddedEngine(Engine):
 
 
 _NO_ARGUMENTS: Value = m.inline(serialization.pack_call((), {}, function_name="").data)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's parameters, for errors about arguments."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # written in C
+        return ()
 
 
 def _group(options: TaskOptions | ActorOptions, captured_group_id: int) -> tuple[tuple[int, int] | None, bool]:

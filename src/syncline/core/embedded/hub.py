@@ -18,7 +18,7 @@ from syncline.core.embedded.actor_table import ActorTable
 from syncline.core.embedded.channel import Channel, ChannelClosedError
 from syncline.core.embedded.groups import GroupTable
 from syncline.core.embedded.instructions import Assign, AssignActor, GroupReady, Instruction, StartWorker, StopWorker
-from syncline.core.embedded.interrupts import Guard
+from syncline.core.embedded.interrupts import make_guard
 from syncline.core.embedded.messages import Message, Value
 from syncline.core.embedded.objects import Arrival, ObjectTable
 from syncline.core.embedded.output import Output
@@ -51,7 +51,7 @@ class Hub:
     """See the module. Methods are called under `guard`, but for those that say otherwise."""
 
     def __init__(self, *, scheduler: Scheduler, store: Store, output: Output, reactor: Reactor, node: dict[str, Any]) -> None:
-        self.guard = Guard()
+        self.guard = make_guard()
         self.scheduler = scheduler
         self.store = store
         self.output = output

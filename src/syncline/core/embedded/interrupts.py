@@ -1,39 +1,72 @@
-"""Ctrl-C is put off while the engine changes something, and delivered at the first moment when nothing is half done.
+"""Ctrl-C is put off while the engine changes something, and comes through at the first moment when nothing is half done.
 
 Python runs signal handlers in the main thread, between any two instructions. A KeyboardInterrupt in the middle of the hub would
-lose a message or leave a lock behind. Inside a `Guard`, and inside `Shield` sections, the main thread only notes the signal; while it
-sleeps in `interruptible`, and everywhere else, the handler that the program had before runs at once.
+lose a message or leave a lock behind. So while the main thread owns a guard or the shield, the handler only has the signal sent again a
+moment later; otherwise the handler that the program had before runs. Guards are plain re-entrant locks: on the way of every message
+nothing is paid for this.
 """
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
-from types import FrameType, TracebackType
+import time
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
 from typing import Any
 
-_get_ident = threading.get_ident
+AGAIN_S = 0.001
+"""When a signal that came at a bad moment is sent again."""
+
+Guard = AbstractContextManager[Any]
+"""A lock under which the main thread is not interrupted."""
 
 
 class _State:
-    """Touched by the main thread only, its signal handlers included."""
-
-    __slots__ = ("depth", "main", "pending", "previous")
+    """What the handler needs to know."""
 
     def __init__(self) -> None:
-        self.depth = 0
-        self.pending: FrameType | None | bool = False  # False: none; else the frame that was interrupted
         self.previous: Any = None
         self.main = threading.main_thread().ident
+        self.shield: Any = threading.RLock()
+        self.guards: list[weakref.ref[Any]] = []
 
 
 _state = _State()
 
 
+def make_guard() -> Guard:
+    """A new guard."""
+    guard: Any = threading.RLock()
+    _state.guards = [known for known in _state.guards if known() is not None] + [weakref.ref(guard)]
+    return guard  # type: ignore[no-any-return]
+
+
+def shielded() -> AbstractContextManager[Any]:
+    """A section in which the main thread is not interrupted, but for sleeps inside `interruptible`."""
+    return _state.shield if threading.get_ident() == _state.main else nullcontext()
+
+
+class Interruptible:
+    """A sleep inside a shielded section, which a signal may end."""
+
+    __slots__ = ("_held",)
+
+    def __enter__(self) -> None:
+        shield = _state.shield
+        self._held = shield._release_save() if shield._is_owned() else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._held is not None:
+            _state.shield._acquire_restore(self._held)
+
+
 def install(previous: Any = None) -> None:
-    """Put the noting handler before the one that is there (or before `previous`); outside the main thread nothing happens."""
+    """Put our handler before the one that is there (or before `previous`); outside the main thread nothing happens."""
     _state.main = threading.main_thread().ident
-    if _get_ident() != _state.main:
+    if threading.get_ident() != _state.main:
         return
     current = signal.getsignal(signal.SIGINT)
     if current is _on_signal and previous is None:
@@ -46,87 +79,28 @@ def install(previous: Any = None) -> None:
 
 def uninstall() -> None:
     """Give the program its own handler back."""
-    if _get_ident() == _state.main and signal.getsignal(signal.SIGINT) is _on_signal:
+    if threading.get_ident() == _state.main and signal.getsignal(signal.SIGINT) is _on_signal:
         signal.signal(signal.SIGINT, _state.previous)
 
 
 def reset_after_fork() -> None:
-    """In a forked child: its one thread is the main thread, and it is inside nothing."""
+    """In a forked child: its one thread is the main thread, and whatever other threads held is free."""
     _state.main = threading.main_thread().ident
-    _state.depth = 0
-    _state.pending = False
+    _state.shield = threading.RLock()
+    for guard in _state.guards:
+        lock = guard()
+        if lock is not None:
+            lock._at_fork_reinit()
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    if _state.depth:
-        _state.pending = frame
+    if _state.shield._is_owned() or any(lock is not None and lock._is_owned() for lock in [guard() for guard in _state.guards]):
+        _thread.start_new_thread(_send_again, ())  # not `threading`: its own locks may be what the signal interrupted
     else:
         _state.previous(number, frame)
 
 
-def _leave() -> None:
-    _state.depth -= 1
-    if _state.pending is not False and not _state.depth:
-        frame, _state.pending = _state.pending, False
-        _state.previous(signal.SIGINT, frame)
-
-
-class Guard:
-    """A lock under which the main thread is not interrupted."""
-
-    __slots__ = ("_acquire", "_release")
-
-    def __init__(self) -> None:
-        lock = threading.Lock()
-        self._acquire = lock.acquire
-        self._release = lock.release
-
-    def __enter__(self) -> None:
-        if _get_ident() == _state.main:
-            _state.depth += 1
-        self._acquire()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._release()
-        if _get_ident() == _state.main:
-            _leave()
-
-
-class Shield:
-    """A section in which the main thread is not interrupted. One object may be used again, also nested."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        if _get_ident() == _state.main:
-            _state.depth += 1
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if _get_ident() == _state.main:
-            _leave()
-
-
-class Interruptible:
-    """A section inside a `Shield` in which signals come through: only for a sleep that may end anywhere."""
-
-    __slots__ = ("_depth", "_is_main")
-
-    def __enter__(self) -> None:
-        self._is_main = _get_ident() == _state.main
-        if not self._is_main:
-            return
-        self._depth, _state.depth = _state.depth, 0
-        if _state.pending is not False:
-            frame, _state.pending = _state.pending, False
-            try:
-                _state.previous(signal.SIGINT, frame)
-            except BaseException:
-                _state.depth = self._depth
-                raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._is_main:
-            _state.depth = self._depth
-
-
-SHIELD = Shield()
+def _send_again() -> None:
+    time.sleep(AGAIN_S)
+    if _state.main is not None:
+        signal.pthread_kill(_state.main, signal.SIGINT)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.core import refs
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.channel import Channel, ChannelClosedError
-from syncline.core.embedded.interrupts import Guard
+from syncline.core.embedded.interrupts import Guard, make_guard
 from syncline.core.embedded.messages import Message, Value
 from syncline.core.embedded.pump import Pump, Waiter
 from syncline.core.embedded.reactor import Reactor
@@ -94,6 +94,27 @@ class Link(ABC):
                 with self.guard:
                     self._unsubscribe(wanted - sink.keys(), arrive)
         return sink
+
+    def value(self, id: int, timeout_s: float | None) -> Value | None:
+        """The value of one object; None if it is not there after `timeout_s`."""
+        sink: list[Value] = []
+        waiter = Waiter()
+
+        def arrive(_: int, value: Value) -> None:
+            sink.append(value)
+            waiter.settle()
+
+        with self.guard:
+            self._subscribe((id,), arrive, value=True)
+        if waiter.done:
+            return sink[0]
+        try:
+            self._wait(waiter, timeout_s)
+        finally:
+            if not sink:
+                with self.guard:
+                    self._unsubscribe((id,), arrive)
+        return sink[0] if sink else None
 
     def ready(self, ids: Sequence[int], count: int, timeout_s: float | None) -> set[int]:
         """Which of `ids` have a value, once `count` have or `timeout_s` is over."""
@@ -213,7 +234,7 @@ class RemoteLink(Link):
     """A worker's, or a child process's: the hub is at the other end of a channel."""
 
     def __init__(self, channel: Channel, pump: Pump, reactor: Reactor) -> None:
-        super().__init__(Guard(), pump)
+        super().__init__(make_guard(), pump)
         self._channel = channel
         self._reactor = reactor
         self._tokens = itertools.count(1)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from syncline.core.embedded.display import Display, Texts
-from syncline.core.embedded.interrupts import Guard
+from syncline.core.embedded.interrupts import make_guard
 from syncline.core.embedded.logs import LogFile, Stream, Tail
 
 ENDED_TAILS = 256
@@ -87,9 +87,9 @@ class Output:
         self._streams: dict[Stream, TextIO | None] = {"out": stdout, "err": stderr}
         self._workers: dict[int, _Worker] = {}
         self._ended: dict[int, Tail] = {}
-        self._lock = Guard()
+        self._lock = make_guard()
         self._outbox: deque[tuple[Stream, str]] = deque()
-        self._write_lock = Guard()
+        self._write_lock = make_guard()
         self._writing_thread: int | None = None
         self._timer_moment = float("inf")
         self._received_bytes = 0

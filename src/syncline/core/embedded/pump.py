@@ -14,13 +14,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from syncline.core.embedded.interrupts import SHIELD, Interruptible
+from syncline.core.embedded.interrupts import Interruptible, shielded
 from syncline.core.embedded.reactor import LONGEST_SLEEP_S, Reactor
 
 logger = logging.getLogger("syncline")
 
 LINGER_S = 0.004
 """How long the background thread leaves the reactor to threads that come back soon."""
+REST_S = 10.0
+"""How long the background thread sleeps at most while others wait."""
 IDLE_TURN_S = 0.25
 """The longest that references which died unnoticed keep their objects."""
 
@@ -82,10 +84,10 @@ class Pump:
         self._leader = threading.Lock()
         self._leader_gate = _LeaderGate(reactor.wake)
         self._followers: deque[Waiter] = deque()
-        self._waiting = 0  # threads inside `wait`
-        self._visits = 0
-        self._count = threading.Lock()
-        self._rest = threading.Event()  # set: the background thread has something to look at
+        self._inside: set[int] = set()  # threads inside `wait`; one instruction of the interpreter adds or removes one
+        self._visits = 0  # grows with every visit; where two threads race it grows by one, which is as good
+        self._rest = threading.Lock()  # held while the background thread rests; released to wake it
+        self._rest.acquire()
         self._resting = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -100,17 +102,23 @@ class Pump:
         if waiter.done:
             return True
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with SHIELD:
-            self._enter()
+        thread = threading.get_ident()
+        with shielded():
+            self._inside.add(thread)
+            self._visits += 1
             try:
                 return self._wait(waiter, deadline)
             finally:
-                self._leave()
+                self._inside.discard(thread)
+                if self._resting and not self._inside:
+                    self._wake_background()
+                if self._followers:
+                    self._promote()
 
     def close(self) -> None:
         """End the background thread; threads that still wait get RuntimeError."""
         self._closed = True
-        self._rest.set()
+        self._wake_background()
         self._reactor.wake()
         for waiter in list(self._followers):
             waiter.nudge()
@@ -131,19 +139,6 @@ class Pump:
             else:
                 self._follow(waiter, deadline)
         return True
-
-    def _enter(self) -> None:
-        with self._count:
-            self._waiting += 1
-            self._visits += 1
-
-    def _leave(self) -> None:
-        with self._count:
-            self._waiting -= 1
-            wake = self._resting and self._waiting == 0
-        if wake:
-            self._rest.set()
-        self._promote()
 
     def _lead(self, waiter: Waiter, deadline: float | None) -> None:
         turn = self._reactor.turn
@@ -194,7 +189,7 @@ class Pump:
             if self._closed or not self._leader.acquire(timeout=LINGER_S):
                 continue
             try:
-                while not self._waiting and not self._closed:
+                while not self._inside and not self._closed:
                     self._tend()
                     self._reactor.turn(IDLE_TURN_S)
             except Exception:
@@ -205,15 +200,21 @@ class Pump:
             self._promote()
 
     def _stand_back(self) -> None:
-        """Return once no thread has waited for a moment."""
+        """Return once no thread has waited for a moment. While one waits and goes on waiting, rest until it stops."""
         while not self._closed:
-            with self._count:
-                visits, waiting = self._visits, self._waiting
-                self._resting = waiting > 0
-            if waiting:
-                self._rest.wait(timeout=10.0)
-                self._rest.clear()
-                continue
+            visits = self._visits
             time.sleep(LINGER_S)
-            if self._visits == visits and not self._waiting:
+            if self._visits != visits:
+                continue
+            if not self._inside:
                 return
+            self._resting = True  # before the look: whoever leaves from here on wakes this thread
+            if self._inside and not self._closed:
+                self._rest.acquire(timeout=REST_S)
+            self._resting = False
+
+    def _wake_background(self) -> None:
+        try:
+            self._rest.release()
+        except RuntimeError:
+            pass  # it is awake, or about to be

@@ -101,7 +101,7 @@ class _Driver:
             if self._ended:
                 return
             self._ended = True
-        with interrupts.SHIELD:
+        with interrupts.shielded():
             with self._hub.guard:
                 self._hub.closed = True
             self._pump.close()

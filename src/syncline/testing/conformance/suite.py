@@ -8,7 +8,7 @@ gives a test module one class `Test...` for every suite.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -26,6 +26,8 @@ class EngineTraits:
     """Tasks and actors run in processes of their own, which may crash and whose state is theirs."""
     parallel: bool
     """Tasks run beside the program, so that one can wait for, or cancel, what has not ended."""
+    differences: Mapping[str, str] = field(default_factory=dict)
+    """Tests that the engine fails by its nature, as "Suite.test_name", and why; they are skipped."""
 
 
 class Suite:
@@ -45,8 +47,27 @@ def tests_for(engine_options: Mapping[str, Any], *, traits: EngineTraits, suites
         marks = [pytest.mark.usefixtures("conforming_engine")]
         if missing:
             marks.append(pytest.mark.skip(reason=f"this engine lacks: {', '.join(missing)}"))
-        names[f"Test{suite.__name__}"] = type(f"Test{suite.__name__}", (suite,), {"pytestmark": marks, "__doc__": suite.__doc__})
+        body = {"pytestmark": marks, "__doc__": suite.__doc__, **_skipped(suite, traits.differences)}
+        names[f"Test{suite.__name__}"] = type(f"Test{suite.__name__}", (suite,), body)
     return names
+
+
+def _skipped(suite: type[Suite], differences: Mapping[str, str]) -> dict[str, Callable[..., None]]:
+    """The tests of `suite` in which the engine differs, skipped. AttributeError for one that the suite does not have."""
+    skipped: dict[str, Callable[..., None]] = {}
+    for full_name, reason in differences.items():
+        topic, _, name = full_name.partition(".")
+        if topic == suite.__name__:
+            getattr(suite, name)
+            skipped[name] = _skipping(reason)
+    return skipped
+
+
+def _skipping(reason: str) -> Callable[..., None]:
+    def test(self: Suite) -> None:
+        pytest.skip(reason)
+
+    return test
 
 
 def _engine_fixture(engine_options: Mapping[str, Any]) -> Callable[..., Iterator[None]]:

@@ -1,0 +1,162 @@
+"""`status` and `nodes`: what a cluster has and what of it is in use; with `status`, the latest runs too, which need no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+from rich.table import Table
+
+from syncline.cli import engines, records
+from syncline.cli.output import CommandError, amount, console, json_option, print_json, state, table
+from syncline.cli.runs import runs_table
+from syncline.core import api
+
+LATEST_RUNS = 5
+"""Runs that `status` shows besides those that are running."""
+_BOOKKEEPING = ("node:", "accelerator_type:")
+_ORDER = ("CPU", "GPU", "memory", "object_store_memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One machine of the cluster; `--json` gives these names."""
+
+    node_id: str
+    address: str
+    hostname: str
+    alive: bool
+    head: bool
+    resources: Mapping[str, float]
+    """What it has for tasks."""
+    accelerators: Sequence[str]
+    """Models of its GPUs."""
+    labels: Mapping[str, str]
+
+
+def node_of(fields: Mapping[str, Any]) -> Node:
+    """A node in our words from the fields of `syncline.nodes()`."""
+    resources = fields.get("Resources") or {}
+    return Node(
+        node_id=fields["NodeID"],
+        address=fields.get("NodeManagerAddress", ""),
+        hostname=fields.get("NodeManagerHostname", ""),
+        alive=bool(fields.get("Alive")),
+        head="node:__internal_head__" in resources,
+        resources=people_resources(resources),
+        accelerators=sorted(name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")),
+        labels=fields.get("Labels") or {},
+    )
+
+
+def people_resources(resources: Mapping[str, float]) -> dict[str, float]:
+    """Resources without those that only serve the scheduler, the well-known first."""
+    kept = {
+        name: value for name, value in resources.items() if not name.startswith(_BOOKKEEPING) and not name.startswith("bundle") and
+        "_group_" not in name
+    }
+    return dict(sorted(kept.items(), key=lambda item: (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0])))
+
+
+def resources_in_use(total: Mapping[str, float], free: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """{resource: {"used", "total"}}; a resource that is not free at all is missing in `free`."""
+    return {name: {"used": max(0.0, value - free.get(name, 0.0)), "total": value} for name, value in people_resources(total).items()}
+
+
+def nodes_table(nodes: Sequence[Node]) -> Table:
+    """A row for each node."""
+    rows = [
+        (
+            node.address,
+            node.hostname + (" (head)" if node.head else ""),
+            state("alive" if node.alive else "dead"),
+            _resources_text(node),
+            node.node_id[:12],
+        )
+        for node in nodes
+    ]
+    return table(("address", "host", "state", "resources", "id"), rows, yielding=("host", "resources"))
+
+
+def _resources_text(node: Node) -> str:
+    models = f" ({', '.join(node.accelerators)})" if node.accelerators else ""
+    return ", ".join(
+        f"{amount(name, value)} {name}{models if name == 'GPU' else ''}"
+        for name, value in node.resources.items()
+        if name != "object_store_memory"
+    )
+
+
+@click.command(name="nodes")
+@engines.address_option
+@json_option
+def nodes_command(address: str | None, as_json: bool) -> None:
+    """The nodes of the cluster and what each one has."""
+    with engines.cluster(engines.chosen_address(address) or "auto"):
+        nodes = [node_of(fields) for fields in api.nodes()]
+    nodes.sort(key=lambda node: (not node.alive, not node.head, node.address))
+    if as_json:
+        print_json({"nodes": [asdict(node) for node in nodes]})
+    else:
+        console().print(nodes_table(nodes))
+
+
+@click.command(name="status")
+@engines.address_option
+@click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
+@json_option
+def status_command(address: str | None, storage_path: str | None, as_json: bool) -> None:
+    """Nodes, resources in use, and the runs: those that are running and the latest others.
+
+    Without a cluster the runs alone. Exit code 1 if an address was given and no cluster is there.
+    """
+    storage = records.place(storage_path)
+    cluster = _cluster(engines.chosen_address(address))
+    runs = records.runs_below(storage)
+    running = [run for run in runs if run.state == "running"]
+    shown = running + [run for run in runs if run.state != "running"][:LATEST_RUNS]
+    if as_json:
+        print_json({"cluster": cluster, "storage_path": storage.path, "runs": [run.as_json() for run in shown]})
+        return
+    if cluster is None:
+        click.echo("No cluster runs on this machine; programs start their own workers here.")
+    else:
+        dead = f", {cluster['nodes_dead']} dead" if cluster["nodes_dead"] else ""
+        click.echo(f"Cluster {cluster['address']}: {cluster['nodes_alive']} node{'s'[: cluster['nodes_alive'] != 1]} alive{dead}")
+        console().print(resources_table(cluster["resources"]))
+    click.echo()
+    click.echo(f"Runs in {storage.path}: {len(running)} running, {len(runs)} in all")
+    if shown:
+        console().print(runs_table(shown))
+
+
+def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:
+    """A row for each resource: in use, of how much."""
+    rows = [
+        (name, amount(name, both["used"]), amount(name, both["total"]), f"{100 * both['used'] / both['total']:.0f} %" if both["total"] else "-")
+        for name, both in resources.items()
+    ]
+    return table(("resource", "in use", "total", ""), rows, right=("in use", "total", ""))
+
+
+def _cluster(address: str | None) -> dict[str, Any] | None:
+    """What `--json` says of the cluster; None if no address was given and none runs here."""
+    if address is None and not engines.can_reach_clusters():
+        return None
+    try:
+        with engines.cluster(address or "auto"):
+            nodes = [node_of(fields) for fields in api.nodes()]
+            resources = resources_in_use(api.cluster_resources(), api.available_resources())
+    except CommandError:
+        if address is not None:
+            raise
+        return None
+    head = next((node.address for node in nodes if node.head and node.alive), "")
+    return {
+        "address": address or head,
+        "nodes_alive": sum(node.alive for node in nodes),
+        "nodes_dead": sum(not node.alive for node in nodes),
+        "resources": resources,
+    }
