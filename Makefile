@@ -26,7 +26,7 @@ if [ -z "$(PYTHON)" ]; then echo "syncline needs Python 3.10 or newer (with the 
 if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv --clear $(1); fi
 endef
 
-.PHONY: help setup demo test lint bench bench-setup clean
+.PHONY: help setup demo test test-cluster lint bench bench-setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,6 +47,9 @@ demo: .venv/.stamp ## train a vision transformer on CIFAR-10 with two workers
 
 test: .venv/.stamp ## run the tests (TEST_ARGS="-k name" chooses)
 	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+test-cluster: .venv/.stamp ## run the tests that start a Ray cluster
+	@$(BIN)/python -m pytest -n 0 -m cluster $(TEST_ARGS)
 
 lint: .venv/.stamp ## ruff, mypy in strict mode, the import law
 	@$(BIN)/ruff check .

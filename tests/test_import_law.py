@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # These use the library as its users do: `import syncline` (the row "__init__") is theirs too.
     "testing": frozenset({"__init__", "core", "data", "train", "tune", "runs", "util", "air"}),
     "dashboard": frozenset({"__init__", "core", "data", "train", "tune", "runs", "util"}),
+    "__main__": frozenset({"cli"}),
     "cli": frozenset({"__init__", "core", "data", "train", "tune", "runs", "util", "dashboard"}),
     # The package's own __init__: core at once, the rest by name when first used.
     "__init__": frozenset({"core", "data", "train", "tune", "util", "air", "runs"}),

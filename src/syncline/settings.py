@@ -74,13 +74,23 @@ def storage_path() -> Path:
 
 def train_collective_timeout_s() -> float:
     """`SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: how long ranks wait for one another in `report` and `collective`; half an hour."""
-    text = environment("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S") or "1800"
+    return _seconds("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "1800")
+
+
+def train_resource_timeout_s() -> float:
+    """`SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S`: how long training waits for resources that nodes took with them, or that an autoscaler is to
+    bring; half an hour."""
+    return _seconds("SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S", "1800")
+
+
+def _seconds(name: str, default: str) -> float:
+    text = environment(name) or default
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not seconds > 0:
-        raise ValueError(f"SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S={text!r} is no number of seconds above 0: correct it, or remove it")
+        raise ValueError(f"{name}={text!r} is no number of seconds above 0: correct it, or remove it")
     return seconds
 
 

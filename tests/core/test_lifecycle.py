@@ -60,14 +60,20 @@ def test_the_context_tells_where_things_are_and_ends_the_engine(started):
     assert not syncline.is_initialized()
 
 
-@pytest.mark.parametrize("address", ["auto", "ray://host:10001", "host:6379"])
-def test_clusters_are_refused(started, monkeypatch, address):
-    with pytest.raises(ValueError, match="not supported"):
-        syncline.init(address)
+@pytest.mark.parametrize("address", ["auto", "ray://host:10001", "host:6379", "local"])
+def test_an_address_chooses_the_cluster_engine(started, monkeypatch, address):
+    syncline.init(address)
+    syncline.shutdown()
     monkeypatch.setenv("SYNCLINE_ADDRESS", address)
-    with pytest.raises(ValueError, match="SYNCLINE_ADDRESS"):
-        syncline.init()
-    assert syncline.init("local")
+    syncline.init(runtime_env={"pip": ["x"]})
+    assert [(engine.name, engine.config.address) for engine in started] == [("cluster", address)] * 2
+    assert started[1].config.runtime_env == {"pip": ["x"]}
+
+
+def test_the_older_spelling_of_the_address_chooses_the_cluster_too(started):
+    with pytest.warns(DeprecationWarning, match="redis_address"):
+        syncline.init(redis_address="host:6379", _redis_password="x")
+    assert started[0].config.address == "host:6379"
 
 
 def test_unknown_arguments_are_refused_with_near_names(started):
@@ -84,7 +90,7 @@ def test_older_spellings_are_accepted_with_a_warning(started):
 def test_arguments_without_meaning_are_ignored_silently(started, caplog):
     with caplog.at_level(logging.DEBUG, "syncline"), warnings.catch_warnings():
         warnings.simplefilter("error")
-        syncline.init(include_dashboard=False, dashboard_port=8265, _redis_password="x", _system_config={})
+        syncline.init(include_dashboard=False, dashboard_port=8265, _node_name="x", _system_config={})
     assert {record.levelname for record in caplog.records} == {"DEBUG"}
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import click
+import psutil
 
 import syncline
 from syncline import settings
-from syncline.cli.output import CommandError
+from syncline.cli.output import CommandError, warn
+
+NODE_PROCESS = "raylet"
+"""What every node of a cluster runs."""
 
 address_option = click.option("--address", metavar="ADDRESS", help="The cluster: HOST:PORT, ray://HOST:PORT or auto; or SYNCLINE_ADDRESS.")
 
@@ -31,13 +35,38 @@ def cluster(address: str) -> Iterator[None]:
 @contextmanager
 def this_machine() -> Iterator[None]:
     """syncline on this machine, until the block ends."""
-    with _engine("local", "syncline did not start on this machine"):
+    with _engine("", "syncline did not start on this machine"):
         yield
 
 
-def can_reach_clusters() -> bool:
-    """Whether Ray is installed, without which there is nothing to connect with."""
-    return importlib.util.find_spec("ray") is not None
+def cluster_runs_here() -> bool:
+    """Whether a node of some cluster runs on this machine, and Ray is installed to connect with. Costs milliseconds."""
+    if importlib.util.find_spec("ray") is None:
+        return False
+    return any(process.info["name"] == NODE_PROCESS for process in psutil.process_iter(["name"]))
+
+
+@contextmanager
+def cluster_if_any(address: str | None) -> Iterator[bool]:
+    """syncline on the cluster at `address`, or without one on the cluster of this machine; whether there is one.
+
+    CommandError if nothing answers at the address that was given. A cluster of this machine that refuses, such as another user's, is
+    warned of and counts as none.
+    """
+    if address is None and not cluster_runs_here():
+        yield False
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(cluster(address or "auto"))
+        except CommandError as error:
+            if address is not None:
+                raise
+            warn(f"a cluster runs on this machine and is left out, as it cannot be joined; {error.format_message()}")
+            reached = False
+        else:
+            reached = True
+        yield reached
 
 
 @contextmanager

@@ -5,6 +5,8 @@ The command line goes to Ray's command of the same name as it is, flags included
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from syncline.cli import ray_command
@@ -14,14 +16,19 @@ def _command(name: str, usage: str, text: str) -> click.Command:
     @click.command(
         name=name,
         help=f"{text}\n\nFurther flags are those of `ray {name}`, to which all is handed over.",
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
+        context_settings={"ignore_unknown_options": True},
         options_metavar="[FLAGS]",
     )
-    @click.argument("cluster_yaml", metavar="CLUSTER.yaml", type=click.Path(exists=True, dir_okay=False))
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar=usage)
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar=f"CLUSTER.yaml {usage}".strip())
     @click.pass_context
-    def handed_over(context: click.Context, cluster_yaml: str, arguments: tuple[str, ...]) -> None:
-        context.exit(ray_command.hand_over([name, cluster_yaml, *arguments]))
+    def handed_over(context: click.Context, arguments: tuple[str, ...]) -> None:
+        # Flags may take values, which Ray knows: the file is therefore the first argument that is named like one.
+        file = next((argument for argument in arguments if argument.endswith((".yaml", ".yml"))), None)
+        if file is None:
+            raise click.UsageError("name the CLUSTER.yaml that describes the cluster")
+        if "://" not in file and not Path(file).is_file():
+            raise click.UsageError(f"there is no file {file!r}: give the path of the YAML file that describes the cluster")
+        context.exit(ray_command.hand_over([name, *arguments]))
 
     return handed_over
 

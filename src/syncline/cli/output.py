@@ -21,7 +21,6 @@ FAILED = 1
 """Exit code of a command that failed, or that found something wrong."""
 USAGE = 2
 """Exit code for a command line that cannot be understood; click's own."""
-WIDTH_WITHOUT_TERMINAL = 80
 
 
 class CommandError(click.ClickException):
@@ -29,7 +28,7 @@ class CommandError(click.ClickException):
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.__dict__["exit_code"] = exit_code  # click declares it for the class, and reads it from the error
 
     def show(self, file: IO[Any] | None = None) -> None:
         """To stderr, under our name."""
@@ -51,12 +50,7 @@ def print_json(value: Any) -> None:
 
 def console() -> Console:
     """Writes to the present stdout."""
-    return Console(highlight=False, soft_wrap=False, **({} if sys.stdout.isatty() else {"width": _width()}))
-
-
-def _width() -> int:
-    columns = Console().width
-    return columns if columns > 0 else WIDTH_WITHOUT_TERMINAL
+    return Console(highlight=False)
 
 
 def table(

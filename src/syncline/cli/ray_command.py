@@ -18,7 +18,7 @@ from syncline.cli.output import CommandError
 
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 MISSING = (
-    "clusters run on Ray, which is not installed here ({python}): run `pip install \"syncline[cluster]\"`, with the same version on every "
+    'clusters run on Ray, which is not installed here ({python}): run `pip install "syncline[cluster]"`, with the same version on every '
     "node. On one machine syncline needs no cluster: programs start their workers themselves."
 )
 

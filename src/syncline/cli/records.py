@@ -27,7 +27,7 @@ TAIL_BYTES = 65_536
 
 
 class Place(ABC):
-    """A directory somewhere that can be listed. Implementations raise OSError for what cannot be read; no method writes."""
+    """A directory somewhere that can be listed. Implementations raise OSError for what cannot be read or removed."""
 
     path: str
     """As the user would name it."""
@@ -57,6 +57,10 @@ class Place(ABC):
     @abstractmethod
     def read_from(self, name: str, offset: int) -> bytes:
         """What the file holds from a byte on; nothing if there is no file."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove the file."""
 
 
 class LocalPlace(Place):
@@ -106,6 +110,10 @@ class LocalPlace(Place):
                 return file.read()
         except FileNotFoundError:
             return b""
+
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+        os.remove(os.path.join(self.path, name))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,3 +53,7 @@ class ArrowPlace(Place):
                 return bytes(file.read())
         except FileNotFoundError:
             return b""
+
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+        self._filesystem.delete_file(directories.join(self._directory, name))

@@ -14,6 +14,8 @@ from syncline.cli.records import RunSummary
 
 SHOWN_METRICS = 3
 """So many of a report's metrics are in the table; `--json` has all."""
+LONGEST_ERROR = 120
+"""Characters of an error that are in the table."""
 
 
 def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
@@ -26,7 +28,7 @@ def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
             duration(_length(run)),
             str(run.reports),
             str(run.checkpoints),
-            metrics_text(run.metrics) if run.error is None else run.error.strip().splitlines()[0][:120],
+            metrics_text(run.metrics) if run.error is None else error_text(run.error),
         )
         for run in runs
     ]
@@ -44,6 +46,12 @@ def metrics_text(metrics: Mapping[str, Any]) -> str:
     numbers = [(name, value) for name, value in metrics.items() if isinstance(value, (int, float)) and not isinstance(value, bool)]
     shown = " ".join(f"{name}={value:.4g}" for name, value in numbers[:SHOWN_METRICS])
     return f"{shown} …" if len(numbers) > SHOWN_METRICS else shown
+
+
+def error_text(error: str) -> str:
+    """What a table shows of an error: the last line, which in a traceback is the exception."""
+    lines = error.strip().splitlines()
+    return lines[-1].strip()[:LONGEST_ERROR] if lines else "failed"
 
 
 @click.command(name="runs")

@@ -21,6 +21,7 @@ from syncline.cli import ray_command
 from syncline.cli.output import CommandError, warn
 
 DEFAULT_PORT = 6379
+_TOKEN_ASKED = "Token authentication is enabled"
 _STARTED = "Ray runtime started"
 _NODE_ADDRESS = re.compile(r"Local node IP: (\S+)")
 _JOIN_ADDRESS = re.compile(r"--address='?([^\s']+:\d+)'?")
@@ -110,8 +111,16 @@ def announcement(started: StartPlan, output: str) -> str:
             f"  submit programs    syncline submit --address=http://127.0.0.1:{started.dashboard_port} -- python script.py",
             f"  look at it         syncline status --address={address}",
             "  stop it            syncline stop",
+            _who_may_use_it(output),
         )
     )
+
+
+def _who_may_use_it(output: str) -> str:
+    """What Ray has found about its token, on which the safety of the cluster depends."""
+    if _TOKEN_ASKED in output:
+        return "It asks for this user's token: set RAY_AUTH_MODE=token where programs, and other nodes, are started."
+    return "Whoever reaches its ports can run programs on it: keep them behind a firewall, or see `ray get-auth-token`."
 
 
 @click.command(name="start", context_settings={"ignore_unknown_options": True}, epilog="Other flags go to `ray start` as they are.")
@@ -132,7 +141,7 @@ def announcement(started: StartPlan, output: str) -> str:
 @click.option("--redis-password", hidden=True)
 @click.argument("others", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def start_command(context: click.Context, others: tuple[str, ...], **options: Any) -> None:
+def start_command(context: click.Context, /, others: tuple[str, ...], **options: Any) -> None:
     """Start a cluster on this machine, or join one.
 
     Exit code: that of `ray start`.

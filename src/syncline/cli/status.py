@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from syncline.cli import engines, records
-from syncline.cli.output import CommandError, amount, console, json_option, print_json, state, table
+from syncline.cli.output import amount, console, json_option, print_json, state, table
 from syncline.cli.runs import runs_table
 from syncline.core import api
 
@@ -54,8 +54,9 @@ def node_of(fields: Mapping[str, Any]) -> Node:
 def people_resources(resources: Mapping[str, float]) -> dict[str, float]:
     """Resources without those that only serve the scheduler, the well-known first."""
     kept = {
-        name: value for name, value in resources.items() if not name.startswith(_BOOKKEEPING) and not name.startswith("bundle") and
-        "_group_" not in name
+        name: value
+        for name, value in resources.items()
+        if not name.startswith(_BOOKKEEPING) and not name.startswith("bundle") and "_group_" not in name
     }
     return dict(sorted(kept.items(), key=lambda item: (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0])))
 
@@ -121,7 +122,7 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
         print_json({"cluster": cluster, "storage_path": storage.path, "runs": [run.as_json() for run in shown]})
         return
     if cluster is None:
-        click.echo("No cluster runs on this machine; programs start their own workers here.")
+        click.echo("No cluster; programs start their own workers on this machine.")
     else:
         dead = f", {cluster['nodes_dead']} dead" if cluster["nodes_dead"] else ""
         click.echo(f"Cluster {cluster['address']}: {cluster['nodes_alive']} node{'s'[: cluster['nodes_alive'] != 1]} alive{dead}")
@@ -135,24 +136,24 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
 def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:
     """A row for each resource: in use, of how much."""
     rows = [
-        (name, amount(name, both["used"]), amount(name, both["total"]), f"{100 * both['used'] / both['total']:.0f} %" if both["total"] else "-")
+        (
+            name,
+            amount(name, both["used"]),
+            amount(name, both["total"]),
+            f"{100 * both['used'] / both['total']:.0f} %" if both["total"] else "-",
+        )
         for name, both in resources.items()
     ]
     return table(("resource", "in use", "total", ""), rows, right=("in use", "total", ""))
 
 
 def _cluster(address: str | None) -> dict[str, Any] | None:
-    """What `--json` says of the cluster; None if no address was given and none runs here."""
-    if address is None and not engines.can_reach_clusters():
-        return None
-    try:
-        with engines.cluster(address or "auto"):
-            nodes = [node_of(fields) for fields in api.nodes()]
-            resources = resources_in_use(api.cluster_resources(), api.available_resources())
-    except CommandError:
-        if address is not None:
-            raise
-        return None
+    """What `--json` says of the cluster; None if no address was given and none can be joined here."""
+    with engines.cluster_if_any(address) as reached:
+        if not reached:
+            return None
+        nodes = [node_of(fields) for fields in api.nodes()]
+        resources = resources_in_use(api.cluster_resources(), api.available_resources())
     head = next((node.address for node in nodes if node.head and node.alive), "")
     return {
         "address": address or head,

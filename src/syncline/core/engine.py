@@ -79,6 +79,16 @@ class Engine(ABC):
         """Whether a `runtime_env` may have fields that install something in workers, such as `pip`."""
         return False
 
+    @property
+    def outlives_driver(self) -> bool:
+        """Whether detached actors live on when the program has ended."""
+        return False
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether nodes are added when they are needed, so that what has no room now may have some later."""
+        return False
+
     # -- tasks and actors
 
     @abstractmethod

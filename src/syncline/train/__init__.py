@@ -1,7 +1,8 @@
 """Training functions on groups of workers: trainers, what a training function may call, results.
 
 Files, in the order in which a run flows through them: `config` (what a program states), `trainer` (checks it), `controller/` (decides:
-`driver`, `state`, `policy`, `barriers`, `ledger`, `checkpoints`, `validation`), `workers/` (where it happens: `placement`, `group`,
+`driver`, `state`, `policy`, `barriers`, `ledger`, `checkpoints`, `validation`; on a cluster in an actor: `apart`, `run_actor`, `story`),
+`workers/` (where it happens: `placement`, `group`,
 `ranks`, `worker`, `session`, `outbox`, `messages`), `backend` and `torch/` (the framework around the function), `session` and
 `collective` (what the function calls), `metrics`, `checkpoint`, `storage` (what it reports and where that lies), `callbacks`, `errors`,
 `result` (what comes back), `local` (all of it in this process).
@@ -32,6 +33,7 @@ from syncline.train.config import (
     ValidationFn,
     ValidationTaskConfig,
 )
+from syncline.train.controller.apart import attach
 from syncline.train.errors import (
     ControllerError,
     NCCLHangError,
@@ -84,6 +86,7 @@ __all__ = [
     "ValidationFn",
     "ValidationTaskConfig",
     "WorkerGroupError",
+    "attach",
     "collective",
     "get_all_reported_checkpoints",
     "get_checkpoint",

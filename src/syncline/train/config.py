@@ -1,7 +1,7 @@
 """What a program tells a trainer before it starts: scaling, storage, retries, retention, logging, validation.
 
 Covered: the configuration classes that `syncline.train` exports, each checked as it is made, so that a mistake is named at the line
-that made it. They are frozen: derive a changed one with `dataclasses.replace`. Not covered: backends (`backend.py`, `torch/config.py`).
+that made it. They are frozen: derive a changed one with `dataclasses.replace`. Not covered: backends (`backend.py`, `torch_backend.py`).
 """
 
 from __future__ import annotations

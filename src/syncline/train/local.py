@@ -17,6 +17,7 @@ from syncline.train.errors import PreemptionInfo
 from syncline.train.result import Result
 from syncline.train.session import TrainSession, UploadFunction, in_session, set_session
 from syncline.train.storage import StorageContext
+from syncline.train.workers.shipped import loaded
 from syncline.train.workers.spec import RunSpec
 
 
@@ -93,7 +94,8 @@ def run_here(spec: RunSpec) -> Result:
     set_session(session)
     try:
         with spec.backend_config.local_context():
-            value = spec.train_function(dict(spec.train_config)) if spec.takes_config else spec.train_function()
+            function, config = loaded(spec.train_function), loaded(spec.train_config)
+            value = function(dict(config)) if spec.takes_config else function()
     finally:
         set_session(None)
     reports = [

@@ -10,6 +10,7 @@ from syncline.core.tracebacks import forget_engine
 from syncline.train.backend import BackendConfig
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.controller.apart import outlives_this_program, run_apart
 from syncline.train.controller.driver import TrainController
 from syncline.train.errors import TrainingFailedError
 from syncline.train.local import run_here
@@ -82,6 +83,8 @@ class DataParallelTrainer:
     def fit(self) -> Result:
         """Train, and return what came of it. A run of this name that exists already is continued.
 
+        On a cluster, a run of this name that is under way is attached to: its own arguments count then, not those given here.
+
         Raises:
             TrainingFailedError: a `WorkerGroupError` after more than `max_failures` failed attempts, a `ControllerError`, …
             ValueError: the run directory cannot be written; the resources can never be had.
@@ -90,7 +93,7 @@ class DataParallelTrainer:
         if self._spec.scaling_config.max_workers == 0:
             return run_here(self._spec)
         try:
-            return TrainController(self._spec).run()
+            return run_apart(self._spec) if outlives_this_program() else TrainController(self._spec).run()
         except (TrainingFailedError, ValueError, TypeError) as error:
             forget_engine(error)  # the controller's frames say nothing about the user's program
             raise

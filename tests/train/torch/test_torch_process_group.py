@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch_fakes import FakeWorker, ProcessGroupOfFakes, session
 
 from syncline.train.torch import TorchConfig, prepare_data_loader, prepare_model
-from syncline.train.torch.config import TorchBackend, refuse_shared_gpus
-from syncline.train.torch.process_group import GroupPlan, default_environment, join, leave, rank_environment
+from syncline.train.torch_backend import GroupPlan, TorchBackend, refuse_shared_gpus
+from syncline.train.torch.process_group import default_environment, join, leave, rank_environment
 
 pytestmark = pytest.mark.processes
 

@@ -104,8 +104,11 @@ METHOD_OF_MODE = {"streaming": "stream", "dynamic": "gather"}
 
 
 @lru_cache(maxsize=1024)
-def remote_class(cls: type, name: str, methods: tuple[tuple[str, MethodOptions], ...], is_async: bool) -> Any:
+def remote_class(
+    cls: type, name: str, methods: tuple[tuple[str, MethodOptions], ...], groups: tuple[tuple[str, int], ...], is_async: bool
+) -> Any:
     """Ray's actor class for `cls`. TypeError, naming the part, where it cannot be pickled."""
     serialization.pack_callable(cls)
     body = {"_user_class": cls, "_methods": dict(methods), "_actor_name": name, "__module__": cls.__module__}
-    return ray.remote(type(name, (AsyncHost if is_async else Host,), body))
+    host = type(name, (AsyncHost if is_async else Host,), body)
+    return ray.remote(concurrency_groups=dict(groups))(host) if groups else ray.remote(host)

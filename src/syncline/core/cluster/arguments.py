@@ -56,8 +56,6 @@ def actor_options(options: ActorOptions, runtime_env: Mapping[str, Any] | None, 
         keywords["num_cpus"] = 0
     if options.max_concurrency is not None:
         keywords["max_concurrency"] = options.max_concurrency
-    if options.concurrency_groups:
-        keywords["concurrency_groups"] = dict(options.concurrency_groups)
     for name in ("name", "namespace", "lifetime"):
         value = getattr(options, name)
         if value is not None:

@@ -63,6 +63,14 @@ class ClusterEngine(Engine):
     def address(self) -> str:
         return self._address
 
+    @property
+    def outlives_driver(self) -> bool:
+        return True
+
+    @property
+    def may_grow(self) -> bool:
+        return self._may_grow()
+
     # -- tasks and actors
 
     def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
@@ -90,7 +98,7 @@ class ClusterEngine(Engine):
         if plan.prepared_for is not self:
             if options.placement_group is None:
                 self._check_demand(options.resources_to_place(), f"the actor {plan.name}")
-            cls = remote_class(plan.cls, plan.name, tuple(plan.methods.items()), plan.is_async)
+            cls = remote_class(plan.cls, plan.name, tuple(plan.methods.items()), tuple(options.concurrency_groups.items()), plan.is_async)
             keywords = arguments.actor_options(options, self._own_environment(options), is_async=plan.is_async)
             plan.prepared = functools.partial(cls._remote, **keywords)
             plan.prepared_for = self

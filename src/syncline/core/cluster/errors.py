@@ -43,7 +43,8 @@ def _of_user_code(error: Any) -> BaseException:
     if isinstance(cause, RayTaskError):
         plain = RayTaskError(cause.function_name, cause.traceback_str, cause.cause, cause.proctitle, cause.pid, cause.ip)
     else:  # Ray itself failed around the user's code, such as with a result that cannot be pickled
-        plain = RayTaskError(error.function_name, error.traceback_str, _explained(cause), error.proctitle, error.pid, error.ip)
+        told = vars(error)  # not its attributes: those of the cause show through where Ray joined the two
+        plain = RayTaskError(told.get("function_name", ""), told.get("traceback_str") or str(error), _explained(cause), pid=told.get("pid"))
     return _also(raisable(plain), ray.exceptions.RayTaskError)
 
 
@@ -83,8 +84,9 @@ def _also(error: BaseException, ray_class: type[BaseException]) -> BaseException
 
 @lru_cache(maxsize=1024)
 def _both(ours: type[BaseException], rays: type[BaseException]) -> type[BaseException] | None:
+    body = {"__module__": ours.__module__, "__qualname__": ours.__qualname__, "__str__": ours.__str__, "__reduce__": _reduce}
     try:
-        return type(ours.__name__, (ours, rays), {"__module__": ours.__module__, "__qualname__": ours.__qualname__, "__reduce__": _reduce})
+        return type(ours.__name__, (ours, rays), body)
     except TypeError:  # their layouts do not fit together
         return None
 

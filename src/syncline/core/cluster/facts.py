@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import ray
@@ -60,12 +61,19 @@ def now(environment: Mapping[str, Any]) -> RuntimeFacts:
         actor_id=context.get_actor_id(),
         actor_name=context.get_actor_name() or None if actor is not None else None,
         actor=actor,
-        was_restarted=bool(actor is not None and context.was_current_actor_reconstructed),
+        was_restarted=actor is not None and _was_restarted(context.get_actor_id()),
         placement_group_id=None if group is None else int(group, 16),
         assigned_resources=plain_resources(context.get_assigned_resources()),
         gpu_ids=tuple(str(gpu) for gpu in context.get_accelerator_ids().get("GPU", ())),
         runtime_env=dict(context.runtime_env),
     )
+
+
+@lru_cache(maxsize=1)
+def _was_restarted(actor_id: str) -> bool:
+    """Whether the actor of this process had another process before; Ray's own property asks anew each time, and prints a warning."""
+    row = ray._private.state.actors(actor_id=actor_id)
+    return bool(row and row["NumRestarts"])
 
 
 def plain_resources(assigned: Mapping[str, float]) -> dict[str, float]:

@@ -139,7 +139,8 @@ def _greet(host: str, port: int) -> None:
 def _unreachable(address: str, reason: str) -> str:
     return (
         f"no cluster answers at {address!r} ({reason}). Check the address (the port of `ray start --head` is 6379 by default, that of "
-        f"'ray://' 10001), that the cluster runs, and that no firewall is between."
+        f"'ray://' 10001), that the cluster runs, and that no firewall is between. "
+        f"If the cluster asks for a token, set RAY_AUTH_MODE=token here and have the cluster's token where Ray looks for it."
     )
 
 

@@ -32,6 +32,10 @@ HEAVY_MODULES = (
     "syncline.train.workers.worker",
 )
 """Modules that workers get from the template, if the driver has imported them."""
+LATER_MODULES = ("torch._dynamo",)
+"""What torch imports when the first optimizer is made, for about a second. The template does so when the first workers are at work, so that
+they start without waiting for it, and those that replace them have it."""
+LATER_S = 3.0
 _READ_BYTES = 65_536
 LAST_READS = 64
 """How often the pipe of a dead worker is read: a process that it left behind may go on writing for ever."""
@@ -125,6 +129,9 @@ class Processes:
         )
         fds = (theirs.detach(), pipes[0][1], pipes[1][1])
         self._unconfirmed[number] = (message, fds)
+        if "torch" in self._preloaded and self._preloaded.isdisjoint(LATER_MODULES):
+            self._preloaded.update(LATER_MODULES)
+            self._reactor.call_later(LATER_S, self._preload_later)
         self._started += 1
         self._send_start(message, fds)
         return ours
@@ -170,6 +177,10 @@ class Processes:
         if wanted and self._connection is not None:
             self._preloaded.update(wanted)
             self._try_send(Preload(modules=wanted, sys_path=tuple(sys.path)), ())
+
+    def _preload_later(self) -> None:
+        if self._connection is not None and not self._closed:
+            self._try_send(Preload(modules=LATER_MODULES, sys_path=tuple(sys.path)), ())
 
     def _send_start(self, message: StartWorker, fds: tuple[int, ...]) -> None:
         if self._connection is not None:

@@ -11,7 +11,8 @@ import queue
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +20,10 @@ import cloudpickle
 
 from syncline import settings
 from syncline.core import api
+from syncline.core.context import get_runtime_context
 from syncline.core.lifecycle import ensure_engine
 from syncline.train import metrics as metric_values
-from syncline.train.backend import Backend
+from syncline.train.backend import Backend, Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import FailureConfig
 from syncline.train.controller import events
@@ -31,6 +33,7 @@ from syncline.train.controller.policy import FailureBudgets
 from syncline.train.controller.state import Limits, TrainStateMachine
 from syncline.train.controller.validation import Validation, ValidationEnded, ValidationQueue, merged
 from syncline.train.result import Result
+from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
 from syncline.train.workers.messages import Checkpoints, Committed, Consumed, WorkerMessage
@@ -54,19 +57,27 @@ class _Batch:
     messages: Sequence[WorkerMessage]
 
 
+@dataclass(frozen=True)
+class _Interruption:
+    """Somebody wants the run to end."""
+
+
 class TrainController:
     """Runs one run from its start to its end. Used once, from one thread."""
 
-    def __init__(self, spec: RunSpec, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, spec: RunSpec, clock: Callable[[], float] = time.monotonic, say: Callable[[str], None] | None = None) -> None:
+        """`say` shows the person who runs this a line; it is printed by default."""
         self._spec = spec
+        self._show = say or print_line
         self._clock = clock
         self._began = clock()
         self._local_mode = ensure_engine().is_local_mode
+        self._node_id = get_runtime_context().get_node_id()
         self._ledger = Ledger(spec)
         failure_config = spec.run_config.failure_config or FailureConfig()
         limit_s = settings.train_collective_timeout_s()
         self._machine = TrainStateMachine(budgets=FailureBudgets(failure_config), limits=Limits(report_s=limit_s, collective_s=limit_s))
-        self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded | _Interruption] = queue.SimpleQueue()
         self._deadlines: dict[str, float] = {}
         self._reservation = Reservation(spec.scaling_config)
         self._backend: Backend[Any] = spec.backend_config.backend_cls()
@@ -108,6 +119,11 @@ class TrainController:
             TypeError: The training function or its configuration cannot be pickled.
             KeyboardInterrupt: The program was interrupted; every worker is gone then.
         """
+        result, value = self.run_unloaded()
+        return replace(result, return_value=cloudpickle.loads(value) if value is not None else None)
+
+    def run_unloaded(self) -> tuple[Result, bytes | None]:
+        """`run`, but with what rank 0 returned as pickled bytes beside the result, for a process that cannot load it."""
         try:
             self._function, self._config = self._shipped()
             self._handle(events.Begin(next_index=self._ledger.next_index))
@@ -122,6 +138,11 @@ class TrainController:
             self._reservation.release()
         return self._result()
 
+    def interrupt(self) -> None:
+        """End the run as an interrupt of the program would; from any thread."""
+        self._queue.put(_Interruption())
+        self._reservation.interrupt()
+
     # -- the loop
 
     def _loop(self) -> None:
@@ -134,10 +155,12 @@ class TrainController:
                 self._acknowledge(happened)
             elif isinstance(happened, ValidationEnded):
                 self._validation_ended(happened)
+            elif isinstance(happened, _Interruption):
+                raise KeyboardInterrupt
             else:
                 self._handle(happened)
 
-    def _next(self) -> Event | _Batch | ValidationEnded:
+    def _next(self) -> Event | _Batch | ValidationEnded | _Interruption:
         while True:
             name = min(self._deadlines, key=self._deadlines.__getitem__, default=None)
             wait_s = None if name is None else self._deadlines[name] - self._clock()
@@ -192,7 +215,8 @@ class TrainController:
         try:
             self._group.start()
             self._group.prepare(self._worker_specs(self._group, instruction))
-            self._backend.on_start(self._group, spec.backend_config)
+            with self._storage_seen_by(self._group):
+                self._backend.on_start(self._group, spec.backend_config)
             self._backend.on_training_start(self._group, spec.backend_config)
         except WorkerStartError as error:
             failure = WorkerFailure(exception=error.cause, traceback=error.traceback)
@@ -202,6 +226,24 @@ class TrainController:
             self._say(self._opening())
         self._ledger.event("attempt", number=instruction.attempt, workers=[vars(worker) for worker in self._group.workers])
         self._queue.put(events.GroupStarted(attempt=instruction.attempt))
+
+    @contextmanager
+    def _storage_seen_by(self, group: TrainingGroup) -> Iterator[None]:
+        """Ask, while the block runs, every other node whether it sees what this one writes. ValueError with those that do not."""
+        ranks = ranks_to_ask(group.workers, self._node_id)
+        if not ranks:
+            yield
+            return
+        probe = StorageProbe(storage=self._ledger.storage)
+        probe.plant()
+        try:
+            asked = [group.execute_single_async(rank, probe.problem) for rank in ranks]
+            yield
+            problem = refusal(probe.storage, dict(zip(ranks, group.gather(asked), strict=True)), group.workers)
+        finally:
+            probe.remove()
+        if problem is not None:
+            raise ValueError(problem)
 
     def _worker_specs(self, group: TrainingGroup, instruction: events.StartGroup) -> list[WorkerSpec]:
         return [
@@ -217,14 +259,18 @@ class TrainController:
                 latest_checkpoint=self._ledger.latest,
                 has_validation=self._spec.validation_config is not None,
                 visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if worker.gpu_ids and not self._local_mode else None,
-                log_path=None if self._local_mode else self._ledger.log_path(f"rank-{worker.rank}.log"),
+                log_path=self._ledger.log_path(f"rank-{worker.rank}.log") if self._keeps_output(worker) else None,
             )
             for worker in group.workers
         ]
 
+    def _keeps_output(self, worker: Worker) -> bool:
+        """Whether the worker has a way to write into the record: where that is not a directory, its files lie on this node first."""
+        return not self._local_mode and (self._ledger.storage.local or worker.node_id == self._node_id)
+
     def _shipped(self) -> tuple[Any, Any]:
         """Function and configuration, pickled once for all workers and attempts."""
-        config = dict(self._spec.train_config) if self._spec.takes_config else None
+        config = self._spec.train_config if self._spec.takes_config else None
         if self._local_mode:
             return self._spec.train_function, config
         return api.put(self._spec.train_function), api.put(config)
@@ -379,14 +425,14 @@ class TrainController:
     def _say(self, text: str) -> None:
         logging_config = self._spec.run_config.logging_config
         if logging_config is None or logging.getLevelName(logging_config.log_level) <= logging.INFO:
-            print(f"syncline: {text}", file=sys.stderr, flush=True)
+            self._show(f"syncline: {text}")
 
     # -- the end
 
     def _take_end(self, instruction: events.End) -> None:
         self._end = instruction
 
-    def _result(self) -> Result:
+    def _result(self) -> tuple[Result, bytes | None]:
         assert self._end is not None
         error = self._end.error
         if error is not None:
@@ -398,6 +444,9 @@ class TrainController:
         shown = ", ".join(f"{name}={value:.4g}" for name, value in metrics.items() if isinstance(value, (int, float)))
         took = f"finished in {self._clock() - self._began:.1f} s" + (f" with {shown}" if shown else "")
         self._say(f"training {took}; {storage.experiment_fs_path}")
-        result = Result.from_path(storage.experiment_fs_path, storage.storage_filesystem)
-        value = cloudpickle.loads(self._end.return_value) if self._end.return_value is not None else None
-        return replace(result, return_value=value)
+        return Result.from_path(storage.experiment_fs_path, storage.storage_filesystem), self._end.return_value
+
+
+def print_line(text: str) -> None:
+    """Show a line in the terminal, beside what the program prints."""
+    print(text, file=sys.stderr, flush=True)

@@ -48,7 +48,7 @@ class Ledger:
         self.last_metrics: Mapping[str, Any] | None = None
         """Rank 0's latest report in this call of `fit()`."""
         self._directory = RunDirectory(files)
-        self._directory.write_run(self.storage.experiment_dir_name, _described(spec))
+        self._directory.write_run(self.storage.experiment_dir_name, spec.description())
         self._directory.event("started", continued=self.next_index > 0, next_report=self.next_index)
 
     @property
@@ -120,15 +120,3 @@ class Ledger:
             except OSError as error:  # it is forgotten all the same; only its space is not freed
                 logger.warning("the checkpoint %s is not kept any more but cannot be deleted: %s", checkpoint.path, error)
         self._directory.flush()
-
-
-def _described(spec: RunSpec) -> dict[str, Any]:
-    return {
-        "train_function": spec.train_function,
-        "train_config": spec.train_config,
-        "backend": type(spec.backend_config).__name__,
-        "scaling_config": spec.scaling_config,
-        "run_config": spec.run_config,
-        "resume_from_checkpoint": spec.resume_from_checkpoint,
-        "metadata": spec.metadata,
-    }

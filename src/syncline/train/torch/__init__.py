@@ -2,7 +2,7 @@
 
 Files in the order in which a run meets them:
     trainer.py          `TorchTrainer`: what the program makes and fits
-    config.py           `TorchConfig`, and the backend that makes the workers one process group
+    ../torch_backend.py `TorchConfig`, and the backend that makes the workers one process group
     process_group.py    the worker's side of that: rendezvous, joining, leaving
     reproducibility.py  `enable_reproducibility`
     device.py           `get_device(s)`; moving batches
@@ -16,12 +16,12 @@ Files in the order in which a run meets them:
 
 from syncline.train.torch.amp import accelerate, backward, prepare_optimizer
 from syncline.train.torch.checkpoint import TorchCheckpoint
-from syncline.train.torch.config import TorchConfig
 from syncline.train.torch.device import get_device, get_devices
 from syncline.train.torch.loader import prepare_data_loader
 from syncline.train.torch.model import prepare_model
 from syncline.train.torch.reproducibility import enable_reproducibility
 from syncline.train.torch.trainer import TorchTrainer
+from syncline.train.torch_backend import TorchConfig
 
 __all__ = [
     "TorchCheckpoint",

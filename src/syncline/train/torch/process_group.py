@@ -1,7 +1,7 @@
 """The worker's side of the process group: open the rendezvous (rank 0), join, leave; and what surrounds the training function.
 
 The rendezvous is a `TCPStore` on a port that rank 0 holds before anybody hears of it, so nobody else can take it in between. Workers
-of one node meet on the loopback interface.
+of one node meet on the loopback interface; on several nodes, Gloo and NCCL are told the interface that has the node's address.
 
 A training function that runs in the program's own process (local mode, the inline engine) has its process group made and removed by
 `training_context`, which sees the function fail too: the program goes on afterwards, in the environment that it had.
@@ -14,11 +14,12 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -26,35 +27,20 @@ from torch.distributed.distributed_c10d import Store
 from syncline import settings
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
+from syncline.train.torch_backend import LOOPBACK, GroupPlan, choose_backend
 
 logger = logging.getLogger(__name__)
-
-LOOPBACK = "127.0.0.1"
 
 LEAVE_LIMIT_S = 10.0
 """How long `leave` waits for torch; the process ends soon afterwards in any case."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupPlan:
-    """What every rank needs in order to join."""
-
-    backend: str
-    """As `torch.distributed` spells it."""
-    host: str
-    """Where rank 0's store listens."""
-    port: int
-    """Its port."""
-    timeout_s: float
-    """Seconds for joining, and for one collective operation afterwards."""
-    publish_address: bool
-    """Whether MASTER_ADDR and MASTER_PORT are set."""
-    loopback: bool
-    """Whether all ranks are on one node."""
-
-
 # Rank 0's store serves all ranks until the process ends.
 _store: Store | None = None
+
+
+def load() -> None:
+    """Nothing but that this module, and torch with it, is imported."""
 
 
 def open_rendezvous(host: str, world_size: int, timeout_s: float) -> int:
@@ -66,11 +52,6 @@ def open_rendezvous(host: str, world_size: int, timeout_s: float) -> int:
         port: int = listener.getsockname()[1]
         _store = make_store(host, port, world_size, timeout_s, listener.detach())
     return port
-
-
-def choose_backend(backend: str | None, *, gpus: bool) -> str:
-    """The backend for a group with or without GPUs, where the program names none."""
-    return backend or ("nccl" if gpus else "gloo")
 
 
 def make_store(host: str, port: int, world_size: int, timeout_s: float, listener: int | None = None) -> Store:
@@ -101,7 +82,8 @@ def join(plan: GroupPlan) -> None:
             "choose `torch_config=TorchConfig(backend='gloo')`."
         )
     os.environ.update(rank_environment(session, plan))
-    for name, value in default_environment(plan).items():
+    interface = None if plan.loopback else interface_of(plan.addresses[session.world_rank], psutil.net_if_addrs())
+    for name, value in default_environment(plan, interface).items():
         os.environ.setdefault(name, value)
     limit_threads(session.local_world_size)
     use_assigned_device()
@@ -129,16 +111,26 @@ def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
     return environment
 
 
-def default_environment(plan: GroupPlan) -> dict[str, str]:
-    """Variables that hold only where the user has not set them."""
+def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[str, str]:
+    """Variables that hold only where the user has not set them; `interface` has this node's address, if one does."""
     environment = {}
     if "nccl" in plan.backend:
         # A rank whose collective fails or times out ends with an error instead of waiting in a kernel for ever.
         environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
     if plan.loopback:
         interface = "lo0" if sys.platform == "darwin" else "lo"
-        environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    if interface is not None:
+        # NCCL takes the name for the beginning of one, unless it is told otherwise.
+        environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     return environment
+
+
+def interface_of(address: str, interfaces: Mapping[str, Sequence[Any]]) -> str | None:
+    """The network interface that owns `address`, among those of `psutil.net_if_addrs()`; None where none does, as behind a NAT."""
+    for name, owned in interfaces.items():
+        if any(entry.address.partition("%")[0] == address for entry in owned):
+            return name
+    return None
 
 
 def limit_threads(local_world_size: int) -> None:

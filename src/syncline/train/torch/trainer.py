@@ -7,7 +7,7 @@ from typing import Any
 
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
-from syncline.train.torch.config import TorchConfig
+from syncline.train.torch_backend import TorchConfig
 from syncline.train.trainer import DataParallelTrainer
 
 

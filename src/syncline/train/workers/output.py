@@ -54,7 +54,10 @@ class Tee:
 
 
 def keep_output(path: str) -> None:
-    """From here on, what this process prints is also in the file at `path`."""
-    log = RankLog(path)
+    """From here on, what this process prints is also in the file at `path`, if that can be opened."""
+    try:
+        log = RankLog(path)
+    except OSError:
+        return
     sys.stdout = Tee(sys.stdout, log)
     sys.stderr = Tee(sys.stderr, log)

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
+from syncline import settings
 from syncline.core import api
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
 from syncline.train.config import ScalingConfig
 from syncline.train.controller.policy import group_size
+from syncline.train.errors import TrainingFailedError
 
 logger = logging.getLogger("syncline")
 
+POLL_S = 0.5
+"""How often a reservation looks whether resources that are not there have come."""
+GIVEN_BACK_LIMIT_S = 2.0
+"""How long resources that were given back may take to be free again; on a cluster, they are told of with a delay."""
 FIRST_NOTICE_S = 5.0
 """How long a reservation waits before it says what it waits for; after that, at intervals that double."""
 
 
 class Reservation:
-    """Holds the resources of one worker group, over restarts of the group. Not safe for use from several threads."""
+    """Holds the resources of one worker group, over restarts of the group. Only `interrupt` may be called from another thread."""
 
     def __init__(self, scaling: ScalingConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._scaling = scaling
         self._clock = clock
         self._group: PlacementGroup | None = None
+        self._nodes: frozenset[str] = frozenset()  # those that were alive when the group was made
+        self._lost_nodes = False
+        self._interrupted = threading.Event()
 
     @property
     def group(self) -> PlacementGroup:
@@ -36,21 +46,19 @@ class Reservation:
         """Hold resources for a group, waiting for them if they are in use now; how many workers it has.
 
         Raises:
-            ValueError: There are not enough resources, whoever uses them now.
+            ValueError: There are not enough resources, whoever uses them now, and no reason to expect more.
+            TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is missing has not come in time.
+            KeyboardInterrupt: `interrupt` was called.
         """
-        check_feasible(self._scaling, api.cluster_resources())
-        if self._group is not None and self._scaling.elasticity_enabled:
-            self.release()
+        if self._group is not None and (self._scaling.elasticity_enabled or self._nodes - living_nodes()):
+            # A group with a dead node would move its bundles by itself, but says nothing while it cannot.
+            self._lost_nodes = self._lost_nodes or bool(self._nodes - living_nodes())
+            self._give_back(self._group.bundle_count)
         if self._group is None:
-            self._group = self._reserve(
-                group_size(
-                    minimum=self._scaling.min_workers,
-                    maximum=self._scaling.max_workers,
-                    bundle=self._scaling.bundle(),
-                    available=api.available_resources(),
-                )
-            )
-        return self._group.bundle_count
+            self._reserve()
+        else:
+            check_feasible(self._scaling, api.cluster_resources())
+        return self.group.bundle_count
 
     def release(self) -> None:
         """Give the resources back."""
@@ -58,27 +66,107 @@ class Reservation:
             ensure_engine().remove_placement_group(self._group.id)
             self._group = None
 
-    def _reserve(self, workers: int) -> PlacementGroup:
-        bundle = self._scaling.bundle()
-        bundles = [dict(bundle) for _ in range(workers)]
-        engine = ensure_engine()
-        group_id = engine.create_placement_group(bundles, strategy=self._scaling.placement_strategy, name="", detached=False)
-        group = PlacementGroup(group_id, bundles)
-        began, notice_s = self._clock(), FIRST_NOTICE_S
+    def _give_back(self, workers: int) -> None:
+        """Release a group of so many workers, and wait until its resources are seen to be free, as an elastic group must."""
+        self.release()
+        deadline = self._clock() + GIVEN_BACK_LIMIT_S
+        while self._scaling.elasticity_enabled and self._size() < workers and self._clock() < deadline:
+            self._interrupted.wait(POLL_S / 5)
+
+    def interrupt(self) -> None:
+        """End `reserve`, and whatever runs in the group."""
+        self._interrupted.set()
+        group = self._group
+        if group is not None:
+            ensure_engine().remove_placement_group(group.id)
+
+    def _reserve(self) -> None:
+        waiting = _Waiting(self._scaling, self._clock, limit_s=settings.train_resource_timeout_s() if self._more_may_come() else None)
+        while True:
+            try:
+                self._group = self._created()
+                break
+            except ValueError:
+                if not self._more_may_come():
+                    raise
+            waiting.notice("that are not there")
+            self._interrupted.wait(POLL_S)
+            self._check_interrupted()
+        self._nodes = living_nodes()
+        ready = self._group.ready()
         try:
-            while not group.wait(timeout_seconds=notice_s):
-                logger.warning(
-                    "training waits since %.0f s for resources that are in use: %d workers need %s together, free is %s",
-                    self._clock() - began,
-                    workers,
-                    _amounts({name: amount * workers for name, amount in bundle.items()}),
-                    _amounts(api.available_resources()),
-                )
-                notice_s *= 2
+            while not api.wait([ready], timeout=waiting.until_notice_s())[0]:
+                waiting.notice("that are in use")
         except BaseException:
-            engine.remove_placement_group(group_id)
+            self.release()
             raise
-        return group
+        self._check_interrupted()
+
+    def _created(self) -> PlacementGroup:
+        """The group, for which the resources may still be in use. ValueError where there are not enough."""
+        engine = ensure_engine()
+        if not engine.may_grow:
+            check_feasible(self._scaling, api.cluster_resources())
+        bundles = [self._scaling.bundle() for _ in range(self._size())]
+        group_id = engine.create_placement_group(bundles, strategy=self._scaling.placement_strategy, name="", detached=False)
+        return PlacementGroup(group_id, bundles)
+
+    def _size(self) -> int:
+        scaling = self._scaling
+        return group_size(
+            minimum=scaling.min_workers, maximum=scaling.max_workers, bundle=scaling.bundle(), available=api.available_resources()
+        )
+
+    def _more_may_come(self) -> bool:
+        return self._lost_nodes or ensure_engine().may_grow
+
+    def _check_interrupted(self) -> None:
+        if self._interrupted.is_set():
+            raise KeyboardInterrupt
+
+
+class _Waiting:
+    """Says what is waited for, at intervals that double, and ends it at the limit if there is one."""
+
+    def __init__(self, scaling: ScalingConfig, clock: Callable[[], float], *, limit_s: float | None) -> None:
+        self._scaling = scaling
+        self._clock = clock
+        self._limit_s = limit_s
+        self._began = clock()
+        self._interval_s = FIRST_NOTICE_S
+        self._next_notice = self._began + FIRST_NOTICE_S
+
+    def until_notice_s(self) -> float:
+        """Seconds until there is something to say."""
+        return max(0.0, self._next_notice - self._clock())
+
+    def notice(self, which: str) -> None:
+        """Say that resources, `which`, are waited for, if it is time to. TrainingFailedError at the limit."""
+        now = self._clock()
+        waited_s = now - self._began
+        asked, free = self._asked(), _amounts(api.available_resources())
+        if self._limit_s is not None and waited_s >= self._limit_s:
+            raise TrainingFailedError(
+                f"{asked} together, free is {free}: the cluster has lost nodes, or an autoscaler was to bring some, and what is missing "
+                f"has not come within {waited_s:.0f} s. The run has its checkpoints: call `fit()` again with the same name when there are "
+                f"nodes, lower `num_workers` or give it as (min, max), or raise the limit with SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S."
+            )
+        if now < self._next_notice:
+            return
+        logger.warning("training waits since %.0f s for resources %s: %s together, free is %s", waited_s, which, asked, free)
+        self._interval_s *= 2
+        self._next_notice = now + self._interval_s
+        if self._limit_s is not None:
+            self._next_notice = min(self._next_notice, self._began + self._limit_s)
+
+    def _asked(self) -> str:
+        workers = self._scaling.min_workers
+        return f"{workers} workers need {_amounts({name: amount * workers for name, amount in self._scaling.bundle().items()})}"
+
+
+def living_nodes() -> frozenset[str]:
+    """Ids of the nodes that are there."""
+    return frozenset(node["NodeID"] for node in api.nodes() if node["Alive"])
 
 
 def check_feasible(scaling: ScalingConfig, total: dict[str, float]) -> None:

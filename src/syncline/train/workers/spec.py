@@ -10,17 +10,18 @@ from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import RunConfig, ScalingConfig, ValidationConfig
 from syncline.train.storage import StorageContext
+from syncline.train.workers.shipped import Shipped
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """Everything that a trainer was given, checked."""
 
-    train_function: Callable[..., Any]
+    train_function: Callable[..., Any] | Shipped
     """The user's function, with one parameter or none."""
     takes_config: bool
     """Whether it has that parameter."""
-    train_config: Mapping[str, Any]
+    train_config: Mapping[str, Any] | Shipped
     """What it gets."""
     backend_config: BackendConfig
     scaling_config: ScalingConfig
@@ -30,6 +31,22 @@ class RunSpec:
     metadata: Mapping[str, Any] | None
     """Goes into the metadata of every checkpoint."""
     validation_config: ValidationConfig | None
+    described: Mapping[str, Any] | None = None
+    """What `run.json` says of all this, where some of it is bytes by now."""
+
+    def description(self) -> Mapping[str, Any]:
+        """For `run.json`."""
+        if self.described is not None:
+            return self.described
+        return {
+            "train_function": self.train_function,
+            "train_config": self.train_config,
+            "backend": type(self.backend_config).__name__,
+            "scaling_config": self.scaling_config,
+            "run_config": self.run_config,
+            "resume_from_checkpoint": self.resume_from_checkpoint,
+            "metadata": self.metadata,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

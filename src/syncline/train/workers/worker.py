@@ -24,6 +24,7 @@ from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.output import keep_output
 from syncline.train.workers.ranks import WorkerFacts
 from syncline.train.workers.session import WorkerSession
+from syncline.train.workers.shipped import Shipped, loaded
 from syncline.train.workers.spec import WorkerSpec
 
 CONCURRENCY = 8
@@ -64,8 +65,8 @@ class TrainWorker:
 
     def start(
         self,
-        function: Callable[..., Any],
-        config: Mapping[str, Any] | None,
+        function: Callable[..., Any] | Shipped,
+        config: Mapping[str, Any] | Shipped | None,
         context: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         """Start the training function in its thread; `config` is None for one without parameters."""
@@ -96,14 +97,15 @@ class TrainWorker:
     def _train(
         self,
         session: WorkerSession,
-        function: Callable[..., Any],
-        config: Mapping[str, Any] | None,
+        function: Callable[..., Any] | Shipped,
+        config: Mapping[str, Any] | Shipped | None,
         context: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         try:
             faults.reach("train.start")
+            train, settings = loaded(function), loaded(config)
             with context():
-                value = function() if config is None else function(dict(config))
+                value = train() if settings is None else train(dict(settings))
             session.finish_uploads()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
         except BaseException as error:  # SystemExit too: a rank that leaves early leaves the others waiting

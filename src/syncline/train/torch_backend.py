@@ -1,11 +1,12 @@
-"""What a program states about its process group, and the backend that acts on it from the controller's side.
+"""What a program states about its torch process group, and the backend that acts on it from the controller's side.
 
 Two exchanges with the workers: rank 0 opens the rendezvous and says where; then every rank joins at once. The worker's side is in
-`process_group`.
+`torch.process_group`, named here by text: a controller that runs in a process of its own is spared the seconds that torch takes to import.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -15,9 +16,44 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from syncline.train.backend import Backend, BackendConfig, Worker, WorkerGroup
-from syncline.train.torch.process_group import LOOPBACK, GroupPlan, choose_backend, join, leave, open_rendezvous, training_context
 
 InitMethod = Literal["env", "tcp"]
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """What every rank needs in order to join."""
+
+    backend: str
+    """As `torch.distributed` spells it."""
+    host: str
+    """Where rank 0's store listens."""
+    port: int
+    """Its port."""
+    timeout_s: float
+    """Seconds for joining, and for one collective operation afterwards."""
+    publish_address: bool
+    """Whether MASTER_ADDR and MASTER_PORT are set."""
+    loopback: bool
+    """Whether all ranks are on one node."""
+    addresses: tuple[str, ...] = ()
+    """The address of each rank's node, where there are several."""
+
+
+def choose_backend(backend: str | None, *, gpus: bool) -> str:
+    """The backend for a group with or without GPUs, where the program names none."""
+    return backend or ("nccl" if gpus else "gloo")
+
+
+def worker_side(function: str) -> Callable[..., Any]:
+    """A function of `torch.process_group`, looked up where it is called."""
+    return partial(_call, function)
+
+
+def _call(function: str, *args: Any) -> Any:
+    return getattr(importlib.import_module("syncline.train.torch.process_group"), function)(*args)
 
 
 @dataclass(frozen=True)
@@ -53,7 +89,7 @@ class TorchConfig(BackendConfig):
 
     @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        return partial(training_context, self.backend, self.timeout_s, self.init_method == "env")
+        return partial(_call, "training_context", self.backend, self.timeout_s, self.init_method == "env")
 
 
 class TorchBackend(Backend[TorchConfig]):
@@ -74,7 +110,8 @@ class TorchBackend(Backend[TorchConfig]):
             refuse_shared_gpus(workers)
         one_node = len({worker.node_id for worker in workers}) == 1
         host = LOOPBACK if one_node else workers[0].node_ip
-        port = worker_group.execute_single(0, open_rendezvous, host, len(workers), backend_config.timeout_s)
+        worker_group.execute(worker_side("load"))  # all ranks import torch at once; the others would begin when rank 0 has otherwise
+        port = worker_group.execute_single(0, worker_side("open_rendezvous"), host, len(workers), backend_config.timeout_s)
         plan = GroupPlan(
             backend=backend,
             host=host,
@@ -82,12 +119,13 @@ class TorchBackend(Backend[TorchConfig]):
             timeout_s=backend_config.timeout_s,
             publish_address=backend_config.init_method == "env",
             loopback=one_node,
+            addresses=() if one_node else tuple(worker.node_ip for worker in workers),
         )
-        worker_group.execute(join, plan)
+        worker_group.execute(worker_side("join"), plan)
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
         """Every rank leaves; returns after a limit even where one cannot."""
-        worker_group.execute(leave)
+        worker_group.execute(worker_side("leave"))
 
 
 def is_this_process(worker: Worker) -> bool:

@@ -1,0 +1,337 @@
+"""What facts mean: one line for each subject, ok or with its remedy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from syncline.cli.doctor.facts import Examination, NodeFacts, Space
+from syncline.cli.output import size
+
+Status = Literal["ok", "warning", "wrong", "skipped"]
+
+SKEW_S = 1.0
+LEAST_SHARED_BYTES = 1024**3
+LEAST_FREE_SHARED_BYTES = 64 * 1024**2
+LEAST_DISK_BYTES = 1024**3
+FULLEST_DISK = 0.95
+"""A node whose disk is fuller takes no more objects."""
+LEAST_OPEN_FILES, ENOUGH_OPEN_FILES = 1024, 4096
+NAMED = 5
+"""So many broken links or nodes are named in one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line; `--json` gives these names."""
+
+    check: str
+    """What was looked at."""
+    status: Status
+    """`warning` is worth a look and no failure; `skipped` could not or need not be looked at."""
+    message: str
+    """What was found."""
+    remedy: str | None = None
+    """What to do, unless it is well."""
+
+
+def judge(facts: Examination) -> list[Check]:
+    """All lines, in the order in which one would look into them."""
+    checks: tuple[Callable[[Examination], Check], ...] = (
+        nodes,
+        python,
+        syncline_version,
+        ray_version,
+        torch_version,
+        gpus,
+        nccl,
+        clocks,
+        network,
+        gloo,
+        storage,
+        shared_memory,
+        open_files,
+        disk,
+    )
+    return [check(facts) for check in checks]
+
+
+def nodes(facts: Examination) -> Check:
+    """Who answers."""
+    if facts.cluster is None:
+        return Check(check="nodes", status="ok", message="this machine; no cluster")
+    total = len(facts.nodes) + len(facts.silent) + len(facts.dead)
+    if facts.silent:
+        return Check(
+            check="nodes",
+            status="wrong",
+            message="cannot be examined: " + _each(facts.silent),
+            remedy="install the same syncline and its dependencies in the Python that runs Ray there; see the node's logs for more",
+        )
+    if facts.dead:
+        return Check(
+            check="nodes",
+            status="warning",
+            message=f"{len(facts.nodes)} of {total} answer; the cluster has lost " + _names(facts.dead),
+            remedy=f"start them again with `syncline start --address={facts.cluster}`; nothing to do if they were stopped on purpose",
+        )
+    return Check(
+        check="nodes", status="ok", message=f"{_count(total, 'node')} of the cluster at {facts.cluster} answer{'s' * (total == 1)}"
+    )
+
+
+def python(facts: Examination) -> Check:
+    """Values travel pickled: the minor version must be the same everywhere."""
+    found = _everyone(facts, lambda node: node.python)
+    minor = {version.rpartition(".")[0] for version in found.values()}
+    if len(set(found.values())) <= 1:
+        return Check(check="python", status="ok", message=_same(facts, found))
+    status: Status = "wrong" if len(minor) > 1 else "warning"
+    return Check(check="python", status=status, message=_groups(found), remedy="install the same version of Python on every node and here")
+
+
+def syncline_version(facts: Examination) -> Check:
+    """syncline runs in every worker."""
+    return _library(facts, "syncline", absent="not installed as a package")
+
+
+def ray_version(facts: Examination) -> Check:
+    """Needed for clusters alone."""
+    return _library(facts, "ray", absent="not installed; only clusters need it")
+
+
+def torch_version(facts: Examination) -> Check:
+    """Needed to train with it."""
+    broken = {name: node.torch_error for name, node in facts.nodes.items() if node.torch_error}
+    if broken:
+        return Check(check="torch", status="wrong", message="cannot be imported: " + _each(broken), remedy="install torch again there")
+    return _library(facts, "torch", absent="not installed; training with it needs it: pip install torch")
+
+
+def _library(facts: Examination, library: str, absent: str) -> Check:
+    found = _everyone(facts, lambda node: node.versions.get(library) or "not installed")
+    different = set(found.values())
+    if different == {"not installed"}:
+        return Check(check=library, status="skipped", message=absent)
+    if len(different) <= 1:
+        return Check(check=library, status="ok", message=_same(facts, found))
+    return Check(
+        check=library, status="wrong", message=_groups(found), remedy=f"install the same version of {library} on every node and here"
+    )
+
+
+def gpus(facts: Examination) -> Check:
+    """GPUs, their driver, and whether torch can use them."""
+    owners = {name: node for name, node in facts.nodes.items() if node.gpus}
+    if not owners:
+        return Check(check="gpus", status="ok", message="none")
+    found = _groups({name: _models(node.gpus) + f", driver {node.driver or 'unknown'}" for name, node in owners.items()})
+    builds = [name for name, node in owners.items() if node.torch is not None and node.torch.cuda is None]
+    if builds:
+        return Check(
+            check="gpus",
+            status="wrong",
+            message=f"torch is a build without CUDA on {_names(builds)}, which cannot use its GPUs ({found})",
+            remedy="install a CUDA build of torch (see pytorch.org), or train with use_gpu=False",
+        )
+    unusable = [name for name, node in owners.items() if node.torch is not None and not node.torch.cuda_available]
+    if unusable:
+        return Check(
+            check="gpus",
+            status="wrong",
+            message=f"torch finds no usable GPU on {_names(unusable)} ({found})",
+            remedy="check `nvidia-smi` and CUDA_VISIBLE_DEVICES there, and that the driver is new enough for torch's CUDA version",
+        )
+    if len({node.driver for node in owners.values()}) > 1:
+        return Check(check="gpus", status="warning", message=found, remedy="install the same driver on every node with GPUs")
+    return Check(check="gpus", status="ok", message=found)
+
+
+def nccl(facts: Examination) -> Check:
+    """What GPUs talk through."""
+    owners = {name: node.torch for name, node in facts.nodes.items() if node.gpus and node.torch is not None}
+    if not owners:
+        return Check(check="nccl", status="skipped", message="no GPUs" if not any(n.gpus for n in facts.nodes.values()) else "no torch")
+    found = {name: torch.nccl or "not built in" for name, torch in owners.items()}
+    missing = [name for name, torch in owners.items() if torch.nccl is None]
+    if missing:
+        return Check(
+            check="nccl",
+            status="wrong",
+            message=f"this torch has no NCCL on {_names(missing)}",
+            remedy="install a CUDA build of torch for Linux (see pytorch.org), or use TorchConfig(backend='gloo')",
+        )
+    if len(set(found.values())) > 1:
+        return Check(check="nccl", status="wrong", message=_groups(found), remedy="install the same build of torch on every node")
+    return Check(check="nccl", status="ok", message=_same(facts, found))
+
+
+def clocks(facts: Examination) -> Check:
+    """Times in logs and records are compared."""
+    if not facts.skews:
+        return Check(check="clocks", status="ok", message="one machine, one clock")
+    off = {
+        name: f"{abs(skew.seconds):.1f} s {'ahead' if skew.seconds > 0 else 'behind'}"
+        for name, skew in facts.skews.items()
+        if abs(skew.seconds) - skew.uncertain_s > SKEW_S
+    }
+    if off:
+        remedy = "run a time service there (chrony, systemd-timesyncd)"
+        return Check(check="clocks", status="warning", message="differ from this machine's: " + _each(off), remedy=remedy)
+    worst = max(abs(skew.seconds) + skew.uncertain_s for skew in facts.skews.values())
+    return Check(
+        check="clocks", status="ok", message=f"within {max(worst, 0.001):.3f} s" if worst < SKEW_S else "within the time an answer takes"
+    )
+
+
+def network(facts: Examination) -> Check:
+    """Every node must reach every other one, on any port."""
+    broken = [link for link in facts.links if link.error is not None]
+    if not facts.links:
+        return Check(check="network", status="ok", message="one node, nothing to reach")
+    if not broken:
+        return Check(check="network", status="ok", message=f"all {len(facts.links)} links between {len(facts.nodes)} nodes")
+    named = "; ".join(f"{link.source} does not reach {link.target}: {link.error}" for link in broken[:NAMED])
+    more = f"; and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
+    return Check(
+        check="network",
+        status="wrong",
+        message=f"{len(broken)} of {len(facts.links)} links are broken: {named}{more}",
+        remedy="open all TCP ports between the nodes (firewall, security group), or give each a reachable address with "
+        "`syncline start --node-ip-address`",
+    )
+
+
+def gloo(facts: Examination) -> Check:
+    """What CPUs talk through."""
+    if facts.gloo is None:
+        return Check(check="gloo", status="skipped", message="not every node has torch")
+    if not facts.gloo.errors:
+        return Check(
+            check="gloo", status="ok", message=f"an all-reduce over {_count(len(facts.nodes), 'node')} took {facts.gloo.seconds:.2f} s"
+        )
+    if any(link.error for link in facts.links):
+        remedy = "mend the network first"
+    else:
+        remedy = "set GLOO_SOCKET_IFNAME on every node to the interface that has its address, and check that its host name resolves to it"
+    return Check(check="gloo", status="wrong", message="the all-reduce failed on " + _each(facts.gloo.errors), remedy=remedy)
+
+
+def storage(facts: Examination) -> Check:
+    """Checkpoints are written by all and read by all."""
+    found = facts.storage
+    if found is None:
+        return Check(check="storage", status="skipped", message="no node to try it from")
+    if found.write_error is not None:
+        return Check(
+            check="storage",
+            status="wrong",
+            message=f"{found.writer} cannot write to {found.path}: {found.write_error}",
+            remedy="correct its permissions, or choose another with --storage-path and RunConfig(storage_path=…)",
+        )
+    if found.unseen:
+        return Check(
+            check="storage",
+            status="wrong",
+            message=f"a file that {found.writer} wrote to {found.path} is not seen by {_each(found.unseen)}",
+            remedy="use storage that every node sees: a shared filesystem mounted at the same path, or a URI such as s3://bucket/runs",
+        )
+    seen = "can be written" if len(facts.nodes) == 1 else f"is seen by all {len(facts.nodes)} nodes"
+    return Check(check="storage", status="ok", message=f"{found.path} {seen}")
+
+
+def shared_memory(facts: Examination) -> Check:
+    """Where objects lie."""
+    spaces = {name: node.shared_memory for name, node in facts.nodes.items()}
+    present = {name: space for name, space in spaces.items() if space is not None}
+    remedy = "in a container: --shm-size=8g (Docker), an emptyDir with medium Memory at /dev/shm (Kubernetes); else: mount it larger"
+    if len(present) < len(spaces):
+        missing = [name for name, space in spaces.items() if space is None]
+        return Check(check="shared memory", status="warning", message=f"no /dev/shm on {_names(missing)}", remedy=remedy)
+    full = {name: _room(space) for name, space in present.items() if space.free_bytes < LEAST_FREE_SHARED_BYTES}
+    if full:
+        return Check(
+            check="shared memory", status="wrong", message=_each(full), remedy=f"remove what old programs left in /dev/shm; {remedy}"
+        )
+    small = {name: _room(space) for name, space in present.items() if space.total_bytes < LEAST_SHARED_BYTES}
+    if small:
+        return Check(check="shared memory", status="warning", message="objects will lie on disk: " + _each(small), remedy=remedy)
+    return Check(check="shared memory", status="ok", message=_least(facts, present))
+
+
+def open_files(facts: Examination) -> Check:
+    """Every worker, connection and object needs some."""
+    few = {name: str(node.open_files) for name, node in facts.nodes.items() if 0 <= node.open_files < ENOUGH_OPEN_FILES}
+    if few:
+        status: Status = "wrong" if any(int(limit) < LEAST_OPEN_FILES for limit in few.values()) else "warning"
+        return Check(
+            check="open files",
+            status=status,
+            message="a process may open only: " + _each(few),
+            remedy="raise it with `ulimit -n 65536` before starting, or in /etc/security/limits.conf",
+        )
+    least = min((node.open_files for node in facts.nodes.values() if node.open_files >= 0), default=None)
+    return Check(check="open files", status="ok", message="unlimited" if least is None else f"{least} a process")
+
+
+def disk(facts: Examination) -> Check:
+    """Logs, spilled objects and packages go there."""
+    spaces = {name: node.temporary for name, node in facts.nodes.items()}
+    remedy = "free some room there, or move it: SYNCLINE_TMPDIR, on a cluster `syncline start --temp-dir`"
+    full = {name: _room(space) for name, space in spaces.items() if space.free_bytes < LEAST_DISK_BYTES}
+    if full:
+        return Check(check="disk", status="wrong", message=_each(full), remedy=remedy)
+    tight = {name: _room(space) for name, space in spaces.items() if space.free_bytes < (1 - FULLEST_DISK) * space.total_bytes}
+    if tight and facts.cluster is not None:
+        message = f"more than {FULLEST_DISK:.0%} full, where Ray stores no more objects: {_each(tight)}"
+        return Check(check="disk", status="warning", message=message, remedy=remedy)
+    return Check(check="disk", status="ok", message=_least(facts, spaces))
+
+
+def _everyone(facts: Examination, of: Callable[[NodeFacts], str]) -> dict[str, str]:
+    """A fact by node, and of this program where it is apart."""
+    found = {name: of(node) for name, node in facts.nodes.items()}
+    return found if facts.driver is None else {"this program": of(facts.driver), **found}
+
+
+def _same(facts: Examination, found: Mapping[str, str]) -> str:
+    value = next(iter(found.values()), "nobody to ask")
+    return value if len(facts.nodes) <= 1 else f"{value} everywhere"
+
+
+def _groups(found: Mapping[str, str]) -> str:
+    """ "2.60.0 on a, b; 2.59.0 on c"."""
+    values = dict.fromkeys(found.values())
+    return "; ".join(f"{value} on {_names([name for name, other in found.items() if other == value])}" for value in values)
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more
+
+
+def _each(found: Mapping[str, str]) -> str:
+    """ "a (why), b (why)"."""
+    return _names(f"{name}: {why}" for name, why in found.items())
+
+
+def _models(models: Sequence[str]) -> str:
+    return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+
+
+def _room(space: Space) -> str:
+    return f"{size(space.free_bytes)} of {size(space.total_bytes)} free in {space.path}"
+
+
+def _least(facts: Examination, spaces: Mapping[str, Space]) -> str:
+    """The node with the least room."""
+    if not spaces:
+        return "nobody to ask"
+    name = min(spaces, key=lambda node: spaces[node].free_bytes)
+    return _room(spaces[name]) if len(facts.nodes) == 1 else f"at least {_room(spaces[name])} ({name})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

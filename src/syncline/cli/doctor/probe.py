@@ -1,0 +1,185 @@
+"""What runs on a node to find out about it. Every method returns plain values and raises for what cannot be done."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import secrets
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psutil
+
+from syncline import settings
+from syncline.cli import records
+from syncline.cli.doctor.facts import NodeFacts, Space, TorchFacts
+from syncline.core import gpus
+
+SHARED_MEMORY = "/dev/shm"
+_LIBRARIES = ("syncline", "ray", "torch")
+_PROBE_PREFIX = ".tmp-doctor-"
+
+
+class NodeProbe:
+    """Lives on one node for as long as the examination takes: an actor there, or a plain object for this machine."""
+
+    def __init__(self) -> None:
+        self._listener: socket.socket | None = None
+        self._token = secrets.token_bytes(8)
+
+    def facts(self) -> NodeFacts:
+        """All that the node can say alone. Imports torch, which takes seconds."""
+        torch, torch_error = torch_facts()
+        shared_memory = space(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else None
+        return NodeFacts(
+            hostname=socket.gethostname(),
+            python=platform.python_version(),
+            versions={name: version(name) for name in _LIBRARIES},
+            torch=torch,
+            torch_error=torch_error,
+            # All of the machine's GPUs: those that this process may use are the scheduler's matter.
+            gpus=[gpu.model or "unknown" for gpu in gpus.discover(None)],
+            driver=driver_version(),
+            shared_memory=shared_memory,
+            temporary=space(str(_temporary_directory())),
+            open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
+
+    def clock(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def listen(self, address: str) -> tuple[int, bytes]:
+        """Greet whoever connects to `address`; the port, and the greeting. OSError if the address is none of this node."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listener = socket.create_server((address, 0), family=family, backlog=128)
+        threading.Thread(target=self._greet, name="doctor-listener", daemon=True).start()
+        port: int = self._listener.getsockname()[1]
+        return port, self._token
+
+    def _greet(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            with connection:
+                try:
+                    connection.sendall(self._token)
+                except OSError:
+                    continue
+
+    def reach(self, targets: Mapping[str, tuple[str, int, bytes]], limit_s: float) -> dict[str, str | None]:
+        """Connect to each target (address, port, greeting), all at once; why it failed, by target, and None where it did not."""
+        with ThreadPoolExecutor(max_workers=min(64, max(1, len(targets)))) as pool:
+            return dict(zip(targets, pool.map(lambda target: _connect(target, limit_s), targets.values()), strict=True))
+
+    def write(self, storage_path: str, text: str) -> str:
+        """Write a file below the storage path, its directory made if need be; the file's name."""
+        name = f"{_PROBE_PREFIX}{secrets.token_hex(8)}"
+        records.place(storage_path).files.write(name, text.encode())
+        return name
+
+    def read(self, storage_path: str, name: str) -> str:
+        """The text of that file. FileNotFoundError if it is not there."""
+        data = records.place(storage_path).files.read(name)
+        if data is None:
+            raise FileNotFoundError(errno.ENOENT, "the file is not there", name)
+        return data.decode()
+
+    def remove(self, storage_path: str, name: str) -> None:
+        """Remove that file."""
+        records.place(storage_path).remove(name)
+
+    def open_rendezvous(self, address: str, world_size: int, limit_s: float) -> int:
+        """Where ranks of an all-reduce meet: the port on `address`. For rank 0, before `all_reduce`."""
+        return int(_torch_probe().open_rendezvous(address, world_size, limit_s))
+
+    def all_reduce(self, rank: int, world_size: int, master: tuple[str, int], address: str, limit_s: float) -> float:
+        """Take part in one over all nodes with Gloo; the seconds that it took. RuntimeError where it does not work."""
+        return float(_torch_probe().all_reduce(rank, world_size, master, interface_of(address), limit_s))
+
+
+def _connect(target: tuple[str, int, bytes], limit_s: float) -> str | None:
+    address, port, greeting = target
+    try:
+        with socket.create_connection((address, port), timeout=limit_s) as connection:
+            connection.settimeout(limit_s)
+            got = b""
+            while len(got) < len(greeting):
+                part = connection.recv(len(greeting) - len(got))
+                if not part:
+                    break
+                got += part
+    except TimeoutError:
+        return f"no answer from {address}:{port} within {limit_s:g} s"
+    except OSError as error:
+        return f"{address}:{port}: {error.strerror or error}"
+    return None if got == greeting else f"something else answers at {address}:{port}"
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has an address; None if none has it."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] == address for entry in addresses):
+            return name
+    return None
+
+
+def version(library: str) -> str | None:
+    """The installed version; None if it is not installed."""
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def space(path: str) -> Space:
+    """Room on the filesystem of a path."""
+    usage = psutil.disk_usage(path)
+    return Space(path=path, total_bytes=usage.total, free_bytes=usage.free)
+
+
+def torch_facts() -> tuple[TorchFacts | None, str | None]:
+    """(what torch can do, why it cannot be imported)."""
+    if importlib.util.find_spec("torch") is None:
+        return None, None
+    try:
+        facts: TorchFacts = _torch_probe().facts()
+    except Exception as error:  # a broken installation raises whatever it wants
+        return None, f"{type(error).__name__}: {error}"
+    return facts, None
+
+
+def driver_version() -> str | None:
+    """Version of the GPU driver; None where there is none."""
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # no driver: the library's own error; no library: ImportError
+        return None
+    try:
+        found = nvml.nvmlSystemGetDriverVersion()
+        return found.decode() if isinstance(found, bytes) else str(found)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _torch_probe() -> Any:
+    return importlib.import_module("syncline.cli.doctor.torch_probe")
+
+
+def _temporary_directory() -> str:
+    path = settings.temporary_directory()
+    return str(path) if path.is_dir() else tempfile.gettempdir()

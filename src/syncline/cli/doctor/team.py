@@ -1,0 +1,125 @@
+"""The nodes that are examined, and how they are asked: actors on a cluster, plain calls on this machine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from syncline.cli.doctor.probe import NodeProbe
+from syncline.core import api
+from syncline.core.placement import NodeAffinitySchedulingStrategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a node said, or why it said nothing."""
+
+    value: Any = None
+    error: str | None = None
+
+
+Call = tuple[str, tuple[Any, ...]]
+"""A method of `NodeProbe` and its arguments."""
+
+
+class Team(ABC):
+    """Nodes with a probe on each."""
+
+    addresses: Mapping[str, str]
+    """By the node's name: the address by which others reach it."""
+
+    @abstractmethod
+    def ask(self, calls: Mapping[str, Call], limit_s: float) -> dict[str, Answer]:
+        """Call every node's probe, all at the same time; the answers by node, within about `limit_s` seconds. Never raises for a node
+        that fails."""
+
+    def ask_all(self, method: str, *arguments: Any, limit_s: float) -> dict[str, Answer]:
+        """The same call on every node."""
+        return self.ask(dict.fromkeys(self.addresses, (method, arguments)), limit_s)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the probes go."""
+
+
+class ThisMachine(Team):
+    """This process alone."""
+
+    NAME = "this machine"
+
+    def __init__(self) -> None:
+        self.addresses = {self.NAME: "127.0.0.1"}
+        self._probe = NodeProbe()
+
+    def ask(self, calls: Mapping[str, Call], limit_s: float) -> dict[str, Answer]:
+        """Call the probe."""
+        return {name: self._answer(*call) for name, call in calls.items()}
+
+    def _answer(self, method: str, arguments: tuple[Any, ...]) -> Answer:
+        try:
+            return Answer(value=getattr(self._probe, method)(*arguments))
+        except Exception as error:  # whatever it is, it is the finding
+            return Answer(error=first_line(error))
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+class Cluster(Team):
+    """An actor on every living node of the cluster that syncline is connected to.
+
+    Args:
+        nodes: As `syncline.nodes()` lists them.
+    """
+
+    def __init__(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        living = [node for node in nodes if node.get("Alive")]
+        names = node_names(living)
+        self.addresses = {name: node["NodeManagerAddress"] for name, node in zip(names, living, strict=True)}
+        probe: Any = api.remote(NodeProbe)
+        self._probes = {
+            name: probe.options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)).remote()
+            for name, node in zip(names, living, strict=True)
+        }
+
+    def ask(self, calls: Mapping[str, Call], limit_s: float) -> dict[str, Answer]:
+        """Call the actors."""
+        asked = {name: getattr(self._probes[name], method).remote(*arguments) for name, (method, arguments) in calls.items()}
+        if not asked:
+            return {}
+        ready, _ = api.wait(list(asked.values()), num_returns=len(asked), timeout=limit_s)
+        answered = set(ready)
+        return {name: _answer(ref, ref in answered, limit_s) for name, ref in asked.items()}
+
+    def close(self) -> None:
+        """End the actors."""
+        for probe in self._probes.values():
+            api.kill(probe)
+
+
+def _answer(ref: Any, ready: bool, limit_s: float) -> Answer:
+    if not ready:
+        return Answer(error=f"no answer within {limit_s:g} s")
+    try:
+        return Answer(value=api.get(ref))
+    except Exception as error:  # whatever it is, it is the finding
+        return Answer(error=first_line(error))
+
+
+def node_names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What nodes are called in messages: address and host, and where two nodes share those, the beginning of their ids too."""
+    plain = [f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']})" for node in nodes]
+    return [
+        name if plain.count(name) == 1 else f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
+        for name, node in zip(plain, nodes, strict=True)
+    ]
+
+
+def first_line(error: BaseException) -> str:
+    """The cause of an error in one line: that of the task's own exception, where a task failed."""
+    cause = getattr(error, "cause", None)
+    shown = cause if isinstance(cause, BaseException) else error
+    lines = [line for line in str(shown).splitlines() if line.strip()]
+    return f"{type(shown).__name__}: {lines[0].strip()}" if lines else type(shown).__name__

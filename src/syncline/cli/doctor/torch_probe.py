@@ -1,0 +1,53 @@
+"""The part of the probe that needs torch: what it can do, and an all-reduce with Gloo. Runs in the probe's process."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
+
+from syncline import settings
+from syncline.cli.doctor.facts import TorchFacts
+from syncline.train.torch import process_group
+
+
+def facts() -> TorchFacts:
+    """What the installed torch can do."""
+    available = dist.is_available()
+    nccl = available and dist.is_nccl_available()
+    return TorchFacts(
+        version=str(torch.__version__),
+        cuda=torch.version.cuda,
+        cuda_available=torch.cuda.is_available(),
+        gloo=available and dist.is_gloo_available(),
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if nccl else None,  # type: ignore[no-untyped-call]
+    )
+
+
+def open_rendezvous(address: str, world_size: int, limit_s: float) -> int:
+    """Open the store that ranks meet at, on a free port of `address`; the port."""
+    return process_group.open_rendezvous(address, world_size, limit_s)
+
+
+def all_reduce(rank: int, world_size: int, master: tuple[str, int], interface: str | None, limit_s: float) -> float:
+    """Sum a one from every rank with Gloo over `interface`; the seconds that joining and summing took.
+
+    GLOO_SOCKET_IFNAME counts where it is set. RuntimeError where it does not work, or gives something else than the number of ranks.
+    """
+    if interface is not None and settings.environment("GLOO_SOCKET_IFNAME") is None:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+    began = time.monotonic()
+    store: Store = process_group.make_store(*master, world_size, limit_s)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=limit_s))
+    try:
+        ones = torch.ones(1)
+        dist.all_reduce(ones)
+        if ones.item() != world_size:
+            raise RuntimeError(f"the all-reduce over {world_size} nodes gave {ones.item():g}")
+        return time.monotonic() - began
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,109 @@
+"""`jobs`: what became of submitted programs: `list`, `logs`, `stop`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+
+import click
+
+from syncline.cli import engines, job_api
+from syncline.cli.job_api import ENDED, SUCCEEDED, Job, JobApi
+from syncline.cli.output import FAILED, ago, console, duration, json_option, print_json, table, warn
+
+STOP_S = 60.0
+"""How long `stop` waits for a job to end."""
+
+job_address_option = click.option(
+    "--address", metavar="URL", help=f"The head node's dashboard: http://HOST:{job_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS."
+)
+
+
+def follow_to_the_end(api: JobApi, job_id: str, as_json: bool) -> int:
+    """Show what a job prints until it ends (with `as_json` on stderr, and the job on stdout); the command's exit code."""
+    out = sys.stderr if as_json else sys.stdout
+    ends_line = True
+    try:
+        for piece in api.follow(job_id):
+            click.echo(piece, nl=False, file=out)
+            ends_line = piece.endswith("\n")
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        warn(f"{job_id} goes on. Follow it with `syncline jobs logs -f {job_id}`, end it with `syncline jobs stop {job_id}`")
+        return 130
+    if not ends_line:
+        click.echo(file=out)
+    job = api.job(job_id)
+    if as_json:
+        print_json(asdict(job))
+    elif job.status == SUCCEEDED:
+        took = duration(job.ended - job.started) if job.ended and job.started else "-"
+        warn(f"{job_id} succeeded after {took}")
+    else:
+        # The message of a program that failed quotes its output, which has just been shown.
+        reason = (job.message or "").partition("\n")[0].partition(", last available logs")[0]
+        warn(f"{job_id} {job.status.lower()}{f': {reason}' if reason else ''}")
+    return 0 if job.status == SUCCEEDED else FAILED
+
+
+@click.group(name="jobs")
+def jobs_command() -> None:
+    """Programs that `syncline submit` has sent to a cluster."""
+
+
+@jobs_command.command(name="list")
+@job_address_option
+@json_option
+def list_command(address: str | None, as_json: bool) -> None:
+    """Every job that the cluster remembers, the latest first."""
+    api = job_api.find(engines.chosen_address(address))
+    jobs = api.jobs()
+    if as_json:
+        print_json({"jobs": [asdict(job) for job in jobs]})
+    elif not jobs:
+        click.echo(f"No jobs at {api.url}.")
+    else:
+        now = time.time()
+        rows = [(job.id, job.status.lower(), ago(job.started, now), _took(job, now), job.command) for job in jobs]
+        console().print(table(("id", "status", "age", "took", "command"), rows, right=("age", "took"), yielding=("id", "command")))
+
+
+def _took(job: Job, now: float) -> str:
+    if job.started is None:
+        return "-"
+    return duration((job.ended or now) - job.started)
+
+
+@jobs_command.command(name="logs")
+@click.argument("job_id")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on until it ends; the exit code is then 1 if it failed.")
+@job_address_option
+@click.pass_context
+def logs_command(context: click.Context, job_id: str, following: bool, address: str | None) -> None:
+    """What a job printed."""
+    api = job_api.find(engines.chosen_address(address))
+    if following:
+        context.exit(follow_to_the_end(api, job_id, False))
+    click.echo(api.output(job_id), nl=False)
+
+
+@jobs_command.command(name="stop")
+@click.argument("job_id")
+@job_address_option
+@json_option
+@click.pass_context
+def stop_command(context: click.Context, job_id: str, address: str | None, as_json: bool) -> None:
+    """End a job, and wait until it has ended. Exit code 1 if it does not end within a minute."""
+    api = job_api.find(engines.chosen_address(address))
+    stopping = api.stop(job_id)
+    deadline = time.monotonic() + STOP_S
+    while (job := api.job(job_id)).status not in ENDED and time.monotonic() < deadline:
+        time.sleep(job_api.PAUSE_S)
+    if as_json:
+        print_json(asdict(job))
+    elif job.status not in ENDED:
+        warn(f"{job_id} was asked to stop and has not ended within {STOP_S:g} s")
+    else:
+        click.echo(f"{job_id} is stopped." if stopping else f"{job_id} had ended before: {job.status.lower()}.")
+    context.exit(0 if job.status in ENDED else FAILED)

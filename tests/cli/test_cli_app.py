@@ -1,0 +1,62 @@
+"""The command line as a whole: what it lists, what it loads, what it says to nonsense."""
+
+import subprocess
+import sys
+
+import pytest
+
+from syncline import cli
+from syncline.cli import app
+
+
+def run_python(program: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def test_help_lists_every_command_with_what_it_does(syncline_command):
+    done = syncline_command("--help")
+    assert done.exit_code == 0
+    for name, (section, _, text) in app.COMMANDS.items():
+        assert f"{section}:" in done.output
+        assert f"  {name} " in done.output
+        assert text.split()[0] in done.output
+
+
+@pytest.mark.parametrize("name", list(app.COMMANDS))
+def test_every_command_explains_itself(syncline_command, name):
+    done = syncline_command(name, "--help")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"Usage: syncline {name} ")
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("runs", "--nonsense"), ("logs", "--rank=-1"), ("submit",)])
+def test_what_cannot_be_understood_ends_with_2(syncline_command, arguments):
+    assert syncline_command(*arguments).exit_code == 2
+
+
+@pytest.mark.processes
+def test_help_loads_no_heavy_library():
+    names = ("rich", "ray", "torch", "numpy", "pyarrow", "syncline.train")
+    program = (
+        "import sys; from syncline.cli import main; sys.argv[1:] = ['--help']; code = main();"
+        f"print([name for name in {names} if name in sys.modules], code)"
+    )
+    assert run_python(program).stdout.splitlines()[-1] == "[] 0"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("nonsense", 2), ("runs nonsense nonsense", 2)])
+def test_module_runs_the_command_line_and_passes_its_code_on(arguments, code):
+    done = subprocess.run(
+        [sys.executable, "-m", "syncline", *arguments.split()], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == code
+    assert done.stdout.startswith("syncline ") if code == 0 else "Usage: syncline" in done.stderr
+
+
+def test_without_click_the_remedy_is_named(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert cli.main() == 1
+    assert 'pip install "syncline[cli]"' in capsys.readouterr().err

@@ -1,0 +1,223 @@
+"""`submit` and `jobs` against a stand-in for the job API: packages, runtime environment, following, stopping, exit codes."""
+
+import io
+import json
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import click
+import pytest
+
+from syncline.cli import job_api, packages
+from syncline.cli.output import CommandError
+from syncline.cli.submit import runtime_environment
+
+
+class FakeApi(ThreadingHTTPServer):
+    """Jobs that print a piece more with every look, and end when all is printed."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.jobs, self.packages, self.pieces, self.end = {}, {}, ["one\n", "two\n", "three"], "SUCCEEDED"
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: FakeApi
+
+    def log_message(self, *arguments):
+        pass
+
+    def answer(self, value, status=200):
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def body(self):
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def do_GET(self):
+        parts = self.path.strip("/").split("/")
+        if self.path == "/api/version":
+            return self.answer({"ray_version": "2.60.0"})
+        if parts[1] == "packages":
+            return self.answer(b"" if parts[-1] in self.server.packages else b"missing", 200 if parts[-1] in self.server.packages else 404)
+        if self.path == "/api/jobs/":
+            # The last has no submission_id: a driver that somebody started by hand.
+            return self.answer([*self.server.jobs.values(), {"job_id": "01", "status": "RUNNING"}])
+        job = self.server.jobs.get(parts[2])
+        if job is None:
+            return self.answer(b"Job does not exist", 404)
+        if parts[-1] == "logs":
+            job["looks"] = min(job["looks"] + 1, len(self.server.pieces))
+            return self.answer({"logs": "".join(self.server.pieces[: job["looks"]])})
+        if job["looks"] >= len(self.server.pieces) and job["status"] == "RUNNING":
+            job.update(status=self.server.end, end_time=3000, message="the reason\nmore")
+        return self.answer(job)
+
+    def do_PUT(self):
+        self.server.packages[self.path.rpartition("/")[2]] = self.body()
+        self.answer(b"")
+
+    def do_POST(self):
+        parts = self.path.strip("/").split("/")
+        if parts[-1] == "stop":
+            was = self.server.jobs[parts[2]]["status"]
+            self.server.jobs[parts[2]]["status"] = "STOPPED"
+            return self.answer({"stopped": was == "RUNNING"})
+        asked = json.loads(self.body())
+        name = asked["submission_id"] or "made-up"
+        self.server.jobs[name] = {
+            "submission_id": name, "status": "RUNNING", "entrypoint": asked["entrypoint"], "start_time": 1000, "looks": 0, "asked": asked
+        }  # fmt: skip
+        return self.answer({"submission_id": name})
+
+
+@pytest.fixture
+def api(monkeypatch):
+    monkeypatch.setattr(job_api, "PAUSE_S", 0.001)
+    with FakeApi() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def directory(tmp_path):
+    folder = tmp_path / "program"
+    (folder / "part").mkdir(parents=True)
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "part" / "model.py").write_text("x = 1\n")
+    (folder / "part" / "data.bin").write_bytes(b"0" * 1000)
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "train.pyc").write_bytes(b"")
+    return folder
+
+
+def test_program_runs_with_its_directory_and_its_output_is_shown(syncline_command, api, directory):
+    done = syncline_command("submit", "--address", api.url, "--working-dir", str(directory), "--", "python", "train.py", "--name", "a b")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "one\ntwo\nthree\n"
+    asked = api.jobs["made-up"]["asked"]
+    assert asked["entrypoint"] == "python train.py --name 'a b'"
+    ((name, data),) = api.packages.items()
+    assert asked["runtime_env"] == {"working_dir": f"gcs://{name}", "env_vars": {"SYNCLINE_ADDRESS": "auto"}}
+    assert sorted(zipfile.ZipFile(io.BytesIO(data)).namelist()) == ["part/data.bin", "part/model.py", "train.py"]
+
+
+def test_package_that_the_cluster_has_is_not_sent_again(syncline_command, api, directory):
+    name = packages.pack(str(directory)).name
+    api.packages[name] = b"kept"
+    assert syncline_command("submit", "--address", api.url, "--working-dir", str(directory), "--no-wait", "--", "true").exit_code == 0
+    assert api.packages == {name: b"kept"}
+
+
+def test_program_that_fails_ends_with_1_and_the_reason(syncline_command, api):
+    api.end = "FAILED"
+    done = syncline_command("submit", "--address", api.url, "--submission-id", "mine", "--", "false")
+    assert done.exit_code == 1
+    assert "mine failed: the reason" in done.stderr
+
+
+def test_json_of_submit_is_the_job_alone(syncline_command, api):
+    done = syncline_command("submit", "--address", api.url, "--json", "--num-cpus", "2", "--", "true")
+    job = json.loads(done.stdout)
+    assert set(job) == {"id", "status", "command", "started", "ended", "message"}
+    assert (job["status"], job["started"], job["ended"]) == ("SUCCEEDED", 1.0, 3.0)
+    assert api.jobs["made-up"]["asked"]["entrypoint_num_cpus"] == 2
+
+
+def test_jobs_are_listed_followed_and_stopped(syncline_command, api):
+    syncline_command("submit", "--address", api.url, "--no-wait", "--submission-id", "mine", "--", "sleep", "9")
+    listed = json.loads(syncline_command("jobs", "list", "--address", api.url, "--json").stdout)["jobs"]
+    assert [(job["id"], job["status"], job["command"]) for job in listed] == [("mine", "RUNNING", "sleep 9")]
+    assert syncline_command("jobs", "logs", "mine", "--address", api.url).stdout == "one\n"
+    stopped = syncline_command("jobs", "stop", "mine", "--address", api.url)
+    assert (stopped.exit_code, "is stopped" in stopped.output) == (0, True)
+    assert syncline_command("jobs", "logs", "-f", "mine", "--address", api.url).exit_code == 1
+    assert "mine" in syncline_command("jobs", "list", "--address", api.url).output
+
+
+def test_job_that_does_not_exist_is_an_error(syncline_command, api):
+    for command in (["logs", "nobody"], ["logs", "-f", "nobody"]):
+        done = syncline_command("jobs", *command, "--address", api.url)
+        assert (done.exit_code, "does not exist" in done.stderr) == (1, True)
+
+
+def test_where_nothing_answers_the_addresses_that_were_tried_are_named(syncline_command, monkeypatch):
+    monkeypatch.setattr(job_api, "DEFAULT_PORT", 1)
+    done = syncline_command("jobs", "list", "--address", "127.0.0.1:2")
+    assert done.exit_code == 1
+    assert "http://127.0.0.1:2" in done.stderr
+    assert "http://127.0.0.1:1" in done.stderr
+    assert "ray[default]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "urls"),
+    [
+        (None, ["http://127.0.0.1:8265"]),
+        ("auto", ["http://127.0.0.1:8265"]),
+        ("https://head", ["https://head"]),
+        ("head", ["http://head:8265"]),
+        ("head:6379", ["http://head:6379", "http://head:8265"]),
+        ("ray://head:10001", ["http://head:8265"]),
+    ],
+)
+def test_address_may_be_the_clusters_own(address, urls):
+    assert job_api.candidates(address) == urls
+
+
+def test_directories_of_the_runtime_environment_are_sent_and_the_rest_kept(directory):
+    sent = []
+    given = {"py_modules": [str(directory), "s3://b/m.zip"], "pip": ["x"], "env_vars": {"SYNCLINE_ADDRESS": "local"}, "excludes": ["*.bin"]}
+    environment = runtime_environment(json.dumps(given), None, sent.append)
+    (package,) = sent
+    assert environment == {
+        "py_modules": [package.uri, "s3://b/m.zip"],
+        "pip": ["x"],
+        "env_vars": {"SYNCLINE_ADDRESS": "local"},
+    }
+    names = zipfile.ZipFile(io.BytesIO(package.data)).namelist()
+    assert sorted(names) == ["program/part/model.py", "program/train.py"]
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[]", '{"env_vars": 1}'])
+def test_runtime_environment_that_is_none_is_a_usage_error(text):
+    with pytest.raises(click.UsageError):
+        runtime_environment(text, None)
+
+
+def test_same_files_give_the_same_package_and_others_another(directory):
+    first = packages.pack(str(directory))
+    (directory / "train.py").touch()
+    assert packages.pack(str(directory)) == first
+    (directory / "train.py").write_text("print(2)\n")
+    assert packages.pack(str(directory)).name != first.name
+
+
+def test_directory_that_is_too_large_or_missing_is_refused(directory, tmp_path):
+    with pytest.raises(CommandError, match="part/data.bin"):
+        packages.pack(str(directory), limit_bytes=500)
+    with pytest.raises(CommandError, match="no directory"):
+        packages.pack(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "is_excluded"),
+    [
+        ("a/b.bin", "*.bin", True),
+        ("a/b", "b", True),
+        ("a/b", "a/b", True),
+        ("c/a/b", "a/b", False),
+        ("a/b", "/b", False),
+        ("b", "/b", True),
+    ],
+)
+def test_patterns_exclude_by_name_or_by_path(path, pattern, is_excluded):
+    assert packages.excluded(path, [pattern]) is is_excluded

@@ -1,0 +1,185 @@
+"""`runs`, `logs` and `status` over run directories, finished, running, killed, damaged and elsewhere; nothing else needs to run."""
+
+import json
+import os
+import threading
+
+import pytest
+
+from syncline.cli import logs, records, status
+from syncline.cli.runs import error_text, metrics_text
+from syncline.runs import LocalFiles, RunDirectory
+
+NOBODY = 2**22 + 1
+"""No process has this number: it is above the highest that Linux gives."""
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return str(tmp_path / "runs")
+
+
+def listed(syncline_command, storage):
+    done = syncline_command("runs", storage, "--json")
+    assert done.exit_code == 0, done.output
+    return {run["name"]: run for run in json.loads(done.output)["runs"]}
+
+
+def test_states_are_told_apart(syncline_command, write_run, storage):
+    now = 4_000_000_000.0  # after the start of this process, which stands for the run's
+    write_run("ended", outcome="finished", reports=[{"loss": 2.0}, {"loss": 1.0}])
+    write_run("failed", outcome="errored", error="Training failed:\nValueError: no")
+    write_run("alive", started=now)
+    write_run("lost", pid=NOBODY)
+    write_run("number given again", started=1.0)
+    write_run("elsewhere", pid=NOBODY, host="another-machine")
+    runs = listed(syncline_command, storage)
+    assert {name: run["state"] for name, run in runs.items()} == {
+        "ended": "finished",
+        "failed": "errored",
+        "alive": "running",
+        "lost": "killed",
+        "number given again": "killed",
+        "elsewhere": "running",
+    }
+    assert runs["ended"]["reports"] == 2
+    assert runs["ended"]["metrics"] == {"loss": 1.0, "rank": 0}
+    assert runs["ended"]["workers"] == 2
+
+
+def test_latest_run_comes_first_and_other_directories_are_left_out(syncline_command, write_run, storage):
+    write_run("old", outcome="finished", started=10.0)
+    write_run("new", outcome="finished", started=20.0)
+    os.makedirs(os.path.join(storage, "no run"))
+    assert list(listed(syncline_command, storage)) == ["new", "old"]
+
+
+def test_damaged_record_is_listed_with_the_reason(syncline_command, write_run, storage):
+    (write_run("damaged") / "events.jsonl").write_text("nonsense\n")
+    run = listed(syncline_command, storage)["damaged"]
+    assert run["state"] == "unreadable"
+    assert "events.jsonl" in run["error"]
+
+
+def test_json_keys_stay_the_same(syncline_command, write_run, storage):
+    write_run("one", outcome="finished")
+    run = listed(syncline_command, storage)["one"]
+    assert list(run)[:8] == ["name", "path", "state", "started", "ended", "last_activity", "host", "workers"]
+    assert list(run)[8:] == ["attempts", "reports", "metrics", "checkpoints", "error"]
+
+
+def test_uri_shows_the_same_runs(syncline_command, write_run, storage):
+    write_run("one", outcome="finished", reports=[{"loss": 1.0}], logs={0: "hello\n"})
+    local, remote = listed(syncline_command, storage)["one"], listed(syncline_command, f"file://{storage}")["one"]
+    assert remote.pop("path") == f"file://{local.pop('path')}"
+    assert remote.pop("last_activity") == pytest.approx(local.pop("last_activity"))
+    assert remote == local
+    assert syncline_command("logs", "one", "--storage-path", f"file://{storage}").output == "hello\n"
+
+
+def test_unknown_uri_and_empty_storage(syncline_command, storage):
+    assert syncline_command("runs", "nonsense://x").exit_code == 1
+    done = syncline_command("runs", storage)
+    assert done.exit_code == 0
+    assert "No runs" in done.output
+
+
+def test_table_fits_a_narrow_terminal(syncline_command, write_run, storage):
+    write_run("a-run-with-a-rather-long-name-2026-11-21", outcome="finished", reports=[{"loss": 1.0, "accuracy": 0.5, "epoch": 1}])
+    done = syncline_command("runs", storage, env={"COLUMNS": "60"})
+    assert max(map(len, done.output.splitlines())) <= 60
+    assert "finished" in done.output
+
+
+def test_last_report_is_found_when_it_is_longer_than_the_tail(write_run, monkeypatch):
+    monkeypatch.setattr(records, "TAIL_BYTES", 20)
+    run = write_run("long", reports=[{"loss": 3.0, "text": "x" * 100}])
+    report = records.last_report(records.LocalPlace(str(run)))
+    assert report is not None
+    assert report["metrics"]["loss"] == 3.0
+
+
+def test_texts_of_the_table():
+    assert metrics_text({"loss": 0.123456, "ok": True, "name": "x", "epoch": 3, "a": 1, "b": 2}) == "loss=0.1235 epoch=3 a=1 …"
+    assert error_text("Training failed:\n  Traceback\nValueError: no\n") == "ValueError: no"
+
+
+def test_logs_come_rank_after_rank_with_labels(syncline_command, write_run, storage):
+    write_run("one", outcome="finished", logs={1: "b\n", 0: "a 1\na 2", 10: "c\n"})
+    done = syncline_command("logs", "one", "--storage-path", storage)
+    assert done.output == "[rank 0] a 1\n[rank 0] a 2\n[rank 1] b\n[rank 10] c\n"
+    assert syncline_command("logs", "one", "--rank", "0", "-n", "1", "--storage-path", storage).output == "a 2\n"
+    as_json = syncline_command("logs", "one", "--rank=1", "--json", "--storage-path", storage)
+    assert json.loads(as_json.output) == {"rank": 1, "line": "b"}
+
+
+def test_logs_of_the_latest_run_or_of_a_path(syncline_command, write_run, storage):
+    write_run("old", outcome="finished", started=10.0, logs={0: "old\n"})
+    path = write_run("new", outcome="finished", started=20.0, logs={0: "new\n"})
+    assert syncline_command("logs", "--storage-path", storage).output == "new\n"
+    assert syncline_command("logs", str(path)).output == "new\n"
+
+
+def test_unknown_run_and_rank_name_those_that_there_are(syncline_command, write_run, storage):
+    write_run("one", outcome="finished", logs={0: "x\n"})
+    done = syncline_command("logs", "two", "--storage-path", storage)
+    assert (done.exit_code, "one" in done.stderr) == (1, True)
+    done = syncline_command("logs", "one", "--rank", "5", "--storage-path", storage)
+    assert (done.exit_code, "its ranks are 0" in done.stderr) == (1, True)
+
+
+def test_progress_bar_is_shown_as_it_ended():
+    assert logs.shown("10%\r50%\r100%\r") == "100%"
+
+
+def test_following_shows_lines_as_they_come_and_ends_with_the_run(write_run):
+    path = write_run("one", started=4_000_000_000.0, logs={0: "first\nsec"})
+    place = records.LocalPlace(str(path))
+    seen, first = [], threading.Event()
+
+    def follow():
+        for line in logs.follow(place, None, pause_s=0.001):
+            seen.append((line.rank, line.text))
+            first.set()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert first.wait(60)
+    with open(path / "logs" / "rank-0.log", "a") as file:
+        file.write("ond\nthird")
+    (path / "logs" / "rank-1.log").write_text("other\n")
+    RunDirectory(LocalFiles(path), clock=lambda: 4_000_000_001.0).write_outcome("finished")
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [text for rank, text in seen if rank == 0] == ["first", "second", "third"]
+    assert (1, "other") in seen
+
+
+def test_status_without_a_cluster_shows_the_runs(syncline_command, write_run, storage):
+    write_run("one", outcome="finished")
+    done = syncline_command("status", "--storage-path", storage, "--json")
+    assert done.exit_code == 0
+    answer = json.loads(done.output)
+    assert answer["cluster"] is None
+    assert [run["name"] for run in answer["runs"]] == ["one"]
+    assert "No cluster" in syncline_command("status", "--storage-path", storage).output
+
+
+def test_resources_in_use_are_told_without_bookkeeping():
+    total = {"CPU": 4.0, "node:10.0.0.1": 1.0, "ssd": 2.0, "GPU": 2.0, "CPU_group_0_abc": 1.0, "accelerator_type:H200": 1.0}
+    used = status.resources_in_use(total, {"CPU": 1.5, "GPU": 2.0})
+    assert used == {"CPU": {"used": 2.5, "total": 4.0}, "GPU": {"used": 0.0, "total": 2.0}, "ssd": {"used": 2.0, "total": 2.0}}
+    assert list(used) == ["CPU", "GPU", "ssd"]
+
+
+def test_node_says_whether_it_is_the_head_and_which_gpus_it_has():
+    node = status.node_of(
+        {
+            "NodeID": "abc",
+            "Alive": True,
+            "NodeManagerAddress": "10.0.0.1",
+            "NodeManagerHostname": "host",
+            "Resources": {"CPU": 2.0, "GPU": 1.0, "node:__internal_head__": 1.0, "accelerator_type:H200": 1.0},
+        }
+    )
+    assert (node.head, list(node.accelerators), node.resources) == (True, ["H200"], {"CPU": 2.0, "GPU": 1.0})

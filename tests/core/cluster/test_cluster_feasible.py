@@ -1,0 +1,38 @@
+"""Demands against the nodes that there are: what is refused, and with which numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncline.core.cluster.feasible import check_bundles, check_demand
+
+
+def node(alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {"Alive": alive, "Resources": resources}
+
+
+def test_a_demand_must_fit_on_one_living_node() -> None:
+    nodes = [node(CPU=4), node(CPU=2, GPU=1), node(alive=False, CPU=64)]
+    check_demand({"CPU": 2, "GPU": 1}, nodes, "f")
+    for demand, number in (({"CPU": 5}, "5 CPU"), ({"CPU": 4, "GPU": 1}, "4 CPU"), ({"slot": 1}, "1 slot")):
+        with pytest.raises(ValueError, match=number):
+            check_demand(demand, nodes, "f")
+
+
+def test_bundles_are_checked_together_and_by_strategy() -> None:
+    nodes = [node(CPU=4), node(CPU=4)]
+    check_bundles([{"CPU": 4}, {"CPU": 4}], "STRICT_SPREAD", nodes)
+    with pytest.raises(ValueError, match="9 CPU"):
+        check_bundles([{"CPU": 3}] * 3, "PACK", nodes)
+    with pytest.raises(ValueError, match="STRICT_PACK"):
+        check_bundles([{"CPU": 3}] * 2, "STRICT_PACK", nodes)
+    with pytest.raises(ValueError, match="STRICT_SPREAD"):
+        check_bundles([{"CPU": 1}] * 3, "STRICT_SPREAD", nodes)
+
+
+@pytest.mark.parametrize("bundles", [[], [{}], [{"CPU": 0}], [{"CPU": -1}]], ids=str)
+def test_bundles_that_mean_nothing_are_refused(bundles: list[dict[str, float]]) -> None:
+    with pytest.raises(ValueError):
+        check_bundles(bundles, "PACK", [node(CPU=4)])
