@@ -478,6 +478,16 @@ def test_exceptions_come_back_with_their_type_and_message(error):
         assert getattr(back, name, None) == getattr(error, name, None)
 
 
+def test_an_exception_whose_class_was_sent_by_value_comes_back_as_itself():
+    class Inner(Exception):
+        pass
+
+    qualified_name, Inner.__qualname__ = Inner.__qualname__, "Inner"  # which is all that the process that got the class by value knows
+    data = pack_error(Inner("x"))
+    Inner.__qualname__ = qualified_name
+    assert type(unpack_error(data)) is Inner
+
+
 def test_an_exception_that_cannot_be_rebuilt_has_a_stand_in():
     back = unpack_error(pack_error(CannotBeRebuilt(secret=1), traceback_text="Traceback: line 3"))
     assert isinstance(back, RemoteException)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -21,6 +22,15 @@ def test_keys_become_strings_and_the_input_stays_as_it_was():
     metrics = {1: {2: 3}}
     assert clean(metrics) == {"1": {"2": 3}}
     assert metrics == {1: {2: 3}}
+
+
+def test_arrays_and_lists_are_copied():
+    metrics = {"array": np.zeros(2), "list": [1]}
+    cleaned = clean(metrics)
+    metrics["array"][:] = 5
+    metrics["list"][0] = 5
+    assert cleaned["array"].tolist() == [0, 0]
+    assert cleaned["list"] == [1]
 
 
 def test_strings_none_and_tuples_pass():
@@ -50,6 +60,11 @@ def test_modules_and_state_dicts_are_refused():
         clean({"model": model})
     with pytest.raises(ValueError, match="'state/weight'.*checkpoint"):
         clean({"state": model.state_dict()})
+
+
+def test_what_cannot_be_pickled_is_refused_with_its_key():
+    with pytest.raises(ValueError, match=r"'state/guards\[1\]' is a lock.*cannot be sent"):
+        clean({"state": {"guards": [1, threading.Lock()]}})
 
 
 def test_flatten_joins_keys():

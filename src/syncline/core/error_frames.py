@@ -143,8 +143,10 @@ def _from_parts(frame: _Frame) -> BaseException | None:
 
 
 def _checked(error: object, frame: _Frame) -> BaseException | None:
-    same = isinstance(error, BaseException) and type(error).__qualname__ == frame.name and _message(error) == frame.message
-    return error if same else None  # type: ignore[return-value]  # `same` says that it is an exception
+    if not isinstance(error, BaseException) or _message(error) != frame.message:
+        return None
+    # The last part only: a class from inside a function loses that function from its `__qualname__` where it arrives by value.
+    return error if type(error).__name__ == frame.name.rpartition(".")[2] else None
 
 
 def _stand_in(frame: _Frame) -> RemoteException:

@@ -95,8 +95,12 @@ class RemoteFunction:
         if is_generator and options.num_returns is None:
             options = updated(options, {"num_returns": "streaming"})
         self._plan = TaskPlan(function, name, options, is_generator=is_generator)
-        self._arity = _Arity(function, getattr(function, "__name__", "function"))
         self._variants: _Variants[RemoteFunction] = _Variants()
+
+    @functools.cached_property
+    def _arity(self) -> _Arity:
+        # When it is first needed: a function that refers to itself arrives in a worker before its default values do.
+        return _Arity(self._plan.function, getattr(self._plan.function, "__name__", "function"))
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit one call.
@@ -145,9 +149,19 @@ class ActorClass:
         self.__name__ = cls.__name__
         self.__qualname__ = cls.__qualname__
         self.__wrapped__ = cls
-        self._plan = ActorPlan(cls, cls.__name__, options, _method_table(cls, options), is_async=actor_methods.is_async_class(cls))
-        self._arity = _constructor_arity(cls)
+        self._options = options
         self._variants: _Variants[ActorClass] = _Variants()
+
+    # When they are first needed: a class that refers to itself arrives in a worker before its methods do.
+
+    @functools.cached_property
+    def _plan(self) -> ActorPlan:
+        cls, options = self.__wrapped__, self._options
+        return ActorPlan(cls, cls.__name__, options, _method_table(cls, options), is_async=actor_methods.is_async_class(cls))
+
+    @functools.cached_property
+    def _arity(self) -> _Arity:
+        return _constructor_arity(self.__wrapped__)
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
         """Start an actor; its constructor runs with these arguments, and a failure of it is told by the first call.
@@ -169,36 +183,42 @@ class ActorClass:
         return self._variants.get(options, self._with)
 
     def _with(self, options: Mapping[str, Any]) -> ActorClass:
-        return ActorClass(self._plan.cls, updated(self._plan.options, options))
+        return _checked(ActorClass(self.__wrapped__, updated(self._options, options)))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_plan" not in self.__dict__:
+        if name.startswith("__") or "__wrapped__" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._plan.cls, name)
+        return getattr(self.__wrapped__, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = self._plan.name
+        name = self.__name__
         raise TypeError(
             f"{name} is an actor class and cannot be instantiated directly: write `{name}.remote(...)` to start an actor, "
             f"or `{name}.__wrapped__(...)` for an ordinary instance."
         )
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        name = self._plan.name
+        name = self.__name__
         raise TypeError(
             f"{name} is an actor class, from which nothing can derive: derive from the ordinary class (`{name}.__wrapped__`), "
             f"and make an actor class of the result with `syncline.remote`."
         )
 
     def __repr__(self) -> str:
-        return f"ActorClass({self._plan.name})"
+        return f"ActorClass({self.__name__})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_actor_class, (self._plan.cls, self._plan.options))
+        return (_actor_class, (self.__wrapped__, self._options))
 
 
 def _actor_class(cls: type, options: ActorOptions) -> ActorClass:
     return ActorClass(cls, options)
+
+
+def _checked(actor_class: ActorClass) -> ActorClass:
+    """The same, if its methods and options agree; ValueError otherwise."""
+    _ = actor_class._plan
+    return actor_class
 
 
 def _no_arguments() -> None: ...
@@ -350,7 +370,7 @@ def _make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | Ac
     if isinstance(target, (RemoteFunction, ActorClass)):
         raise TypeError(f"{target!r} is remote already: apply `remote` once, and change options with `.options(...)`")
     if inspect.isclass(target):
-        return ActorClass(target, updated(ActorOptions(), options))
+        return _checked(ActorClass(target, updated(ActorOptions(), options)))
     if not (inspect.isroutine(target) or "cython" in type(target).__name__):
         raise TypeError(
             f"`remote` needs a function or a class, but got a {type(target).__name__} ({target!r}): wrap it in a function of its own"

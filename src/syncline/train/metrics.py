@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from syncline.core.pickling import can_pickle
+
 _Types = tuple[type[Any], type[Any]]
 """torch's (Tensor, Module), or NumPy's (generic, ndarray)."""
 
@@ -20,7 +22,7 @@ def clean(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         TypeError: `metrics` is no dictionary.
-        ValueError: There is a tensor, a module or a state dict in it.
+        ValueError: There is a tensor, a module or a state dict in it, or something that cannot be pickled.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(
@@ -74,6 +76,14 @@ def _clean_value(value: Any, key: str, torch_types: _Types | None, numpy_types: 
         return value.item()
     if torch_types and isinstance(value, torch_types):
         raise ValueError(_refusal(value, key, torch_types))
+    failure = can_pickle(value)
+    if failure is not None:
+        raise ValueError(
+            f"The metric {key!r} is a {kind.__name__}, which cannot be sent to the controller ({failure}). "
+            "Report a number or a text made from it."
+        )
+    if numpy_types and isinstance(value, numpy_types[1]):
+        return value.copy()  # the training function may go on writing into it before it is sent
     return value
 
 

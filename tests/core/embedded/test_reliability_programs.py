@@ -224,6 +224,50 @@ print("done")
         assert_all_gone(program)
 
 
+AGAIN = """
+@syncline.remote
+def double(x):
+    return 2 * x
+
+
+@syncline.remote
+class Counter:
+    def one(self):
+        return 1
+
+
+held = None
+for turn in range(4):
+    syncline.init(num_cpus=2)
+    ref, counter = double.remote(turn), Counter.remote()
+    assert syncline.get(counter.one.remote(), timeout=LIMIT_S) == 1
+    if held is not None:
+        old_ref, old_counter = held
+        assert old_ref != ref
+        try:
+            syncline.get(old_ref, timeout=LIMIT_S)
+        except exceptions.ObjectLostError:
+            pass
+        else:
+            raise AssertionError("a reference of an earlier session leads somewhere")
+        syncline.kill(old_counter)
+        del old_ref, old_counter
+    held = ref, counter
+    del ref, counter
+    syncline.put(0)  # what died is counted by now
+    assert syncline.get(held[0], timeout=LIMIT_S) == 2 * turn
+    assert syncline.get(held[1].one.remote(), timeout=LIMIT_S) == 1
+    syncline.shutdown()
+print("done")
+"""
+
+
+def test_references_of_an_earlier_session_mean_nothing_in_the_next() -> None:
+    with run_program(PRELUDE + AGAIN) as program:
+        assert "done" in program.wait().check().stdout
+        assert_all_gone(program)
+
+
 CHILDREN = """
 METHOD = sys.argv[1]
 open("helper.py", "w").write('''

@@ -16,11 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ray_cluster import RayCluster
 
 from syncline.testing.waiting import GENEROUS_S, eventually
-
-sys.path.insert(0, os.path.dirname(__file__))
-from ray_cluster import RayCluster
 
 pytestmark = [
     pytest.mark.processes,
@@ -224,12 +222,13 @@ def test_a_killed_worker_and_a_killed_node_are_replaced(program: Run, cluster: R
     process = program(
         """
 def loop():
-    rank, attempt = train.get_context().get_world_rank(), len(list(shared.glob("start-*")))
+    rank = train.get_context().get_world_rank()
     checkpoint = train.get_checkpoint()
     epoch = json.loads(Path(checkpoint.path, "state.json").read_text())["epoch"] + 1 if checkpoint else 0
     save({"epoch": epoch})
     node = syncline.get_runtime_context().get_node_id()
-    (shared / f"{epoch}-{rank}").write_text(f"{os.getpid()} {node}")
+    (shared / f".{epoch}-{rank}").write_text(f"{os.getpid()} {node}")
+    (shared / f".{epoch}-{rank}").rename(shared / f"{epoch}-{rank}")
     until(shared / f"go-{epoch}")
     if epoch == 2:
         return epoch
@@ -243,8 +242,9 @@ tell(value=result.return_value, epochs=epochs, alive=[node["NodeID"] for node in
     places = {}
     for epoch in range(3):
         for rank in range(2):
-            place = eventually(lambda: (tmp_path / f"{epoch}-{rank}").exists() and (tmp_path / f"{epoch}-{rank}").read_text())  # noqa: B023
-            places[epoch, rank] = str(place).split()
+            place = tmp_path / f"{epoch}-{rank}"
+            eventually(place.exists)
+            places[epoch, rank] = place.read_text().split()
         if epoch == 0:
             os.kill(int(places[0, 1][0]), signal.SIGKILL)
         elif epoch == 1:

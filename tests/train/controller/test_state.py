@@ -308,3 +308,14 @@ def test_an_invalid_transition_tells_the_story() -> None:
 def test_every_state_is_in_the_table_and_can_be_reached() -> None:
     assert set(TRANSITIONS) == set(State)
     assert set(itertools.chain.from_iterable(TRANSITIONS.values())) == set(State) - {State.INITIALIZING}
+
+
+def test_a_node_that_dies_while_the_group_starts_costs_no_failure() -> None:
+    run = Run(start=False, max_failures=0)
+    machine = run.machine
+    machine.handle(Begin(next_index=0))
+    machine.handle(Reserved(world_size=2))
+    lost = WorkerFailure(exception=RuntimeError("the actor never ran"))
+    assert machine.handle(StartFailed(attempt=1, failures={1: lost}, node_died=True)) == [StopGroup(attempt=1, graceful=False)]
+    assert machine.handle(GroupStopped(attempt=1)) == [Reserve()]
+    assert machine.handle(Reserved(world_size=2)) == [StartGroup(attempt=2, world_size=2, first_index=0)]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 from syncline.train.config import ScalingConfig
+from syncline.train.errors import TrainingFailedError
+from syncline.train.workers import placement
 from syncline.train.workers.group import actor_options
-from syncline.train.workers.placement import check_feasible
+from syncline.train.workers.placement import Reservation, check_feasible
 
 
 def test_too_many_workers_are_told_how_many_fit() -> None:
@@ -34,3 +39,87 @@ def test_an_actor_holds_the_whole_of_its_bundle() -> None:
         "resources": {"special": 1},
         "runtime_env": {"env_vars": {"A": "1"}},
     }
+
+
+class Cluster:
+    """Nodes that come and go, as `placement` sees them; groups that it makes are whole at once."""
+
+    may_grow = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **nodes: float) -> None:
+        self.living: dict[str, float] = dict(nodes)
+        self.known = set(nodes)
+        self.groups: dict[int, Any] = {}
+        self.made = 0
+        monkeypatch.setattr(placement, "api", self)
+        monkeypatch.setattr(placement, "ensure_engine", lambda: self)
+        monkeypatch.setattr(placement.PlacementGroup, "ready", lambda group: group)
+        monkeypatch.setattr(placement, "POLL_S", 0.001)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        self.known |= set(self.living)
+        return [{"NodeID": node, "Alive": node in self.living} for node in self.known]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": sum(self.living.values())}
+
+    available_resources = cluster_resources
+
+    def create_placement_group(self, bundles: Any, **_options: Any) -> int:
+        self.made += 1
+        self.groups[self.made] = bundles
+        return self.made
+
+    def remove_placement_group(self, group_id: int) -> None:
+        self.groups.pop(group_id, None)
+
+    def wait(self, refs: Any, timeout: float) -> tuple[Any, Any]:
+        return refs, []
+
+
+def test_a_group_is_kept_over_restarts_and_made_anew_when_a_node_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=2, b=2)
+    reservation = Reservation(ScalingConfig(num_workers=2))
+    assert reservation.reserve() == reservation.reserve() == 2
+    assert cluster.made == 1
+    del cluster.living["b"]
+    assert reservation.has_lost_a_node()
+    assert reservation.reserve() == 2
+    assert list(cluster.groups) == [2]
+    assert not reservation.has_lost_a_node()
+
+
+def test_what_dead_nodes_took_with_them_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=1, b=1)
+    reservation = Reservation(ScalingConfig(num_workers=2))
+    reservation.reserve()
+    del cluster.living["b"]
+    threading.Timer(0.05, lambda: cluster.living.update(c=1)).start()
+    assert reservation.reserve() == 2
+
+
+def test_the_wait_has_a_limit_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S", "0.01")
+    cluster = Cluster(monkeypatch, a=1, b=1)
+    reservation = Reservation(ScalingConfig(num_workers=2))
+    reservation.reserve()
+    del cluster.living["b"]
+    with pytest.raises(TrainingFailedError, match=r"2 workers need 2 CPU together, free is 1 CPU: the cluster has lost nodes"):
+        reservation.reserve()
+
+
+def test_a_cluster_that_can_grow_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=1)
+    cluster.may_grow = True
+    assert Reservation(ScalingConfig(num_workers=8)).reserve() == 8
+
+
+def test_an_interrupt_ends_the_wait_and_gives_the_group_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=1, b=1)
+    reservation = Reservation(ScalingConfig(num_workers=2))
+    reservation.reserve()
+    reservation.interrupt()
+    assert not cluster.groups
+    del cluster.living["b"]
+    with pytest.raises(KeyboardInterrupt):
+        reservation.reserve()

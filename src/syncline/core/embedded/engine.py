@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,6 +90,8 @@ class EmbeddedEngine(Engine):
         self._abandon = abandon
         self._leave = leave
         self._new_id = itertools.count(number << PROCESS_SHIFT | 1).__next__
+        self.process_work: Callable[[], Work] = Work
+        """What the process as a whole does, for threads that do no work of their own."""
         self._plans: dict[TaskSpec, int] = {}
         self._functions: dict[bytes, int] = {}
 
@@ -312,7 +314,10 @@ class EmbeddedEngine(Engine):
         return self._link.request("available")  # type: ignore[no-any-return]
 
     def facts(self) -> RuntimeFacts:
-        task_id, work = CURRENT.get()
+        current = CURRENT.get()
+        task_id, work = current
+        if current is _NOTHING:
+            work = replace(self.process_work(), name="")
         return RuntimeFacts(
             job_id=self._facts.session_id,
             node_id=self._facts.node_id,

@@ -51,6 +51,8 @@ class Executor:
         self._results = Results(link, lambda: self.new_id())
         self._gpu_ids: tuple[str, ...] | None = None
         self.new_id: Callable[[], int] = lambda: 0
+        self.work = Work()
+        """What this process does: the actor that it is, or its latest task. For threads that user code has started."""
 
     # -- any thread
 
@@ -170,7 +172,8 @@ class Executor:
         faults.reach("worker.before_task")
         plan = self._plans[plan_id]
         ids = (task_id, *extra)
-        token = CURRENT.set(Current(task_id, self._work(plan_id, plan, gpu_ids)))
+        self.work = self._work(plan_id, plan, gpu_ids)
+        token = CURRENT.set(Current(task_id, self.work))
         started = time.time()
         values: list[Value] = []
         failed: bytes | None = None
@@ -224,6 +227,7 @@ class Executor:
             record=spec.record,
         )
         failed: bytes | None = None
+        self.work = work
         CURRENT.set(Current(0, work))
         try:
             cls = self.load(spec.class_id)

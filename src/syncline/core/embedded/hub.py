@@ -24,7 +24,7 @@ from syncline.core.embedded.objects import Arrival, ObjectTable
 from syncline.core.embedded.output import Output
 from syncline.core.embedded.processes import Processes
 from syncline.core.embedded.reactor import Reactor
-from syncline.core.embedded.records import DRIVER, Answer, HubStatistics, Process, Stream
+from syncline.core.embedded.records import Answer, HubStatistics, Process, Stream
 from syncline.core.embedded.requests import Requests
 from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.embedded.store import Store
@@ -38,6 +38,9 @@ LEAVE_S = 10.0
 """How long a process that was asked to leave may take."""
 CAUSE_S = 2.0
 """How long the hub waits to hear why a process that closed its channel has ended."""
+
+_numbers = itertools.count(1)
+"""Numbers for processes, never the same in two sessions of one program: ids are made from them, and a reference may outlive its session."""
 
 
 class AfterWork(Protocol):
@@ -58,8 +61,8 @@ class Hub:
         self.reactor = reactor
         self.node = node
         self.objects = ObjectTable(store)
-        self.driver = Process(DRIVER, None)
-        self.processes: dict[int, Process] = {DRIVER: self.driver}
+        self.driver = Process(next(_numbers), None)
+        self.processes: dict[int, Process] = {self.driver.number: self.driver}
         self.streams: dict[int, Stream] = {}
         self.code: dict[int, bytes] = {}
         self.tasks = TaskTable(self)
@@ -68,7 +71,6 @@ class Hub:
         self._requests = Requests(self)
         self.workers: Processes  # set by `start`, which makes it with this hub as its listener
         self.link: AfterWork  # the driver's, set by `start`
-        self._numbers = itertools.count(DRIVER + 1)
         self._dirty: list[Process] = []
         self._messages = 0
         self._failed_starts = 0
@@ -180,7 +182,7 @@ class Hub:
 
     def adopt(self, channel: Channel) -> Process:
         """A child process of ours has connected: give it a number."""
-        process = self._add_process(next(self._numbers), channel, None)
+        process = self._add_process(next(_numbers), channel, None)
         self.send(process, (m.WELCOME, process.number))
         return process
 
@@ -222,7 +224,7 @@ class Hub:
         self.link.run_callbacks()
 
     def _start_worker(self, environment: str) -> None:
-        number = next(self._numbers)
+        number = next(_numbers)
         channel = Channel(self.workers.start(number, environment))
         self._add_process(number, channel, environment)
 

@@ -10,9 +10,6 @@ from syncline.core.embedded.messages import TaskSpec, Value
 from syncline.core.embedded.objects import Arrival
 from syncline.core.embedded.store import Segment
 
-DRIVER = 1
-"""The number of the program's own process."""
-
 
 class Process:
     """A process that takes part: the driver, a worker, or a child that one of them made."""

@@ -26,7 +26,6 @@ from syncline.core.embedded.output import Output
 from syncline.core.embedded.processes import Listener, Processes
 from syncline.core.embedded.pump import Pump
 from syncline.core.embedded.reactor import Reactor
-from syncline.core.embedded.records import DRIVER
 from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.embedded.session import Session, create_session
 from syncline.core.embedded.store import Store
@@ -79,7 +78,8 @@ class _Driver:
         self._workers.start_template()
         session = SessionFacts(session_id=paths.id, directory=paths.directory, namespace=config.namespace, node_id=node_id)
         child_processes.announce(session)
-        self.engine = EmbeddedEngine(link, session, DRIVER, environment=config.runtime_env, end=self._end, abandon=self._abandon)
+        number = self._hub.driver.number
+        self.engine = EmbeddedEngine(link, session, number, environment=config.runtime_env, end=self._end, abandon=self._abandon)
         environment = json.dumps(dict(config.runtime_env), sort_keys=True) if config.runtime_env else ""
         with self._hub.guard:
             self._hub.carry_out(self._hub.scheduler.warm(environment, 1))

@@ -55,6 +55,7 @@ def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
         leave=executor.leave_actor,
     )
     executor.new_id = engine.new_id
+    engine.process_work = lambda: executor.work
     refs.set_engine(engine)
     child_processes.announce(facts)
     interrupts.install(previous=executor.on_interrupt)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,25 @@ class Actors(Suite):
 
         counter = syncline.get(make.remote())
         assert syncline.get(counter.add.remote()) == 8
+
+    def test_class_that_starts_actors_of_itself(self) -> None:
+        @syncline.remote(num_cpus=0)
+        class Nested:
+            def __init__(self, depth: int) -> None:
+                self.child = Nested.remote(depth - 1) if depth else None
+
+            def depth(self) -> int:
+                return 1 + syncline.get(self.child.depth.remote()) if self.child else 0
+
+            def each(self) -> Iterator[int]:
+                yield from range(2)
+
+            def those_of_another(self) -> list[int]:
+                return [syncline.get(ref) for ref in Nested.remote(0).each.remote()]
+
+        nested = Nested.remote(2)
+        assert syncline.get(nested.depth.remote()) == 2
+        assert syncline.get(nested.those_of_another.remote()) == [0, 1]
 
     def test_method_of_a_handle_can_be_passed(self) -> None:
         @syncline.remote

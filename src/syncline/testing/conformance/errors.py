@@ -63,7 +63,7 @@ class Errors(Suite):
         def fail() -> None:
             raise Local("local class")
 
-        with pytest.raises(ValueError, match="local class"):
+        with pytest.raises(Local, match="local class"):
             syncline.get(fail.remote())
 
     def test_traceback_shows_the_users_frames_and_not_the_engines(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,26 @@ class VisibleGpus(Suite):
         holder = Holder.options(num_gpus=1).remote()
         ids, visible = syncline.get([holder.gpus.remote(), holder.visible.remote()], timeout=60)
         assert visible == ",".join(map(str, ids))
+
+    def test_threads_of_an_actor_know_what_it_has(self) -> None:
+        @syncline.remote(num_gpus=1)
+        class Threaded:
+            def look(self) -> Any:
+                context = syncline.get_runtime_context()
+                return context.get_actor_id(), syncline.get_gpu_ids(), context.get_assigned_resources().get("GPU")
+
+            def look_in_a_thread(self) -> Any:
+                with ThreadPoolExecutor(1) as threads:
+                    return threads.submit(self.look).result()
+
+        eventually(lambda: (syncline.available_resources().get("GPU") or 0) >= 1)
+        actor = Threaded.remote()
+        direct, in_a_thread = syncline.get([actor.look.remote(), actor.look_in_a_thread.remote()], timeout=60)
+        assert in_a_thread == direct
+        assert direct[0] is not None
+        assert len(direct[1]) == 1
+        syncline.kill(actor)
+        eventually(lambda: syncline.available_resources().get("GPU") == 2)
 
     def test_task_sees_the_gpus_that_it_holds_and_the_next_one_its_own(self) -> None:
         @syncline.remote

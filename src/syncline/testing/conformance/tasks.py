@@ -157,6 +157,13 @@ class Tasks(Suite):
             ref = increment.remote(ref)
         assert syncline.get(ref) == 30
 
+    def test_function_that_submits_itself_keeps_its_defaults(self) -> None:
+        @syncline.remote
+        def count_down(n: int, step: int = 1) -> int:
+            return 0 if n <= 0 else 1 + syncline.get(count_down.remote(n - step))
+
+        assert syncline.get(count_down.remote(3)) == 3
+
     def test_lambda_and_instance_can_be_remote(self) -> None:
         assert syncline.get(syncline.remote(lambda x: x + 1).remote(1)) == 2
 

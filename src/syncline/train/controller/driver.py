@@ -22,6 +22,7 @@ from syncline import settings
 from syncline.core import api
 from syncline.core.context import get_runtime_context
 from syncline.core.lifecycle import ensure_engine
+from syncline.exceptions import RayError
 from syncline.train import metrics as metric_values
 from syncline.train.backend import Backend, Worker
 from syncline.train.checkpoint import Checkpoint
@@ -220,7 +221,8 @@ class TrainController:
             self._backend.on_training_start(self._group, spec.backend_config)
         except WorkerStartError as error:
             failure = WorkerFailure(exception=error.cause, traceback=error.traceback)
-            self._queue.put(events.StartFailed(attempt=instruction.attempt, failures={error.position: failure}))
+            node_died = isinstance(error.cause, RayError) and self._reservation.has_lost_a_node()
+            self._queue.put(events.StartFailed(attempt=instruction.attempt, failures={error.position: failure}, node_died=node_died))
             return
         if instruction.attempt == 1:
             self._say(self._opening())

@@ -52,6 +52,8 @@ class StartFailed:
 
     attempt: int
     failures: Mapping[int, WorkerFailure]
+    node_died: bool = False
+    """A node of the group died meanwhile: what was to start there never ran, and the next attempt finds another place."""
 
 
 @dataclass(frozen=True, kw_only=True)

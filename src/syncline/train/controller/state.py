@@ -164,6 +164,7 @@ class TrainStateMachine:
         self._kind: FailureKind = "worker"
         self._controller_error: ControllerFailed | None = None
         self._group_stopped = False
+        self._node_died = False
         self._validations_ended = False
         self._history: deque[str] = deque(maxlen=50)
         self._handlers: dict[type, Callable[[Any], list[Instruction]]] = {
@@ -218,6 +219,11 @@ class TrainStateMachine:
         return [LaunchTraining(attempt=event.attempt)]
 
     def _start_failed(self, event: StartFailed) -> list[Instruction]:
+        if event.node_died:
+            # The failure that this node's end is has been counted already, where its workers ran; and each node can die only once.
+            self._node_died = True
+            self._go(State.RESTARTING, "a node died while the worker group started")
+            return [StopGroup(attempt=event.attempt, graceful=False)]
         self._current.failures.update(event.failures)
         return self._give_up_attempt("the worker group did not start")
 
@@ -432,6 +438,11 @@ class TrainStateMachine:
             return self._end_if_done()
         if self._state is not State.RESTARTING:
             return []
+        if self._node_died:
+            self._node_died = False
+            self._attempt = None
+            self._go(State.SCHEDULING, f"attempt {event.attempt} did not start")
+            return [Reserve()]
         error = self._error()
         if self._controller_error is not None and not self._controller_error.retriable:
             self._go(State.ERRORED, "the controller's failure would come again")

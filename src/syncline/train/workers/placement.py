@@ -50,15 +50,20 @@ class Reservation:
             TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is missing has not come in time.
             KeyboardInterrupt: `interrupt` was called.
         """
-        if self._group is not None and (self._scaling.elasticity_enabled or self._nodes - living_nodes()):
+        lost = self.has_lost_a_node()
+        self._lost_nodes = self._lost_nodes or lost
+        if self._group is not None and (self._scaling.elasticity_enabled or lost):
             # A group with a dead node would move its bundles by itself, but says nothing while it cannot.
-            self._lost_nodes = self._lost_nodes or bool(self._nodes - living_nodes())
             self._give_back(self._group.bundle_count)
         if self._group is None:
             self._reserve()
         else:
             check_feasible(self._scaling, api.cluster_resources())
         return self.group.bundle_count
+
+    def has_lost_a_node(self) -> bool:
+        """Whether a node that was there when the group was made is not there any more."""
+        return bool(self._nodes - living_nodes())
 
     def release(self) -> None:
         """Give the resources back."""
