@@ -47,6 +47,25 @@ def report(metrics: dict[str, Any], **options: Any) -> None:
         train.report(metrics, checkpoint=train.Checkpoint.from_directory(directory), **options)
 
 
+def test_parts_that_a_failed_attempt_left_behind_are_deleted(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def loop() -> None:
+        rank = train.get_context().get_world_rank()
+        if rank == 1 and train.get_checkpoint() is None:
+            report({"step": 0})
+            deadline = time.monotonic() + PATIENCE_S
+            while not list(run.glob(".tmp-*000001*")) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            raise RuntimeError("while rank 0 waits with its part of the next checkpoint")
+        report({"step": 0})
+        report({"step": 1})
+
+    result = fit(loop, tmp_path, failure_config=train.FailureConfig(max_failures=1))
+    assert result.metrics["step"] == 1
+    assert not list(run.glob(".tmp-*"))
+
+
 def test_ranks_report_together_and_their_files_merge(tmp_path: Path) -> None:
     def loop() -> list[int]:
         context = train.get_context()

@@ -226,6 +226,8 @@ class TrainController:
             return
         if instruction.attempt == 1:
             self._say(self._opening())
+        else:
+            self._ledger.discard_unfinished()
         self._ledger.event("attempt", number=instruction.attempt, workers=[vars(worker) for worker in self._group.workers])
         self._queue.put(events.GroupStarted(attempt=instruction.attempt))
 

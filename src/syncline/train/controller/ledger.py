@@ -41,7 +41,7 @@ class Ledger:
         self._manager = CheckpointManager(checkpoint_config)
         if state is not None:
             self._manager = CheckpointManager.from_json(state, checkpoint_config, self.storage.checkpoint)
-        self.storage.discard_staged(keep=[self.storage.name_of(entry.checkpoint) for entry in self._manager.registered])
+        self.discard_unfinished()
         iterations = [report["iteration"] for report in record.reports()] + [entry.index for entry in self._manager.registered]
         self.next_index = max(iterations, default=-1) + 1
         """The number of the run's next report."""
@@ -106,8 +106,16 @@ class Ledger:
         """A validation has raised or has taken too long."""
         self._store(self._manager.fail_validation(index, timed_out=timed_out))
 
+    def discard_unfinished(self) -> None:
+        """Delete parts of checkpoints that an attempt left behind. No worker of this run may be writing."""
+        try:
+            self.storage.discard_staged(keep=[self.storage.name_of(entry.checkpoint) for entry in self._manager.registered])
+        except OSError as error:  # the next attempt, or the next run of this name, tries again
+            logger.warning("unfinished checkpoints in %s cannot be deleted: %s", self.storage.experiment_fs_path, error)
+
     def close(self, status: str, error: str | None = None) -> None:
         """Write down how the run ended."""
+        self.discard_unfinished()
         self._directory.event(status)
         self._directory.write_outcome(status, error)
         self._directory.close()
