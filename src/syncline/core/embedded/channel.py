@@ -17,7 +17,7 @@ from typing import Any
 from syncline.core.embedded.messages import Message
 
 _HEADER = struct.Struct("<Q")
-_RECEIVE_BYTES = 256 * 1024
+_RECEIVE_BYTES = 128 * 1024
 _SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 
 
@@ -45,7 +45,9 @@ class Channel:
         self._outgoing: list[bytes] = []  # encoded, held back until `flush`
         self._backlog: deque[memoryview] = deque()  # what the socket would not take
         self._backlog_bytes = 0
-        self._partial = bytearray()
+        self._buffer = bytearray(_RECEIVE_BYTES)  # one for all: a fresh one for each read costs more than the read
+        self._view = memoryview(self._buffer)
+        self._partial = bytearray()  # the beginning of a message whose end has not come yet
         self._sent = 0
         self._received = 0
         self.closed = False
@@ -124,23 +126,22 @@ class Channel:
     def receive(self) -> list[Message]:
         """Every whole message that is there, in order; ChannelClosedError when the peer is gone and nothing is left to read."""
         try:
-            chunk = self._socket.recv(_RECEIVE_BYTES)
+            count = self._socket.recv_into(self._buffer)
         except BlockingIOError:
             return []
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
-        if not chunk:
+        if not count:
             raise ChannelClosedError("the other process closed the connection")
+        chunk = self._view[:count]
         if self._partial:
             self._partial += chunk
-            data: bytes | bytearray = self._partial
-        else:
-            data = chunk
-        messages, used = _decode(data)
-        if data is self._partial:
+            messages, used = _decode(self._partial)
             del self._partial[:used]
-        elif used < len(data):
-            self._partial += memoryview(data)[used:]
+        else:
+            messages, used = _decode(chunk)
+            if used < count:
+                self._partial += chunk[used:]
         self._received += len(messages)
         return messages
 
@@ -160,7 +161,7 @@ class Channel:
         self._backlog_bytes += len(data)
 
 
-def _decode(data: bytes | bytearray) -> tuple[list[Message], int]:
+def _decode(data: bytearray | memoryview) -> tuple[list[Message], int]:
     """The whole frames at the start of `data`, and how many bytes they take."""
     messages: list[Any] = []
     position, end = 0, len(data)
