@@ -17,7 +17,7 @@ from typing import Any
 from syncline.core.embedded.messages import Message
 
 _HEADER = struct.Struct("<Q")
-_RECEIVE_BYTES = 128 * 1024
+_RECEIVE_BYTES = 64 * 1024
 _SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 
 
@@ -45,8 +45,7 @@ class Channel:
         self._outgoing: list[bytes] = []  # encoded, held back until `flush`
         self._backlog: deque[memoryview] = deque()  # what the socket would not take
         self._backlog_bytes = 0
-        self._buffer = bytearray(_RECEIVE_BYTES)  # one for all: a fresh one for each read costs more than the read
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(bytearray(_RECEIVE_BYTES))  # one for all: a fresh one for each read costs more than the read
         self._partial = bytearray()  # the beginning of a message whose end has not come yet
         self._sent = 0
         self._received = 0
@@ -126,7 +125,7 @@ class Channel:
     def receive(self) -> list[Message]:
         """Every whole message that is there, in order; ChannelClosedError when the peer is gone and nothing is left to read."""
         try:
-            count = self._socket.recv_into(self._buffer)
+            count = self._socket.recv_into(self._view)
         except BlockingIOError:
             return []
         except OSError as error:
@@ -155,6 +154,7 @@ class Channel:
         """Close this end; a second time does nothing."""
         self.closed = True
         self._socket.close()
+        self._view = memoryview(bytearray())  # timers may keep this object for a while
 
     def _queue(self, data: memoryview) -> None:
         self._backlog.append(data)
