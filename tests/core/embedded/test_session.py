@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from syncline.core.embedded.child_processes import SOCKET_NAME
 from syncline.core.embedded.session import Session, create_session, remove_directories, remove_if_abandoned
 
 
@@ -193,9 +194,9 @@ def test_a_long_temporary_directory_is_made_and_works(create, tmp_path):
     session = create(deep)
     fd = os.open(session.directory, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"/proc/self/fd/{fd}/{session.paths.socket_name}")
+        listener.bind(f"/proc/self/fd/{fd}/{SOCKET_NAME}")
     os.close(fd)
-    assert (session.directory / session.paths.socket_name).exists()
+    assert (session.directory / SOCKET_NAME).exists()
 
 
 def test_paths_can_be_sent(create):

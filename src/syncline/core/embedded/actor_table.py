@@ -238,7 +238,7 @@ class ActorTable:
         tasks = self._hub.tasks
         call = process.tasks.pop(call_id, None)
         if call is None or call_id not in tasks.tasks:
-            tasks._drop(process, values)
+            tasks.drop(process, values)
             return
         actor = self.actors.get(process.actor_id)
         if actor is not None:

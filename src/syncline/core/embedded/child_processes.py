@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -88,9 +89,8 @@ def join(session: str) -> EmbeddedEngine:
     return engine
 
 
-def _by_short_name(directory: Path, use: object) -> None:
+def _by_short_name(directory: Path, use: Callable[[str], None]) -> None:
     """Call `use(path)` with a name of the socket that fits into the 107 bytes that the system allows, however long the directory's is."""
-    assert callable(use)
     fd = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
         use(f"/proc/self/fd/{fd}/{SOCKET_NAME}")

@@ -32,11 +32,6 @@ class SessionPaths:
     shm_directory: str | None
     """Shared memory, mode 0700; None where the machine has none."""
 
-    @property
-    def socket_name(self) -> str:
-        """The file name of the listening socket in `directory`."""
-        return "hub.sock"
-
 
 class Session:
     """A session's directories, held by the driver."""

@@ -31,8 +31,7 @@ class TaskTable:
         self._hub = hub
         self.tasks: dict[int, Task] = {}
         self.plans: dict[int, Plan] = {}
-        self._shallow: set[int] = set()  # shapes whose last task was long
-        self._known_short: set[int] = set()
+        self._known_short: set[int] = set()  # shapes whose last task was short
         self.timeline: deque[tuple[str, int, float, float]] = deque(maxlen=TIMELINE_EVENTS)
 
     def register_plan(self, plan_id: int, spec: TaskSpec) -> None:
@@ -124,7 +123,7 @@ class TaskTable:
         _, task_id, values, failed, retry, started, ended = message
         task = process.tasks.pop(task_id, None)
         if task is None or task_id not in self.tasks:
-            self._drop(process, values)
+            self.drop(process, values)
             if task is not None:
                 self._hub.carry_out(self._hub.scheduler.finished(process.number, task_id))
             return
@@ -182,7 +181,8 @@ class TaskTable:
             self._known_short.discard(shape)
         self._hub.scheduler.set_depth(shape, DEPTH if short else 1)
 
-    def _drop(self, process: Process, values: list[Value]) -> None:
+    def drop(self, process: Process, values: list[Value]) -> None:
+        """Values of a task that nobody waits for any more."""
         for value in values:
             if value[0] == m.SHARED:
                 process.segments.pop(value[1].segment.name, None)
