@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ray_cluster import RayCluster
 
+from syncline.testing.clusters import RayCluster
 from syncline.testing.waiting import GENEROUS_S, eventually
 
 pytestmark = [
@@ -79,7 +79,7 @@ Run = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    cluster = RayCluster(head_cpus=3)
+    cluster = RayCluster(num_cpus=3)
     cluster.start()
     try:
         yield cluster
@@ -218,7 +218,7 @@ tell(too_large=caught(trainer(fails, name="too_large", workers=100).fit))
 
 
 def test_a_killed_worker_and_a_killed_node_are_replaced(program: Run, cluster: RayCluster, tmp_path: Path) -> None:
-    cluster.add_node("second", cpus=1)
+    cluster.add_node("second", num_cpus=1)
     process = program(
         """
 def loop():
@@ -258,7 +258,7 @@ tell(value=result.return_value, epochs=epochs, alive=[node["NodeID"] for node in
 
 
 def test_storage_that_only_one_node_sees_is_refused_with_the_others_named(program: Run, cluster: RayCluster) -> None:
-    cluster.add_node("third", cpus=1)
+    cluster.add_node("third", num_cpus=1)
     facts, _ = facts_of(
         program(
             """

@@ -12,7 +12,6 @@ as when exactly memory is freed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from syncline.testing.conformance.actors import ActorLives, Actors, ThreadedActors
@@ -26,7 +25,7 @@ from syncline.testing.conformance.machine import Machine
 from syncline.testing.conformance.objects import Objects, Waiting, WaitingForWork
 from syncline.testing.conformance.placement import PlacementGroups
 from syncline.testing.conformance.resources import HeldResources, ResourceBooks, VisibleGpus
-from syncline.testing.conformance.suite import EngineTraits, Suite, tests_for
+from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
 from syncline.testing.conformance.utilities import ActorPools, Queues
 
@@ -62,6 +61,6 @@ SUITES: tuple[type[Suite], ...] = (
 )
 
 
-def tests_for_engine(engine_options: Mapping[str, Any], *, traits: EngineTraits) -> dict[str, Any]:
-    """Every suite for the engine that `init(**engine_options)` starts, as names for a test module."""
+def tests_for_engine(engine_options: EngineOptions, *, traits: EngineTraits) -> dict[str, Any]:
+    """Every suite for the engine that `init` starts with `engine_options`, as names for a test module."""
     return tests_for(engine_options, traits=traits, suites=SUITES)

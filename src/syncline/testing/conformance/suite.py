@@ -16,6 +16,8 @@ import pytest
 import syncline
 
 Trait = Literal["processes", "parallel"]
+EngineOptions = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Arguments of `init` beside a suite's own; or a function that makes all of them out of the suite's, such as one that starts a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +41,9 @@ class Suite:
     """Arguments of `init`, over those of the engine's test module."""
 
 
-def tests_for(engine_options: Mapping[str, Any], *, traits: EngineTraits, suites: Iterable[type[Suite]]) -> dict[str, Any]:
+def tests_for(engine_options: EngineOptions, *, traits: EngineTraits, suites: Iterable[type[Suite]]) -> dict[str, Any]:
     """Test classes by name, and the fixture `conforming_engine` that starts the engine with `engine_options`."""
-    names: dict[str, Any] = {"conforming_engine": _engine_fixture(dict(engine_options))}
+    names: dict[str, Any] = {"conforming_engine": _engine_fixture(engine_options)}
     for suite in suites:
         missing = [need for need in suite.needs if not getattr(traits, need)]
         marks = [pytest.mark.usefixtures("conforming_engine")]
@@ -70,10 +72,11 @@ def _skipping(reason: str) -> Callable[..., None]:
     return test
 
 
-def _engine_fixture(engine_options: Mapping[str, Any]) -> Callable[..., Iterator[None]]:
+def _engine_fixture(engine_options: EngineOptions) -> Callable[..., Iterator[None]]:
     @pytest.fixture(scope="class")
     def conforming_engine(request: pytest.FixtureRequest) -> Iterator[None]:
-        syncline.init(**{**request.cls.init_options, **engine_options})
+        own = request.cls.init_options
+        syncline.init(**(engine_options(own) if callable(engine_options) else {**own, **engine_options}))
         yield
         syncline.shutdown()
 

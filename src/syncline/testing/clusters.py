@@ -1,0 +1,164 @@
+"""Ray clusters for tests: a head, nodes that come and go, and nothing left afterwards.
+
+A cluster lies in a directory of its own and listens on ports of its own, so it meets no other cluster of this machine. Each node may be
+told where to run: `Host()` is this machine, `syncline.testing.hosts` makes others of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from syncline.testing.waiting import GENEROUS_S
+
+MARK = "SYNCLINE_TEST_CLUSTER"
+START_LIMIT_S = 120.0
+NODE_DEATH_VARIABLES = {
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
+"""With these a node that is killed is known to be dead after about two seconds instead of fifteen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """A machine, as far as the others can tell."""
+
+    address: str = "127.0.0.1"
+    """The IP address that other hosts reach it by."""
+    enter: tuple[str, ...] = ()
+    """What comes before a command that is to run there."""
+
+    def command(self, *arguments: str) -> list[str]:
+        """`arguments` as a command that runs on this host."""
+        return [*self.enter, *arguments]
+
+
+THIS_HOST = Host()
+
+
+class RayCluster:
+    """Started by `start`, or as a context manager; ended by `stop`. Every process of it carries a mark in its environment.
+
+    RuntimeError, with Ray's output, where a node does not start.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_cpus: int,
+        num_gpus: int = 0,
+        resources: Mapping[str, float] | None = None,
+        object_store_memory: int = 256 * 1024**2,
+        host: Host = THIS_HOST,
+        asks_for_token: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """What the head has (`object_store_memory` in bytes, also for every other node), and variables for every process of the cluster."""
+        self._head = _node_flags(num_cpus, num_gpus, resources)
+        self._host = host
+        self._store_flag = f"--object-store-memory={object_store_memory}"
+        # Ray's sockets lie below; their paths may have 107 characters.
+        self.directory = Path(tempfile.mkdtemp(prefix="sl-", dir="/tmp"))
+        self._names: list[str] = []
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", **NODE_DEATH_VARIABLES, **(variables or {})}
+        if asks_for_token:
+            token = self.directory / "token"
+            token.touch(mode=0o600)
+            token.write_text(secrets.token_hex(32))
+            self.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+
+    def __enter__(self) -> RayCluster:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """For `init`."""
+        return f"{self._host.address}:{self._port}"
+
+    def start(self) -> None:
+        """Start the head, known as "head"."""
+        self._ray(
+            "head", self._host, "--head", f"--port={self._port}", "--include-dashboard=false", f"--temp-dir={self.directory}", *self._head
+        )
+
+    def add_node(
+        self, name: str, *, num_cpus: int, num_gpus: int = 0, resources: Mapping[str, float] | None = None, host: Host = THIS_HOST
+    ) -> None:
+        """Start a node, all of whose processes are known as `name`."""
+        self._ray(name, host, f"--address={self.address}", *_node_flags(num_cpus, num_gpus, resources))
+
+    def kill_node(self, name: str) -> None:
+        """Take a node away, as a power failure would."""
+        _kill(_marked([f"{self.directory.name}:{name}"]))
+        self._names.remove(name)
+
+    def stop(self) -> None:
+        """End every node, and remove the cluster's directory."""
+        _kill(_marked([f"{self.directory.name}:{name}" for name in self._names]))
+        self._names.clear()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """For a program that is to use this cluster."""
+        return {**os.environ, **self.variables, "SYNCLINE_ADDRESS": self.address, **more}
+
+    def _ray(self, name: str, host: Host, *arguments: str) -> None:
+        self._names.append(name)
+        environment = {**os.environ, **self.variables, MARK: f"{self.directory.name}:{name}"}
+        flags = ["--disable-usage-stats", f"--node-ip-address={host.address}", self._store_flag, *arguments]
+        done = subprocess.run(
+            host.command(sys.executable, "-m", "ray.scripts.scripts", "start", *flags),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=START_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            self.stop()
+            raise RuntimeError(f"ray start failed:\n{done.stdout}\n{done.stderr}")
+
+
+def _node_flags(num_cpus: int, num_gpus: int, resources: Mapping[str, float] | None) -> Sequence[str]:
+    return (f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--resources={json.dumps(dict(resources or {}))}")
+
+
+def _marked(marks: Collection[str]) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) in marks:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _kill(processes: Collection[psutil.Process]) -> None:
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=GENEROUS_S)
