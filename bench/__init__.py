@@ -4,6 +4,7 @@
 
 - `rows.py`      what is measured: rows, contenders, metrics and targets, all of it data
 - `programs/`    the small programs that the contenders run; each writes its numbers to a JSON file
+- `cluster.py`   the Ray cluster that the rows of the group "cluster" share
 - `measure.py`   runs one program in fresh processes under a time limit and leaves nothing behind
 - `schedule.py`  the order of the measurements (pure)
 - `summary.py`   medians, ratios, verdicts (pure)

@@ -1,18 +1,23 @@
-"""`python -m bench [--only ROW ...] [--rounds N] [--ray-python PATH] [--json PATH]`: measures, prints the table, writes the numbers."""
+"""Measures, prints the tables, writes the numbers.
+
+`python -m bench [--only ROW ...] [--group GROUP] [--rounds N] [--ray-python PATH] [--json PATH]`
+"""
 
 import argparse
 import dataclasses
 import datetime
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 
+from bench.cluster import running_cluster
 from bench.machine import facts
-from bench.measure import ROOT, measure
-from bench.rows import OURS, RAY, ROWS, Row
+from bench.measure import PYTHON_PATH, ROOT, measure
+from bench.rows import OURS, RAY, ROWS, Group, Row
 from bench.schedule import choose, turns
 from bench.summary import Line, Measurement, compare_all
 from bench.table import number, render
@@ -26,6 +31,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="syncline beside its peers, alternating, as ratios")
     names = ", ".join(row.name for row in ROWS)
     parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help=f"rows to measure (all): {names}")
+    parser.add_argument("--group", choices=get_args(Group), help="rows on this machine, or those on one Ray cluster (both)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; the table shows medians over them (3)")
     parser.add_argument("--ray-python", type=Path, help="an interpreter that has Ray (.venv-bench/bin/python if it exists)")
     parser.add_argument("--json", type=Path, help="file for the raw numbers (bench/results/TIME.json)")
@@ -35,10 +41,21 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if options.ray_python is not None and not options.ray_python.exists():
         parser.error(f"--ray-python {options.ray_python}: there is no such file")
     try:
-        options.rows = choose(ROWS, options.only)
+        options.rows = choose(ROWS, options.only, options.group)
     except ValueError as error:
         parser.error(str(error))
     return options
+
+
+def measured(rows: Sequence[Row], rounds: int, ray_python: str | None) -> Iterator[Measurement]:
+    """The measurements as they are made: first those on this machine alone, then, while a cluster is up, those on it."""
+    for turn in turns([row for row in rows if row.group == "machine"], rounds, frozenset() if ray_python else frozenset({RAY})):
+        yield measure(turn, ray_python, {})
+    on_cluster = [row for row in rows if row.group == "cluster"]
+    if on_cluster and ray_python:
+        with running_cluster(ray_python, PYTHON_PATH) as variables:
+            for turn in turns(on_cluster, rounds):
+                yield measure(turn, ray_python, variables)
 
 
 def write(path: Path, machine: dict[str, object], rounds: int, lines: Sequence[Line], measurements: Sequence[Measurement]) -> None:
@@ -76,15 +93,17 @@ def main() -> int:
     interpreter = str(ray_python.absolute()) if ray_python else None
     machine = {"started": now.isoformat(timespec="seconds"), **facts(interpreter)}
 
+    named = {row.name: row for row in options.rows}
     measurements: list[Measurement] = []
     try:
-        for turn in turns(options.rows, options.rounds, frozenset() if interpreter else frozenset({RAY})):
-            measurements.append(measure(turn, interpreter))
-            console.print(describe(turn.row, measurements[-1]), markup=False)
+        for measurement in measured(options.rows, options.rounds, interpreter):
+            measurements.append(measurement)
+            console.print(describe(named[measurement.row], measurement), markup=False)
     finally:
         lines = compare_all(options.rows, measurements)
         write(path, machine, options.rounds, lines, measurements)
-    console.print(render(lines))
+    for table in render(lines):
+        console.print(table)
     if interpreter is None:
         console.print("Ray was not measured: `make bench-setup` makes an environment with it, --ray-python names another one.")
     console.print(f"raw numbers: {path}", soft_wrap=True)

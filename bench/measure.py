@@ -24,6 +24,7 @@ from bench.summary import Measurement
 
 MARK = "SYNCLINE_BENCH_MARK"
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON_PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 GRACE_S = 10.0
 TAIL_LINES = 30
 OWN_PREFIX = "user:"
@@ -45,10 +46,11 @@ def command(contender: Contender, python: str, out: Path) -> list[str]:
     return [python, *launch, "-m", f"bench.programs.{contender.module}", contender.argument, "--out", str(out)]
 
 
-def environment(base: Mapping[str, str], row: Row, mark: str) -> dict[str, str]:
-    """The program's environment: this one without settings of either library, with the row's, and the mark."""
+def environment(base: Mapping[str, str], row: Row, mark: str, cluster: Mapping[str, str]) -> dict[str, str]:
+    """The program's environment: this one without settings of either library, with the row's, the cluster's if it runs there, the mark."""
     kept = {name: value for name, value in base.items() if not name.startswith(("SYNCLINE_", "RAY_", "TORCHELASTIC_", "OMP_"))}
-    return {**kept, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", **row.environment, MARK: mark}
+    where = cluster if row.group == "cluster" else {}
+    return {**kept, "PYTHONPATH": PYTHON_PATH, "RAY_USAGE_STATS_ENABLED": "0", **row.environment, **where, MARK: mark}
 
 
 def count_lines(output: str) -> int:
@@ -129,15 +131,21 @@ def failure_of(ended: Ended, row: Row, has_values: bool) -> str | None:
     return f"{cause}, {'with' if has_values else 'without'} numbers\n{tail}"
 
 
-def measure(turn: Turn, ray_python: str | None) -> Measurement:
-    """Makes one measurement. Failures are part of the answer, never raised."""
-    python = ray_python if turn.contender.name == RAY and ray_python else sys.executable
+def interpreter(turn: Turn, ray_python: str | None) -> str:
+    """What runs this turn's program: Ray's own, and on a cluster for syncline too, as all that meets there must have the same versions."""
+    return ray_python if ray_python and (turn.contender.name == RAY or turn.row.group == "cluster") else sys.executable
+
+
+def measure(turn: Turn, ray_python: str | None, cluster: Mapping[str, str]) -> Measurement:
+    """Makes one measurement; `cluster` has the variables of the one that is there. Failures are part of the answer, never raised."""
+    python = interpreter(turn, ray_python)
     mark, load = uuid.uuid4().hex, os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         out = folder / "values.json"
         try:
-            ended = run(command(turn.contender, python, out), folder, environment(os.environ, turn.row, mark), turn.row.timeout_s)
+            variables = environment(os.environ, turn.row, mark, cluster)
+            ended = run(command(turn.contender, python, out), folder, variables, turn.row.timeout_s)
         except BaseException:
             clear(mark, 0.0)
             raise

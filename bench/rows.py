@@ -8,6 +8,8 @@ RAY = "Ray"
 
 Better = Literal["less", "more"]
 Launcher = Literal["python", "torchrun"]
+Group = Literal["machine", "cluster"]
+"""Where a row's programs run their workers: on this machine, each library starting what it needs, or on one Ray cluster that is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +22,17 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number of a row, under the `key` that the programs write; a line of the table."""
+    """One number of a row, under the `key` that the programs write; a line of the table.
+
+    A program of ours that measures Ray in between, in the same process, writes Ray's number under `ray_key`.
+    """
 
     key: str
     label: str
     unit: str
     better: Better
     target: Target | None = None
+    ray_key: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,7 @@ class Row:
     name: str
     contenders: tuple[Contender, ...]
     metrics: tuple[Metric, ...]
+    group: Group = "machine"
     timeout_s: float = 120.0
     turns_per_round: int = 1
     environment: dict[str, str] = field(default_factory=dict)
@@ -65,6 +72,12 @@ def _libraries(module: str) -> tuple[Contender, ...]:
 def _with_torchrun(module: str) -> tuple[Contender, ...]:
     """The same program with syncline, with Ray and under torchrun."""
     return (*_libraries(module), Contender(name="torchrun", module=module, argument="torchrun", launcher="torchrun"))
+
+
+def _over_bare_ray(key: str, label: str, unit: str) -> Metric:
+    """What a call through our engine costs more than the same call of Ray's: a tenth at most."""
+    target = Target(limit=0.91, peers=(RAY,))
+    return Metric(key=key, label=label, unit=unit, better="more", target=target, ray_key=f"ray_{key}")
 
 
 _POOLS = ("ProcessPoolExecutor", "multiprocessing.Pool")
@@ -172,6 +185,55 @@ ROWS: tuple[Row, ...] = (
         contenders=_with_torchrun("toy"),
         metrics=(
             Metric(key="lines", label="lines of a quiet run that the user did not write", unit="", better="less", target=Target(limit=5)),
+        ),
+    ),
+    Row(
+        name="cluster_startup",
+        group="cluster",
+        contenders=_libraries("startup"),
+        metrics=(
+            Metric(
+                key="all_reduce_s",
+                label="process start to first all-reduce, 2 workers",
+                unit="s",
+                better="less",
+                target=Target(limit=0.4, peers=(RAY,)),
+            ),
+        ),
+    ),
+    Row(
+        name="cluster_report",
+        group="cluster",
+        contenders=_libraries("report"),
+        metrics=(
+            Metric(key="metrics_ms", label="report(metrics)", unit="ms", better="less", target=Target(limit=10.0)),
+            Metric(key="checkpoint_ms", label="report with a checkpoint of 10 kB", unit="ms", better="less", target=Target(limit=10.0)),
+        ),
+    ),
+    Row(
+        name="cluster_recovery",
+        group="cluster",
+        contenders=_libraries("recovery"),
+        metrics=(
+            Metric(
+                key="recovery_s",
+                label="SIGKILL of a worker to training again",
+                unit="s",
+                better="less",
+                target=Target(limit=0.4, peers=(RAY,)),
+            ),
+        ),
+    ),
+    Row(
+        name="cluster_calls",
+        group="cluster",
+        contenders=(Contender(name=OURS, module="overhead", argument="syncline"),),
+        metrics=(
+            _over_bare_ray("tasks_one_per_s", "task round trips, one at a time", "per s"),
+            _over_bare_ray("tasks_many_per_s", "task round trips, many in flight", "per s"),
+            _over_bare_ray("actors_one_per_s", "actor calls, one at a time", "per s"),
+            _over_bare_ray("actors_many_per_s", "actor calls, many in flight", "per s"),
+            _over_bare_ray("objects_gb_per_s", "put and get of 100 MB arrays", "GB/s"),
         ),
     ),
 )

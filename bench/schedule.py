@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.rows import Contender, Row
+from bench.rows import Contender, Group, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +15,8 @@ class Turn:
     round: int
 
 
-def choose(rows: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows named, in their own order; all of them if no name is given.
+def choose(rows: Sequence[Row], names: Sequence[str], group: Group | None = None) -> tuple[Row, ...]:
+    """The rows named, in their own order; all of them if no name is given; of one group if that is given.
 
     Raises ValueError on a name that no row has.
     """
@@ -24,7 +24,7 @@ def choose(rows: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"no row is named {', '.join(map(repr, unknown))}: choose from {', '.join(known)}")
-    return tuple(row for row in rows if not names or row.name in names)
+    return tuple(row for row in rows if (not names or row.name in names) and group in (None, row.group))
 
 
 def turns(rows: Sequence[Row], rounds: int, absent: frozenset[str] = frozenset()) -> Iterator[Turn]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.rows import OURS, RAY, Metric, Row, Target
+from bench.rows import OURS, RAY, Group, Metric, Row, Target
 
 Verdict = Literal["met", "missed", "no target", "not measured"]
 
@@ -42,6 +42,7 @@ class Line:
     """
 
     row: str
+    group: Group
     label: str
     unit: str
     ours: float | None
@@ -113,6 +114,8 @@ def _limit(metric: Metric, target: Target, values: Mapping[str, float | None]) -
 def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Line:
     """One line of the table. Peers whose programs do not measure this metric are left out; ones that failed are not."""
     given = {contender.name: samples(measurements, row.name, contender.name, metric.key) for contender in row.contenders}
+    if metric.ray_key is not None:
+        given[RAY] = samples(measurements, row.name, OURS, metric.ray_key)
     medians = {name: median(values) for name, values in given.items()}
     ours, ray = medians[OURS], medians.get(RAY)
     failed = {measurement.contender for measurement in measurements if measurement.row == row.name and measurement.failure is not None}
@@ -123,6 +126,7 @@ def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Li
     )
     return Line(
         row=row.name,
+        group=row.group,
         label=metric.label,
         unit=metric.unit,
         ours=ours,

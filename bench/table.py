@@ -1,10 +1,10 @@
-"""The table for people: one line per metric, numbers right-aligned, ratios as ours divided by the peer's. Pure."""
+"""The tables for people: one line per metric, numbers right-aligned, ratios as ours divided by the peer's. Pure."""
 
 from collections.abc import Sequence
 
 from rich.table import Table
 
-from bench.rows import RAY
+from bench.rows import RAY, Group
 from bench.summary import Line, Verdict
 
 _COLOURS: dict[Verdict, str] = {"met": "green", "missed": "bold red", "no target": "dim", "not measured": "yellow"}
@@ -33,9 +33,21 @@ def extent(span: tuple[float, float] | None) -> str:
     return "-" if span is None else f"{number(span[0])}-{number(span[1])}"
 
 
-def render(lines: Sequence[Line]) -> Table:
-    """The whole table; a metric with several peers has as many lines in its cell."""
-    table = Table(title="medians over the rounds; ratios are ours divided by theirs", title_justify="left", show_lines=True)
+TITLES: dict[Group, str] = {
+    "machine": "on this machine: medians over the rounds; ratios are ours divided by theirs",
+    "cluster": "on one Ray cluster: medians over the rounds; ratios are ours divided by theirs",
+}
+
+
+def render(lines: Sequence[Line]) -> list[Table]:
+    """A table for each group that has lines."""
+    grouped = [(title, [line for line in lines if line.group == group]) for group, title in TITLES.items()]
+    return [_table(own, title) for title, own in grouped if own]
+
+
+def _table(lines: Sequence[Line], title: str) -> Table:
+    """A metric with several peers has as many lines in its cell."""
+    table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("what", overflow="fold")
     table.add_column("unit", no_wrap=True)
     table.add_column("ours", justify="right", no_wrap=True)

@@ -1,13 +1,13 @@
 """Calls of one actor: one at a time, and many in flight."""
 
 import importlib
+from types import ModuleType
 
 from bench.programs import common
 
-if __name__ == "__main__":
-    options = common.arguments()
-    library = importlib.import_module(options.library)
-    library.init(num_cpus=2)
+
+def calls(library: ModuleType) -> tuple[common.Run, common.Run]:
+    """What makes so many calls: one at a time, and many in flight. The actor is up when this returns."""
 
     @library.remote
     class Echo:
@@ -24,5 +24,13 @@ if __name__ == "__main__":
         assert library.get([actor.call.remote(index) for index in range(count)])[-1] == count - 1
 
     many_in_flight(500)
+    return one_at_a_time, many_in_flight
+
+
+if __name__ == "__main__":
+    options = common.arguments()
+    library = importlib.import_module(options.library)
+    library.init(num_cpus=2)
+    one_at_a_time, many_in_flight = calls(library)
     common.write(options.out, {"one_per_s": common.rate(one_at_a_time, 2000), "many_per_s": common.rate(many_in_flight, 10_000)})
     library.shutdown()

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 Values = dict[str, float]
+Run = Callable[[int], None]
+"""Does something so many times."""
 
 
 def arguments() -> argparse.Namespace:
@@ -26,7 +28,7 @@ def write(out: str, values: Values) -> None:
     scratch.replace(out)
 
 
-def rate(run: Callable[[int], None], count: int, repeats: int = 3) -> float:
+def rate(run: Run, count: int, repeats: int = 3) -> float:
     """Calls per second of `run(count)`, the median over `repeats`."""
     rates = []
     for _ in range(repeats):
@@ -34,6 +36,16 @@ def rate(run: Callable[[int], None], count: int, repeats: int = 3) -> float:
         run(count)
         rates.append(count / (time.perf_counter() - begin))
     return statistics.median(rates)
+
+
+def rates_in_turns(runs: Sequence[Run], count: int, turns: int) -> list[float]:
+    """Calls per second of each of `runs`, which take turns, so that what loads the machine slows them all; medians over the turns."""
+    rates: list[list[float]] = [[] for _ in runs]
+    for turn in range(turns):
+        for place in range(len(runs)):
+            index = (turn + place) % len(runs)
+            rates[index].append(rate(runs[index], count, repeats=1))
+    return [statistics.median(own) for own in rates]
 
 
 def seconds_each(call: Callable[[int], None], count: int, finish: Callable[[], object]) -> float:

@@ -4,7 +4,7 @@ Bytes by total time, not by the median: a store that sometimes finds memory to r
 """
 
 import importlib
-import time
+from types import ModuleType
 
 import numpy as np
 
@@ -14,21 +14,28 @@ SIZE_BYTES = 100_000_000
 WARM_UP = 5
 REPEATS = 60
 
+
+def round_trips(library: ModuleType) -> common.Run:
+    """What puts and gets so many arrays. The store is warm when this returns."""
+    array = np.random.default_rng(0).integers(0, 256, SIZE_BYTES, dtype=np.uint8)
+
+    def put_and_get(count: int) -> None:
+        for index in range(count):
+            array[0] = index
+            reference = library.put(array)
+            stored = library.get(reference)
+            stored[::4096].sum()
+            assert int(stored[0]) == index
+            del reference, stored
+
+    put_and_get(WARM_UP)
+    return put_and_get
+
+
 if __name__ == "__main__":
     options = common.arguments()
     library = importlib.import_module(options.library)
     library.init(num_cpus=2)
-    array = np.random.default_rng(0).integers(0, 256, SIZE_BYTES, dtype=np.uint8)
-    seconds = []
-    for index in range(WARM_UP + REPEATS):
-        array[0] = index
-        begin = time.perf_counter()
-        reference = library.put(array)
-        stored = library.get(reference)
-        stored[::4096].sum()
-        first = int(stored[0])
-        del reference, stored
-        seconds.append(time.perf_counter() - begin)
-        assert first == index
-    common.write(options.out, {"gb_per_s": SIZE_BYTES * REPEATS / sum(seconds[WARM_UP:]) / 1e9})
+    per_s = common.rate(round_trips(library), REPEATS, repeats=1)
+    common.write(options.out, {"gb_per_s": per_s * SIZE_BYTES / 1e9})
     library.shutdown()

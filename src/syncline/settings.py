@@ -60,16 +60,9 @@ def temporary_directory() -> Path:
     return Path(environment("SYNCLINE_TMPDIR") or tempfile.gettempdir())
 
 
-def storage_path() -> Path:
-    """`SYNCLINE_STORAGE_PATH`: where runs are kept when the program does not say; `~/syncline_results` by default."""
-    chosen = environment("SYNCLINE_STORAGE_PATH")
-    if chosen:
-        return Path(chosen).expanduser()
-    try:
-        home = Path.home()
-    except RuntimeError:  # no HOME, and a user id without an account, as in some containers
-        home = Path(tempfile.gettempdir())
-    return home / "syncline_results"
+def storage_path() -> str:
+    """`SYNCLINE_STORAGE_PATH`: where runs are kept when the program does not say, a directory or a URI; `~/syncline_results` by default."""
+    return environment("SYNCLINE_STORAGE_PATH") or "~/syncline_results"
 
 
 def train_collective_timeout_s() -> float:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import MARK, Ended, clear, command, count_lines, derive, environment, failure_of, marked, run
-from bench.rows import Contender, Row
+from bench.measure import MARK, Ended, clear, command, count_lines, derive, environment, failure_of, interpreter, marked, run
+from bench.rows import OURS, RAY, Contender, Group, Row
+from bench.schedule import Turn
 
 ROW = Row(name="row", contenders=(), metrics=(), timeout_s=7.0, environment={"OMP_NUM_THREADS": "1"})
 
@@ -26,12 +27,37 @@ def test_programs_run_as_modules_and_torchrun_starts_two() -> None:
 
 def test_settings_of_the_person_who_measures_do_not_reach_the_programs() -> None:
     base = {"PATH": "/bin", "SYNCLINE_ADDRESS": "x", "RAY_ADDRESS": "x", "OMP_NUM_THREADS": "64"}
-    variables = environment(base, ROW, "mark")
+    variables = environment(base, ROW, "mark", {})
     assert variables["PATH"] == "/bin"
     assert variables["OMP_NUM_THREADS"] == "1"
     assert variables[MARK] == "mark"
     assert "SYNCLINE_ADDRESS" not in variables
     assert "RAY_ADDRESS" not in variables
+
+
+def test_only_a_program_of_the_group_cluster_is_told_where_the_cluster_is() -> None:
+    cluster = {"RAY_ADDRESS": "here", "SYNCLINE_ADDRESS": "here"}
+    guest = Row(name="guest", contenders=(), metrics=(), group="cluster")
+    told = environment({"RAY_ADDRESS": "elsewhere"}, guest, "mark", cluster)
+    assert (told["RAY_ADDRESS"], told["SYNCLINE_ADDRESS"]) == ("here", "here")
+    assert "RAY_ADDRESS" not in environment({}, ROW, "mark", cluster)
+
+
+@pytest.mark.parametrize(
+    ("group", "contender", "ray_python", "expected"),
+    [
+        ("machine", OURS, "ray's", sys.executable),
+        ("machine", RAY, "ray's", "ray's"),
+        ("cluster", OURS, "ray's", "ray's"),
+        ("cluster", RAY, "ray's", "ray's"),
+        ("machine", OURS, None, sys.executable),
+    ],
+)
+def test_all_that_meets_on_a_cluster_has_one_interpreter(group: Group, contender: str, ray_python: str | None, expected: str) -> None:
+    turn = Turn(
+        row=Row(name="row", contenders=(), metrics=(), group=group), contender=Contender(name=contender, module="m", argument="a"), round=0
+    )
+    assert interpreter(turn, ray_python) == expected
 
 
 def test_own_lines_are_not_counted_whatever_prefix_a_worker_gave_them() -> None:

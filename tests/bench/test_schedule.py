@@ -2,13 +2,14 @@
 
 import pytest
 
-from bench.rows import OURS, RAY, ROWS, Contender, Metric, Row
+from bench.rows import OURS, RAY, ROWS, Contender, Group, Metric, Row
 from bench.schedule import choose, turns
 
 
-def row(name: str, *contenders: str, turns_per_round: int = 1) -> Row:
+def row(name: str, *contenders: str, turns_per_round: int = 1, group: Group = "machine") -> Row:
     return Row(
         name=name,
+        group=group,
         contenders=tuple(Contender(name=contender, module="m", argument="a") for contender in contenders),
         metrics=(Metric(key="value", label="", unit="", better="less"),),
         turns_per_round=turns_per_round,
@@ -37,13 +38,25 @@ def test_rows_are_chosen_by_name_in_their_own_order() -> None:
     assert len(choose(rows, [])) == 3
 
 
+def test_rows_are_chosen_by_group() -> None:
+    rows = [row("a"), row("b", group="cluster"), row("c", group="cluster")]
+    assert [chosen.name for chosen in choose(rows, [], "cluster")] == ["b", "c"]
+    assert [chosen.name for chosen in choose(rows, ["a", "c"], "cluster")] == ["c"]
+
+
 def test_an_unknown_row_is_named_beside_the_known_ones() -> None:
     with pytest.raises(ValueError, match="'startpu'.*choose from a, b"):
         choose([row("a"), row("b")], ["startpu"])
 
 
-def test_every_target_names_contenders_of_its_own_row() -> None:
+def test_every_target_names_what_its_own_row_measures() -> None:
     for contest in ROWS:
         names = {contender.name for contender in contest.contenders}
         assert OURS in names
-        assert all(set(metric.target.peers) <= names for metric in contest.metrics if metric.target)
+        for metric in contest.metrics:
+            measured = names | ({RAY} if metric.ray_key else set())
+            assert metric.target is None or set(metric.target.peers) <= measured
+
+
+def test_names_of_rows_differ() -> None:
+    assert len({contest.name for contest in ROWS}) == len(ROWS)

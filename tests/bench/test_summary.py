@@ -98,6 +98,14 @@ def test_a_line_compares_medians_over_the_rounds() -> None:
     assert line.verdict == "met"
 
 
+def test_rays_number_may_come_from_the_program_of_ours_that_measures_both() -> None:
+    both = Metric(key="calls", label="calls", unit="per s", better="more", target=Target(limit=0.9, peers=(RAY,)), ray_key="ray_calls")
+    contest = row(OURS, metrics=(both,))
+    line = compare(contest, both, [measured(OURS, number, {"calls": 95.0, "ray_calls": 100.0}) for number in range(3)])
+    assert (line.ours, line.ray, line.ray_ratio, line.verdict) == (95.0, 100.0, 0.95, "met")
+    assert line.peers == ()
+
+
 def test_a_peer_that_failed_stays_in_the_line_and_one_that_does_not_measure_this_is_left_out() -> None:
     contest = row(OURS, "failing", "silent")
     measurements = [

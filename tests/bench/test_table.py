@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from bench.rows import Group
 from bench.summary import Line, Peer
-from bench.table import extent, factor, number, render
+from bench.table import TITLES, extent, factor, number, render
 
 
 @pytest.mark.parametrize(
@@ -31,13 +32,15 @@ def test_extent() -> None:
 def printed(*lines: Line) -> list[str]:
     console = Console(width=200, file=io.StringIO())
     with console.capture() as capture:
-        console.print(render(lines))
+        for table in render(lines):
+            console.print(table)
     return capture.get().splitlines()
 
 
-def line(peers: tuple[Peer, ...], verdict: str = "met") -> Line:
+def line(peers: tuple[Peer, ...], verdict: str = "met", group: Group = "machine") -> Line:
     return Line(
         row="tasks",
+        group=group,
         label="task round trips",
         unit="per s",
         ours=9000.0,
@@ -66,3 +69,8 @@ def test_columns_line_up_and_a_missed_target_is_named() -> None:
     text = [row for row in printed(line((), "missed"), line((), "met")) if row.startswith("│")]
     assert len({tuple(place for place, sign in enumerate(row) if sign == "│") for row in text}) == 1
     assert ["missed" in row for row in text] == [True, False]
+
+
+def test_each_group_has_a_table_and_one_without_lines_has_none() -> None:
+    assert [table.title for table in render([line(()), line((), group="cluster")])] == [TITLES["machine"], TITLES["cluster"]]
+    assert [table.title for table in render([line((), group="cluster")])] == [TITLES["cluster"]]

@@ -1,12 +1,21 @@
 """The command line as a whole: what it lists, what it loads, what it says to nonsense."""
 
+import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+import click
 import pytest
 
 from syncline import cli
 from syncline.cli import app
+from syncline.cli.doctor.judge import Check
+from syncline.cli.job_api import Job
+from syncline.cli.measuring import Measurement
+from syncline.cli.records import RunSummary
+from syncline.cli.status import Node
 
 
 def run_python(program: str) -> subprocess.CompletedProcess:
@@ -29,6 +38,30 @@ def test_every_command_explains_itself(syncline_command, name):
     done = syncline_command(name, "--help")
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"Usage: syncline {name} ")
+
+
+def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command below one, by its full name."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for below in command.list_commands(context):
+        found = command.get_command(context, below)
+        assert found is not None
+        yield from leaves(found, f"{name} {below}".strip())
+
+
+def test_every_command_has_json_but_those_that_hand_over_or_pass_text_on():
+    without = {name for name, command in leaves(app.cli, "") if not any("--json" in parameter.opts for parameter in command.params)}
+    assert without == {"start", "stop", "up", "down", "exec", "attach", "rsync-up", "rsync-down", "jobs logs"}
+
+
+def test_every_command_is_in_the_docs_with_the_keys_of_its_json():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    assert [name for name, _ in leaves(app.cli, "") if f"`{name}" not in page] == []
+    for record in (Node, RunSummary, Job, Check, Measurement):
+        assert [field.name for field in dataclasses.fields(record) if f"`{field.name}`" not in page] == [], record
 
 
 @pytest.mark.parametrize("arguments", [("nonsense",), ("runs", "--nonsense"), ("logs", "--rank=-1"), ("submit",)])

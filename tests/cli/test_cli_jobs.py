@@ -1,5 +1,7 @@
 """`submit` and `jobs` against a stand-in for the job API: packages, runtime environment, following, stopping, exit codes."""
 
+import base64
+import hashlib
 import io
 import json
 import threading
@@ -15,13 +17,14 @@ from syncline.cli.submit import runtime_environment
 
 
 class FakeApi(ThreadingHTTPServer):
-    """Jobs that print a piece more with every look, and end when all is printed."""
+    """Jobs that end when all that they print was looked at. `token`: what it asks for; `breaks`: how many WebSockets break."""
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.jobs, self.packages, self.pieces, self.end = {}, {}, ["one\n", "two\n", "three"], "SUCCEEDED"
+        self.token, self.shown, self.breaks, self.connections, self.whole = None, [], 0, 0, 0
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -41,7 +44,40 @@ class Handler(BaseHTTPRequestHandler):
     def body(self):
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
+    def refuses(self):
+        if self.server.token is None:
+            return False
+        shown = self.headers.get("Authorization")
+        self.server.shown.append(shown)
+        if shown == f"Bearer {self.server.token}":
+            return False
+        self.answer(b"no token" if shown is None else b"wrong token", 401 if shown is None else 403)
+        return True
+
+    def tail(self, job):
+        """The output over a WebSocket: a piece a message, the connection closed at the end; or broken after the first piece."""
+        self.server.connections += 1
+        accept = hashlib.sha1((self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
+        self.send_response(101)
+        for name, value in (
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", base64.b64encode(accept).decode()),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.close_connection = True
+        broken = self.server.connections <= self.server.breaks
+        for piece in self.server.pieces[: 1 if broken else None]:
+            self.wfile.write(bytes([0x81, len(piece)]) + piece.encode())
+            job["looks"] += 1
+        if not broken:
+            job["looks"] = len(self.server.pieces)
+            self.wfile.write(b"\x88\x00")
+
     def do_GET(self):
+        if self.refuses():
+            return None
         parts = self.path.strip("/").split("/")
         if self.path == "/api/version":
             return self.answer({"ray_version": "2.60.0"})
@@ -53,18 +89,24 @@ class Handler(BaseHTTPRequestHandler):
         job = self.server.jobs.get(parts[2])
         if job is None:
             return self.answer(b"Job does not exist", 404)
+        if parts[-1] == "tail":
+            return self.tail(job)
         if parts[-1] == "logs":
-            job["looks"] = min(job["looks"] + 1, len(self.server.pieces))
-            return self.answer({"logs": "".join(self.server.pieces[: job["looks"]])})
+            self.server.whole += 1
+            return self.answer({"logs": "".join(self.server.pieces)})
         if job["looks"] >= len(self.server.pieces) and job["status"] == "RUNNING":
             job.update(status=self.server.end, end_time=3000, message="the reason\nmore")
         return self.answer(job)
 
     def do_PUT(self):
+        if self.refuses():
+            return
         self.server.packages[self.path.rpartition("/")[2]] = self.body()
         self.answer(b"")
 
     def do_POST(self):
+        if self.refuses():
+            return None
         parts = self.path.strip("/").split("/")
         if parts[-1] == "stop":
             was = self.server.jobs[parts[2]]["status"]
@@ -136,11 +178,52 @@ def test_jobs_are_listed_followed_and_stopped(syncline_command, api):
     syncline_command("submit", "--address", api.url, "--no-wait", "--submission-id", "mine", "--", "sleep", "9")
     listed = json.loads(syncline_command("jobs", "list", "--address", api.url, "--json").stdout)["jobs"]
     assert [(job["id"], job["status"], job["command"]) for job in listed] == [("mine", "RUNNING", "sleep 9")]
-    assert syncline_command("jobs", "logs", "mine", "--address", api.url).stdout == "one\n"
+    assert syncline_command("jobs", "logs", "mine", "--address", api.url).stdout == "one\ntwo\nthree"
     stopped = syncline_command("jobs", "stop", "mine", "--address", api.url)
     assert (stopped.exit_code, "is stopped" in stopped.output) == (0, True)
     assert syncline_command("jobs", "logs", "-f", "mine", "--address", api.url).exit_code == 1
     assert "mine" in syncline_command("jobs", "list", "--address", api.url).output
+
+
+def test_output_that_was_followed_comes_once_also_where_the_connection_breaks(syncline_command, api):
+    api.breaks = 2
+    assert syncline_command("submit", "--address", api.url, "--", "true").stdout == "one\ntwo\nthree\n"
+    assert api.connections == 3
+    assert api.whole == 1  # at the end, for what came after the last look
+
+
+def test_token_is_shown_to_a_cluster_that_asks_and_to_no_other(syncline_command, api, monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    assert syncline_command("jobs", "list", "--address", api.url).exit_code == 0
+    api.token = "secret"
+    done = syncline_command("submit", "--address", api.url, "--", "true")
+    assert (done.exit_code, done.stdout) == (0, "one\ntwo\nthree\n")
+    assert api.shown[0] is None
+    assert set(api.shown[1:]) == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "RAY_AUTH_MODE is not set"),
+        ({"RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE=disabled"),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ""}, "none is here"),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "another's"}, "refuses the token"),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nowhere/token"}, "/nowhere/token"),
+    ],
+)
+def test_missing_token_is_named_with_what_to_set(syncline_command, api, monkeypatch, variables, said):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    api.token = "secret"
+    for name, value in {"RAY_AUTH_TOKEN": "secret", **variables}.items():
+        monkeypatch.setenv(name, value)
+    done = syncline_command("jobs", "list", "--address", api.url)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert "secret" not in done.stderr
 
 
 def test_job_that_does_not_exist_is_an_error(syncline_command, api):
@@ -176,7 +259,7 @@ def test_address_may_be_the_clusters_own(address, urls):
 def test_directories_of_the_runtime_environment_are_sent_and_the_rest_kept(directory):
     sent = []
     given = {"py_modules": [str(directory), "s3://b/m.zip"], "pip": ["x"], "env_vars": {"SYNCLINE_ADDRESS": "local"}, "excludes": ["*.bin"]}
-    environment = runtime_environment(json.dumps(given), None, sent.append)
+    environment = runtime_environment(json.dumps(given), None, (), sent.append)
     (package,) = sent
     assert environment == {
         "py_modules": [package.uri, "s3://b/m.zip"],
@@ -185,6 +268,14 @@ def test_directories_of_the_runtime_environment_are_sent_and_the_rest_kept(direc
     }
     names = zipfile.ZipFile(io.BytesIO(package.data)).namelist()
     assert sorted(names) == ["program/part/model.py", "program/train.py"]
+
+
+def test_variables_of_the_command_line_count_before_those_of_the_environment(syncline_command, api):
+    given = '--runtime-env-json={"env_vars": {"A": "1", "B": "2"}}'
+    assert syncline_command("submit", "--address", api.url, "--env", "A=x=y", "--env=C=", given, "--", "true").exit_code == 0
+    variables = api.jobs["made-up"]["asked"]["runtime_env"]["env_vars"]
+    assert variables == {"SYNCLINE_ADDRESS": "auto", "A": "x=y", "B": "2", "C": ""}
+    assert syncline_command("submit", "--address", api.url, "--env", "=x", "--", "true").exit_code == 2
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"env_vars": 1}'])

@@ -8,10 +8,11 @@ import sys
 import click
 import pytest
 
-from syncline.cli import start
+from syncline.cli import ray_command, start
 from syncline.testing.waiting import eventually
 
 STARTED = "Local node IP: 10.0.0.7\nRay runtime started.\n  ray start --address='10.0.0.7:6400'\n"
+TAKES_JOBS = STARTED + "To submit a Ray job:\n  RAY_API_SERVER_ADDRESS='http://127.0.0.1:8000' ray job submit -- python my_script.py\n"
 FLAGS = ("address", "node_ip_address", "port", "dashboard_host", "dashboard_port", "num_cpus", "num_gpus", "resources")
 NOTHING = dict.fromkeys((*FLAGS, "object_store_memory", "temp_dir", "redis_port", "redis_address", "redis_password"))
 
@@ -67,13 +68,49 @@ def test_what_does_not_fit_together_is_a_usage_error(options):
 
 
 def test_head_says_its_address_and_what_to_do_next(syncline_command, fake_ray):
-    record = fake_ray(output=STARTED)
+    record = fake_ray(output=TAKES_JOBS)
     done = syncline_command("start", "--head", "--port", "6400", "--dashboard-port=8000")
     assert done.exit_code == 0
     assert "its address is 10.0.0.7:6400" in done.output
-    assert "http://127.0.0.1:8000" in done.output
+    assert " syncline start --address=10.0.0.7:6400\n" in done.output
+    assert " SYNCLINE_ADDRESS=10.0.0.7:6400 python " in done.output
+    assert " syncline submit --address=http://127.0.0.1:8000 " in done.output
     assert "Ray runtime started" not in done.output
     assert calls(record) == [["start", "--head", "--port=6400", "--dashboard-port=8000"]]
+
+
+def test_dashboard_that_others_reach_is_named_as_they_reach_it(syncline_command, fake_ray):
+    fake_ray(output=TAKES_JOBS)
+    done = syncline_command("start", "--head", "--dashboard-host=0.0.0.0")
+    assert "--address=http://10.0.0.7:8265 " in done.output
+
+
+def test_head_that_takes_no_jobs_says_what_is_missing(syncline_command, fake_ray):
+    fake_ray(output=STARTED)
+    done = syncline_command("start", "--head")
+    assert "syncline submit" not in done.output
+    assert 'pip install "syncline[cluster]"' in done.output
+
+
+@pytest.mark.parametrize(("mode", "said"), [("token", ""), (None, "Token authentication is enabled for this Ray cluster.")])
+def test_cluster_that_asks_for_a_token_says_what_to_type_then(syncline_command, fake_ray, monkeypatch, mode, said):
+    if mode is None:
+        monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    else:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    fake_ray(output=said + TAKES_JOBS)
+    done = syncline_command("start", "--head")
+    assert " RAY_AUTH_MODE=token syncline start --address=10.0.0.7:6400\n" in done.output
+    assert " RAY_AUTH_MODE=token syncline submit " in done.output
+    assert "~/.ray/auth_token on the other machines" in done.output
+
+
+def test_python_of_the_cluster_is_the_one_that_started_it(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/env/bin/python")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert ray_command.environment()["PATH"] == "/env/bin:/usr/bin"
+    monkeypatch.setenv("PATH", "/usr/bin:/env/bin")
+    assert ray_command.environment()["PATH"] == "/usr/bin:/env/bin"
 
 
 def test_failure_shows_what_ray_said_and_its_code(syncline_command, fake_ray):
@@ -103,6 +140,14 @@ def test_stop_tells_what_it_stopped(syncline_command, fake_ray, output, said):
     assert calls(record) == [["stop", "--grace-period=3"]]
 
 
+def test_stop_tells_of_clusters_that_this_user_may_not_stop(syncline_command, fake_ray):
+    fake_ray(output="Could not terminate `raylet` due to AccessDenied\nDid not find any active Ray processes.")
+    done = syncline_command("stop")
+    assert done.exit_code == 0
+    assert "another user's cluster (1)" in done.stderr
+    assert done.stdout == "No cluster of this user's ran on this machine.\n"
+
+
 def test_stop_passes_failure_on(syncline_command, fake_ray):
     fake_ray(output="Stopped only 2 out of 3", code=1)
     done = syncline_command("stop", "--force")
@@ -123,10 +168,13 @@ def test_block_announces_stays_and_passes_the_signal_on(tmp_path):
         f"import sys; sys.executable = {str(ray.with_name('python'))!r}; sys.argv[1:] = ['start', '--head', '--block'];"
         "from syncline.cli import main; sys.exit(main())"
     )
-    with subprocess.Popen([sys.executable, "-uc", program], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-uc", program], stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         assert "10.0.0.7:6379" in process.stdout.readline()
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert eventually(lambda: process.poll() is not None)
+        assert process.stderr.read() == "syncline: the node was stopped by SIGTERM\n"
     assert process.returncode == 5

@@ -92,7 +92,7 @@ class FakeEngine(Engine):
         return []
 
     def nodes(self):
-        return [{"NodeID": "n1", "Alive": True}]
+        return [{"NodeID": "n1", "Alive": True, "NodeManagerAddress": "127.0.0.1"}]
 
     def cluster_resources(self):
         return {"CPU": 4.0}

@@ -56,7 +56,8 @@ def test_shutdown_ends_the_engine_and_may_be_repeated(started):
 def test_the_context_tells_where_things_are_and_ends_the_engine(started):
     with syncline.init() as context:
         assert context["node_id"] == context.address_info["node_id"] == "n1"
-        assert context.dashboard_url == ""
+        assert context["node_ip_address"] == "127.0.0.1"
+        assert (context["address"], context["gcs_address"], context.dashboard_url) == ("local", "", None)
     assert not syncline.is_initialized()
 
 

@@ -125,6 +125,11 @@ class TestRunConfig:
         monkeypatch.setattr(os.path, "expanduser", lambda path: path)
         assert RunConfig().storage_path == os.path.join(os.getcwd(), "syncline_results")
 
+    def test_the_environment_names_the_default_storage_path(self, monkeypatch):
+        monkeypatch.setenv("SYNCLINE_STORAGE_PATH", "s3://bucket/runs")
+        assert RunConfig().storage_path == "s3://bucket/runs"
+        assert RunConfig(storage_path="/other").storage_path == "/other"
+
     def test_a_path_object_is_accepted(self, tmp_path):
         assert RunConfig(storage_path=tmp_path).storage_path == str(tmp_path)
 

@@ -1,6 +1,7 @@
 """Ray's job API over HTTP, as the head node's dashboard serves it. Nothing of Ray is needed on this side.
 
-The output of a job comes whole with every request, so following it asks seldom where an answer takes long.
+The output of a job that is followed comes over a WebSocket, each piece once. Where the cluster asks for a token, the user's is shown; to
+servers that do not ask it is not.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from syncline.cli import cluster_token
+from syncline.cli.cluster_token import TokenError
 from syncline.cli.output import CommandError
 from syncline.cli.packages import Package
+from syncline.cli.websocket import HandshakeRefused, WebSocket
 
 DEFAULT_PORT = 8265
 CONNECT_S = 10.0
@@ -24,7 +28,8 @@ ANSWER_S = 120.0
 SUCCEEDED = "SUCCEEDED"
 ENDED = frozenset({SUCCEEDED, "FAILED", "STOPPED"})
 PAUSE_S = 0.3
-"""Between two questions for a job's output; longer where an answer takes long."""
+"""After so long without output it is asked whether the job has ended; also between two attempts to connect again."""
+ASKS_FOR_TOKEN, REFUSES_TOKEN = 401, 403
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +63,15 @@ class JobApi:
 
     Args:
         url: `http://host:port`.
-        clock: Seconds that pass; for how long answers take.
+        is_found_here: Whether nobody named it, so that it belongs to this machine.
         sleep: Waits.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, url: str, *, is_found_here: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
         self.url = url.rstrip("/")
-        self._clock = clock
+        self._is_found_here = is_found_here
         self._sleep = sleep
+        self._token: Mapping[str, str] = {}
 
     def version(self) -> str:
         """The cluster's version of Ray."""
@@ -104,27 +110,67 @@ class JobApi:
         return bool(json.loads(self._request("POST", f"/api/jobs/{urllib.parse.quote(job_id)}/stop"))["stopped"])
 
     def follow(self, job_id: str) -> Iterator[str]:
-        """What it prints, in pieces as they come, until it has ended."""
+        """What it prints, in pieces as they come, until it has ended. A connection that breaks is made again."""
         seen = 0
-        while True:
-            ended = self.job(job_id).status in ENDED
-            asked = self._clock()
-            output = self.output(job_id)
-            if len(output) > seen:
-                yield output[seen:]
-                seen = len(output)
-            if ended:
-                return
-            self._sleep(max(PAUSE_S, 5 * (self._clock() - asked)))
+        while self.job(job_id).status not in ENDED:
+            known = seen
+            for piece in self._tail(job_id):
+                new = piece[known:]
+                known = max(0, known - len(piece))
+                seen += len(new)
+                if new:
+                    yield new
+        rest = self.output(job_id)[seen:]
+        if rest:
+            yield rest
+
+    def _tail(self, job_id: str) -> Iterator[str]:
+        """What it prints, from the beginning, until it has ended or the connection has."""
+        try:
+            with self._connect(f"/api/jobs/{urllib.parse.quote(job_id)}/logs/tail") as connection:
+                while True:
+                    piece = connection.receive(PAUSE_S)
+                    if piece is not None:
+                        yield piece
+                    elif self.job(job_id).status in ENDED:
+                        return
+        except (EOFError, ConnectionError):
+            self._sleep(PAUSE_S)
+
+    def _connect(self, path: str) -> WebSocket:
+        try:
+            return WebSocket(self.url + path, self._token, ANSWER_S)
+        except HandshakeRefused as error:
+            raise ServerError(
+                f"{self.url} opens no WebSocket for the job's output ({error}): if a proxy is between, let it pass WebSockets on, or "
+                "read the output so far with `syncline jobs logs`",
+                error.status,
+            ) from None
+        except OSError as error:
+            raise CommandError(f"{self.url} does not answer GET {path}: {error}") from None
 
     def _request(self, method: str, path: str, body: bytes | None = None, limit_s: float = ANSWER_S) -> bytes:
+        """The answer's body. The token is shown from the first time on that the server asks for it."""
+        try:
+            return self._answer(method, path, body, limit_s)
+        except ServerError as error:
+            if error.status != ASKS_FOR_TOKEN or self._token:
+                raise
+        self._token = cluster_token.headers(self.url, is_found_here=self._is_found_here)
+        return self._answer(method, path, body, limit_s)
+
+    def _answer(self, method: str, path: str, body: bytes | None, limit_s: float) -> bytes:
         kind = "application/octet-stream" if method == "PUT" else "application/json"
         request = urllib.request.Request(self.url + path, data=body, method=method, headers={"Content-Type": kind} if body else {})
+        for name, value in self._token.items():
+            request.add_unredirected_header(name, value)  # no other server is to see it
         try:
             with urllib.request.urlopen(request, timeout=limit_s) as answer:
                 data: bytes = answer.read()
                 return data
         except urllib.error.HTTPError as error:
+            if error.code == REFUSES_TOKEN and self._token:
+                raise TokenError(f"{self.url} refuses the token that is here: have its own {cluster_token.PLACES}") from None
             said = error.read().decode(errors="replace").strip().splitlines()
             raise ServerError(f"{self.url} refuses {method} {path}: {said[-1] if said else error.reason}", error.code) from None
         except http.client.HTTPException:
@@ -171,16 +217,19 @@ def find(address: str | None) -> JobApi:
         raise CommandError(str(error)) from None
     failures = []
     for url in urls:
-        api = JobApi(url)
+        api = JobApi(url, is_found_here=address in (None, "auto"))
         try:
             api.version()
-        except (CommandError, KeyError) as error:
+        except TokenError:
+            raise
+        except (CommandError, KeyError, ValueError) as error:
             failures.append(str(error))
         else:
             return api
     raise CommandError(
         "no cluster takes jobs there:\n"
         + "\n".join(f"  {failure}" for failure in failures)
-        + f"\nGive the address of the head node's dashboard (--address=http://HOST:{DEFAULT_PORT}). It takes jobs where `pip install "
-        '"ray[default]"` is on the head node; from elsewhere it is reached if the head was started with --dashboard-host=0.0.0.0.'
+        + f"\nGive the address of the head node's dashboard (--address=http://HOST:{DEFAULT_PORT}). It takes jobs where "
+        '`pip install "syncline[cluster]"` (or "ray[default]") was done on the head node before it was started; Ray alone has no job API. '
+        "From elsewhere it is reached if the head was started with --dashboard-host=0.0.0.0."
     )

@@ -6,6 +6,7 @@ It is run as a program, never imported: whatever it does to its process ends wit
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -38,8 +39,16 @@ def command(python: str | None = None) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """What Ray's processes inherit: all that we have. Its usage reports to its makers stay off unless the user turned them on."""
-    return {"RAY_USAGE_STATS_ENABLED": "0", **settings.inherited_environment()}
+    """What Ray's processes inherit: all that we have.
+
+    Its usage reports to its makers stay off unless the user turned them on. `python` in a submitted command is the one that runs the
+    cluster, also where its virtual environment was not activated.
+    """
+    inherited = {"RAY_USAGE_STATS_ENABLED": "0", **settings.inherited_environment()}
+    beside, path = os.path.dirname(sys.executable), inherited.get("PATH", os.defpath)
+    if beside not in path.split(os.pathsep):
+        inherited["PATH"] = os.pathsep.join((beside, path))
+    return inherited
 
 
 def hand_over(arguments: Sequence[str]) -> int:

@@ -6,13 +6,16 @@ Whether a process of another machine lives cannot be seen from here; `last_activ
 
 from __future__ import annotations
 
+import errno
 import importlib
+import itertools
 import json
 import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -62,12 +65,21 @@ class Place(ABC):
     def remove(self, name: str) -> None:
         """Remove the file."""
 
+    @abstractmethod
+    def missing(self) -> list[Place]:
+        """The directories that writing here would make: this one and those above it that do not exist, the innermost first."""
+
+    @abstractmethod
+    def remove_if_empty(self) -> None:
+        """Remove the directory, unless something lies in it."""
+
 
 class LocalPlace(Place):
     """A directory of this machine."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(os.path.expanduser(path))
+        # Who has no home has no "~": runs are then kept where the program runs.
+        self.path = os.path.abspath(os.path.expanduser(path).removeprefix("~/"))
         self.files = LocalFiles(self.path)
 
     def below(self, name: str) -> LocalPlace:
@@ -115,6 +127,19 @@ class LocalPlace(Place):
         """Remove the file."""
         os.remove(os.path.join(self.path, name))
 
+    def missing(self) -> list[Place]:
+        """The directories that writing here would make."""
+        above = [Path(self.path), *Path(self.path).parents]
+        return [LocalPlace(str(path)) for path in itertools.takewhile(lambda path: not path.exists(), above)]
+
+    def remove_if_empty(self) -> None:
+        """Remove the directory, unless something lies in it."""
+        try:
+            os.rmdir(self.path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+                raise
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
@@ -154,7 +179,7 @@ class RunSummary:
 
 def place(path: str | None) -> Place:
     """The directory or URI at `path`, by default the storage path of the settings. CommandError for an unknown kind of URI."""
-    text = os.fspath(settings.storage_path()) if path is None else path
+    text = settings.storage_path() if path is None else path
     if "://" not in text:
         return LocalPlace(text)
     try:

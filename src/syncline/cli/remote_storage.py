@@ -57,3 +57,13 @@ class ArrowPlace(Place):
     def remove(self, name: str) -> None:
         """Remove the file."""
         self._filesystem.delete_file(directories.join(self._directory, name))
+
+    def missing(self) -> list[Place]:
+        """This directory, if it does not exist: those above it are the filesystem's matter."""
+        kind = self._filesystem.get_file_info(self._directory).type
+        return [self] if kind == pyarrow_fs.FileType.NotFound else []
+
+    def remove_if_empty(self) -> None:
+        """Remove the directory, unless something lies in it."""
+        if not self._filesystem.get_file_info(pyarrow_fs.FileSelector(self._directory, allow_not_found=True)):
+            self._filesystem.delete_dir(self._directory)

@@ -17,12 +17,17 @@ from typing import Any
 
 import click
 
-from syncline.cli import ray_command
+from syncline.cli import cluster_token, job_api, ray_command
 from syncline.cli.output import CommandError, warn
 
 DEFAULT_PORT = 6379
+EVERY_INTERFACE = "0.0.0.0"
+TOKEN_ASKED = "It asks for this user's token: have the same ~/.ray/auth_token on the other machines."
+NO_TOKEN_ASKED = "Whoever reaches its ports can run programs on it: keep them behind a firewall, or see `ray get-auth-token`."
+NO_JOBS = '(this one takes no jobs: it runs without the dashboard, which needs `pip install "syncline[cluster]"` here)'
 _TOKEN_ASKED = "Token authentication is enabled"
 _STARTED = "Ray runtime started"
+_TAKES_JOBS = "ray job submit"
 _NODE_ADDRESS = re.compile(r"Local node IP: (\S+)")
 _JOIN_ADDRESS = re.compile(r"--address='?([^\s']+:\d+)'?")
 _KEPT_LINES = 40
@@ -40,6 +45,8 @@ class StartPlan:
     """Of a head node."""
     dashboard_port: int
     """Of a head node: where jobs are submitted."""
+    dashboard_host: str | None
+    """Where that listens; None for this machine alone."""
     warnings: Sequence[str]
     """What is said about flags of older versions."""
 
@@ -69,7 +76,12 @@ def plan(options: dict[str, Any], others: Sequence[str]) -> StartPlan:
     if options["block"]:
         arguments.append("--block")
     return StartPlan(
-        arguments=[*arguments, *others], address=address, port=port, dashboard_port=options["dashboard_port"] or 8265, warnings=warnings
+        arguments=[*arguments, *others],
+        address=address,
+        port=port,
+        dashboard_port=options["dashboard_port"] or job_api.DEFAULT_PORT,
+        dashboard_host=options["dashboard_host"],
+        warnings=warnings,
     )
 
 
@@ -96,31 +108,29 @@ def _check_resources(text: str) -> None:
 
 
 def announcement(started: StartPlan, output: str) -> str:
-    """What is said when the node runs, taken from what Ray said."""
+    """What is said when the node runs, taken from what Ray said: for each thing to do next, what to type."""
     if started.address is not None:
         return f"This machine has joined the cluster at {started.address}.\n  leave with         syncline stop"
     found = _NODE_ADDRESS.search(output)
     host = found.group(1) if found else "127.0.0.1"
     joined = _JOIN_ADDRESS.search(output)
     address = joined.group(1) if joined else f"{host}:{started.port}"
+    asks_for_token = _TOKEN_ASKED in output or bool(cluster_token.is_switched_on())
+    first = "RAY_AUTH_MODE=token " if asks_for_token else ""
+    dashboard = f"http://{host if started.dashboard_host == EVERY_INTERFACE else '127.0.0.1'}:{started.dashboard_port}"
+    submit = f"{first}syncline submit --address={dashboard} --working-dir . -- python script.py"
     return "\n".join(
         (
             f"The cluster runs; its address is {address}.",
-            f"  join from others   syncline start --address={address}",
-            f"  in programs        syncline.init(address={address!r}), or SYNCLINE_ADDRESS={address}",
-            f"  submit programs    syncline submit --address=http://127.0.0.1:{started.dashboard_port} -- python script.py",
-            f"  look at it         syncline status --address={address}",
+            f"  join from others   {first}syncline start --address={address}",
+            f"  run programs       {first}SYNCLINE_ADDRESS={address} python script.py",
+            f"  or in them         syncline.init(address={address!r})",
+            f"  submit programs    {submit if _TAKES_JOBS in output else NO_JOBS}",
+            f"  look at it         {first}syncline status --address={address}",
             "  stop it            syncline stop",
-            _who_may_use_it(output),
+            TOKEN_ASKED if asks_for_token else NO_TOKEN_ASKED,
         )
     )
-
-
-def _who_may_use_it(output: str) -> str:
-    """What Ray has found about its token, on which the safety of the cluster depends."""
-    if _TOKEN_ASKED in output:
-        return "It asks for this user's token: set RAY_AUTH_MODE=token where programs, and other nodes, are started."
-    return "Whoever reaches its ports can run programs on it: keep them behind a firewall, or see `ray get-auth-token`."
 
 
 @click.command(name="start", context_settings={"ignore_unknown_options": True}, epilog="Other flags go to `ray start` as they are.")
@@ -129,7 +139,7 @@ def _who_may_use_it(output: str) -> str:
 @click.option("--node-ip-address", metavar="IP", help="The address by which other nodes reach this one.")
 @click.option("--port", type=int, help=f"Port of the head node; {DEFAULT_PORT} if not given, 0 for any that is free.")
 @click.option("--dashboard-host", metavar="HOST", help="Where Ray's dashboard and the job API listen; 0.0.0.0 for every interface.")
-@click.option("--dashboard-port", type=int, help="Their port; 8265 if not given.")
+@click.option("--dashboard-port", type=int, help=f"Their port; {job_api.DEFAULT_PORT} if not given.")
 @click.option("--num-cpus", type=int, help="CPUs that tasks may share; those of this machine if not given.")
 @click.option("--num-gpus", type=int, help="GPUs that tasks may share; those of this machine if not given.")
 @click.option("--resources", metavar="JSON", help="Resources of your own: '{\"ssd\": 2}'.")
@@ -171,7 +181,11 @@ def _run_in_foreground(planned: StartPlan) -> int:
         errors="replace",
     )
 
+    was_told = False
+
     def pass_on(number: int, frame: FrameType | None) -> None:
+        nonlocal was_told
+        was_told = True
         process.send_signal(number)
 
     former = signal.signal(signal.SIGTERM, pass_on)
@@ -194,6 +208,8 @@ def _run_in_foreground(planned: StartPlan) -> int:
         signal.signal(signal.SIGTERM, former)
     if code and not announced:
         _show_failure("".join(seen), code)
+    elif was_told:
+        warn("the node was stopped by SIGTERM")
     elif code > 0:
         warn(f"the node ended with code {code}; the last it said:\n{''.join(seen)}")
     return code if code >= 0 else 128 - code
@@ -208,7 +224,7 @@ def _show_failure(output: str, code: int) -> None:
 @click.option("--grace-period", type=int, metavar="SECONDS", help="How long processes may take to end before they are killed.")
 @click.pass_context
 def stop_command(context: click.Context, force: bool, grace_period: int | None) -> None:
-    """Stop every process of a cluster on this machine, whichever cluster it is.
+    """Stop every process of a cluster on this machine that this user may stop, whichever cluster it is.
 
     Runs that go on elsewhere lose this node. Exit code: that of `ray stop`.
     """
@@ -220,8 +236,11 @@ def stop_command(context: click.Context, force: bool, grace_period: int | None) 
         raise CommandError(
             f"the cluster's processes could not all be stopped (exit code {code}). Ray said:\n{ray_command.tail(output)}", exit_code=code
         )
+    others = output.count("Could not terminate")
+    if others:
+        warn(f"processes of another user's cluster ({others}) go on: only that user, or root, may stop them")
     if "Did not find any active Ray processes" in output:
-        click.echo("No cluster ran on this machine.")
+        click.echo("No cluster of this user's ran on this machine." if others else "No cluster ran on this machine.")
     else:
         count = re.search(r"Stopped all (\d+)", output)
         click.echo(f"Stopped the cluster's {count.group(1) + ' ' if count else ''}processes on this machine.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,10 +11,15 @@ import click
 from rich.table import Table
 
 from syncline.cli import engines, records
-from syncline.cli.output import amount, console, json_option, print_json, state, table
+from syncline.cli.output import CommandError, amount, console, json_option, print_json, state, table
 from syncline.cli.runs import runs_table
 from syncline.core import api
 
+LIMIT_S = 120.0
+PAUSE_S = 0.5
+"""Between two looks at the nodes."""
+SHOWN_NODES = 10
+"""Nodes that `status` shows; `nodes` shows all."""
 LATEST_RUNS = 5
 """Runs that `status` shows besides those that are running."""
 _BOOKKEEPING = ("node:", "accelerator_type:")
@@ -49,6 +55,11 @@ def node_of(fields: Mapping[str, Any]) -> Node:
         accelerators=sorted(name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")),
         labels=fields.get("Labels") or {},
     )
+
+
+def sorted_nodes(nodes: Iterable[Node]) -> list[Node]:
+    """The living first, the head before all others."""
+    return sorted(nodes, key=lambda node: (not node.alive, not node.head, node.address))
 
 
 def people_resources(resources: Mapping[str, float]) -> dict[str, float]:
@@ -92,16 +103,43 @@ def _resources_text(node: Node) -> str:
 
 @click.command(name="nodes")
 @engines.address_option
+@click.option("--wait-for", type=click.IntRange(min=1), metavar="COUNT", help="Wait until the cluster has so many living nodes.")
+@click.option("--limit", "limit_s", type=click.FloatRange(min=0), default=LIMIT_S, show_default=True, help="Seconds to wait at most.")
 @json_option
-def nodes_command(address: str | None, as_json: bool) -> None:
-    """The nodes of the cluster and what each one has."""
-    with engines.cluster(engines.chosen_address(address) or "auto"):
-        nodes = [node_of(fields) for fields in api.nodes()]
-    nodes.sort(key=lambda node: (not node.alive, not node.head, node.address))
+def nodes_command(address: str | None, wait_for: int | None, limit_s: float, as_json: bool) -> None:
+    """The nodes of the cluster and what each one has.
+
+    With --wait-for also while the cluster itself is starting. Exit code 1 if there is none, or fewer nodes than waited for.
+    """
+    chosen = engines.chosen_address(address) or "auto"
+    nodes = _nodes(chosen) if wait_for is None else _awaited_nodes(chosen, wait_for, limit_s)
     if as_json:
         print_json({"nodes": [asdict(node) for node in nodes]})
     else:
         console().print(nodes_table(nodes))
+
+
+def _nodes(address: str) -> list[Node]:
+    with engines.cluster(address):
+        return sorted_nodes(node_of(fields) for fields in api.nodes())
+
+
+def _awaited_nodes(address: str, count: int, limit_s: float) -> list[Node]:
+    """The nodes, once `count` of them live. CommandError if that takes longer than the limit."""
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            nodes = _nodes(address)
+            seen = f"{sum(node.alive for node in nodes)} of {count} nodes are alive"
+        except CommandError as error:
+            nodes, seen = [], error.format_message()
+        if sum(node.alive for node in nodes) >= count:
+            return nodes
+        if time.monotonic() >= until:
+            raise CommandError(
+                f"after {limit_s:g} s {seen}: look at what `syncline start` said on the missing ones, or wait longer with --limit"
+            )
+        time.sleep(PAUSE_S)
 
 
 @click.command(name="status")
@@ -119,13 +157,18 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
     running = [run for run in runs if run.state == "running"]
     shown = running + [run for run in runs if run.state != "running"][:LATEST_RUNS]
     if as_json:
-        print_json({"cluster": cluster, "storage_path": storage.path, "runs": [run.as_json() for run in shown]})
+        described = cluster and {**cluster, "nodes": [asdict(node) for node in cluster["nodes"]]}
+        print_json({"cluster": described, "storage_path": storage.path, "runs": [run.as_json() for run in shown]})
         return
     if cluster is None:
         click.echo("No cluster; programs start their own workers on this machine.")
     else:
         dead = f", {cluster['nodes_dead']} dead" if cluster["nodes_dead"] else ""
         click.echo(f"Cluster {cluster['address']}: {cluster['nodes_alive']} node{'s'[: cluster['nodes_alive'] != 1]} alive{dead}")
+        console().print(nodes_table(cluster["nodes"][:SHOWN_NODES]))
+        if len(cluster["nodes"]) > SHOWN_NODES:
+            click.echo(f"… and {len(cluster['nodes']) - SHOWN_NODES} more: `syncline nodes`")
+        click.echo()
         console().print(resources_table(cluster["resources"]))
     click.echo()
     click.echo(f"Runs in {storage.path}: {len(running)} running, {len(runs)} in all")
@@ -148,16 +191,17 @@ def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _cluster(address: str | None) -> dict[str, Any] | None:
-    """What `--json` says of the cluster; None if no address was given and none can be joined here."""
+    """What is known of the cluster; None if no address was given and none can be joined here."""
     with engines.cluster_if_any(address) as reached:
         if not reached:
             return None
-        nodes = [node_of(fields) for fields in api.nodes()]
+        nodes = sorted_nodes(node_of(fields) for fields in api.nodes())
         resources = resources_in_use(api.cluster_resources(), api.available_resources())
     head = next((node.address for node in nodes if node.head and node.alive), "")
     return {
         "address": address or head,
         "nodes_alive": sum(node.alive for node in nodes),
         "nodes_dead": sum(not node.alive for node in nodes),
+        "nodes": nodes,
         "resources": resources,
     }

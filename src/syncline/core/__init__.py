@@ -5,5 +5,5 @@ loads, with the `config` that it gets; `options` (checked by `option_checks`), `
 what is handed over, `refs` what comes back; `engine` is the interface to what runs it all, in `embedded` on this machine or in `inline`
 in this process. `serialization` (with `pickling`, `culprits`, `error_frames`, `torch_tensors`) moves values between processes, `tracebacks`
 and `errors` say what went wrong, `context` tells running code who it is, `actor_methods` finds what a call runs. `resources`, `limits` and
-`gpus` count what the machine has.
+`gpus` count what the machine has, and `interfaces` tells its network interfaces apart.
 """

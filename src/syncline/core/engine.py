@@ -29,6 +29,8 @@ class ActorRecord:
     """The class as the program spells it."""
     methods: Mapping[str, Any]
     """`MethodOptions` of every public method by name."""
+    groups: tuple[str, ...] = ()
+    """The concurrency groups that calls may name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,11 @@ class Engine(ABC):
     def address(self) -> str:
         """Where this engine runs: "local" for this machine, else the cluster's address."""
         return "local"
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """Where the cluster's own dashboard listens, as host:port; None without one."""
+        return None
 
     @property
     def installs_packages(self) -> bool:
@@ -178,6 +185,12 @@ class Engine(ABC):
     @abstractmethod
     def nodes(self) -> list[dict[str, Any]]:
         """Ray's fields: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources, Labels."""
+
+    def node_address(self) -> str:
+        """The address of this process's machine among the nodes."""
+        here = self.facts().node_id
+        address: str = next(node["NodeManagerAddress"] for node in self.nodes() if node["NodeID"] == here)
+        return address
 
     @abstractmethod
     def cluster_resources(self) -> dict[str, float]:

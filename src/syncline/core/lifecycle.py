@@ -32,7 +32,7 @@ class InitContext:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.dashboard_url = ""
+        self.dashboard_url = engine.dashboard_url
         self.python_version = platform.python_version()
 
     @property
@@ -43,9 +43,9 @@ class InitContext:
             "address": self._engine.address,
             "gcs_address": "" if self._engine.address == "local" else self._engine.address,
             "node_id": facts.node_id,
-            "node_ip_address": "127.0.0.1",
+            "node_ip_address": self._engine.node_address(),
             "session_dir": str(self._engine.session_directory),
-            "webui_url": "",
+            "webui_url": self.dashboard_url or "",
         }
 
     def __getitem__(self, key: str) -> Any:

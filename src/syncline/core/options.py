@@ -25,6 +25,9 @@ NumReturns = int | Literal["streaming", "dynamic"] | None
 RetryExceptions = bool | tuple[type[BaseException], ...]
 """Whether an exception of user code is a reason to try again: all, none, or those of these classes."""
 
+ASYNC_CONCURRENCY = 1000
+"""Calls at once of an actor with async methods that does not say."""
+
 _IGNORED = frozenset(
     {
         "_labels",

@@ -51,6 +51,11 @@ class ActorPlan(Plan):
         self.methods = methods
         self.is_async = is_async
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The concurrency groups that calls may name."""
+        return tuple(self.options.concurrency_groups)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (_actor_plan, (self.cls, self.name, self.options, self.methods, self.is_async))
 
@@ -58,13 +63,14 @@ class ActorPlan(Plan):
 class CallPlan(Plan):
     """One method of one actor with the options of the call."""
 
-    __slots__ = ("actor_id", "class_name", "method", "options")
+    __slots__ = ("actor_id", "class_name", "groups", "method", "options")
 
-    def __init__(self, actor_id: int, class_name: str, method: str, options: MethodOptions) -> None:
+    def __init__(self, actor_id: int, class_name: str, method: str, options: MethodOptions, groups: tuple[str, ...]) -> None:
         super().__init__()
         self.actor_id = actor_id
         self.class_name = class_name
         self.method = method
+        self.groups = groups
         self.options = options
 
     @property

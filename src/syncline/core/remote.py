@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar, overload
 
 from syncline.core import actor_methods, refs
@@ -188,7 +188,8 @@ class ActorClass:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "__wrapped__" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self.__wrapped__, name)
+        value = getattr(self.__wrapped__, name)
+        return _twin(value) if isinstance(value, types.FunctionType) else value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__name__
@@ -209,6 +210,18 @@ class ActorClass:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_actor_class, (self.__wrapped__, self._options))
+
+
+def _twin(function: types.FunctionType) -> types.FunctionType:
+    """A function that is the same but not identical.
+
+    Were a method found by its name in its module, it would be pickled as that name, though its class travels by value: workers would
+    have to import the module, which is there on the program's machine only.
+    """
+    twin = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    twin.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(twin, function)
+    return twin
 
 
 def _actor_class(cls: type, options: ActorOptions) -> ActorClass:
@@ -240,14 +253,17 @@ def _method_table(cls: type, options: ActorOptions) -> dict[str, MethodOptions]:
             given["num_returns"] = "streaming"
         if given.get("max_task_retries") is None and options.max_task_retries:
             given["max_task_retries"] = options.max_task_retries
-        group = given.get("concurrency_group")
-        if group is not None and group not in options.concurrency_groups:
-            raise ValueError(
-                f"method {cls.__name__}.{name} is in the concurrency group {group!r}, which the class does not have: declare it with "
-                f"`@syncline.remote(concurrency_groups={{{group!r}: 2}})`.{did_you_mean(group, options.concurrency_groups)}"
-            )
+        _check_group(f"{cls.__name__}.{name}", given.get("concurrency_group"), options.concurrency_groups)
         table[name] = updated(MethodOptions(), given)
     return table
+
+
+def _check_group(method: str, group: str | None, groups: Collection[str]) -> None:
+    if group is not None and group not in groups:
+        raise ValueError(
+            f"method {method} is in the concurrency group {group!r}, which the class does not have: declare it with "
+            f"`@syncline.remote(concurrency_groups={{{group!r}: 2}})`.{did_you_mean(group, groups)}"
+        )
 
 
 class ActorMethod:
@@ -274,7 +290,9 @@ class ActorMethod:
 
     def _with(self, options: Mapping[str, Any]) -> ActorMethod:
         plan = self._plan
-        return ActorMethod(CallPlan(plan.actor_id, plan.class_name, plan.method, updated(plan.options, options)), self._hold)
+        changed = updated(plan.options, options)
+        _check_group(plan.name, changed.concurrency_group, plan.groups)
+        return ActorMethod(CallPlan(plan.actor_id, plan.class_name, plan.method, changed, plan.groups), self._hold)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self._plan.method
@@ -285,11 +303,11 @@ class ActorMethod:
 
     def __reduce__(self) -> tuple[Any, ...]:
         plan = self._plan
-        return (_actor_method, (self._hold, plan.class_name, plan.method, plan.options))
+        return (_actor_method, (self._hold, plan.class_name, plan.method, plan.options, plan.groups))
 
 
-def _actor_method(hold: Hold, class_name: str, method: str, options: MethodOptions) -> ActorMethod:
-    return ActorMethod(CallPlan(hold.id, class_name, method, options), hold)
+def _actor_method(hold: Hold, class_name: str, method: str, options: MethodOptions, groups: tuple[str, ...]) -> ActorMethod:
+    return ActorMethod(CallPlan(hold.id, class_name, method, options, groups), hold)
 
 
 class ActorHandle:
@@ -324,7 +342,7 @@ class ActorHandle:
                 f"The actor class {record.class_name} has no method {name!r}.{did_you_mean(name, names)} "
                 f"It has {', '.join(names) or 'none'}. (Attributes of an actor are not visible outside of it: write a method.)"
             )
-        method = ActorMethod(CallPlan(record.actor_id, record.class_name, name, options), self._syncline_hold)
+        method = ActorMethod(CallPlan(record.actor_id, record.class_name, name, options, record.groups), self._syncline_hold)
         self.__dict__[name] = method
         return method
 

@@ -99,10 +99,15 @@ class RunDirectory:
     def close(self) -> None:
         """Flush, and close every file. Later calls open them again."""
         with self._lock:
+            self.flush()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close every file, and drop what only lies on this machine, where the record is somebody else's by now."""
+        with self._lock:
             for file in self._open.values():
                 file.close()
             self._open.clear()
-            self.flush()
             if self._staging is not None:
                 shutil.rmtree(self._staging, ignore_errors=True)
                 self._staging = None

@@ -6,6 +6,8 @@ told where to run: `Host()` is this machine, `syncline.testing.hosts` makes othe
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -21,9 +23,11 @@ from types import TracebackType
 
 import psutil
 
-from syncline.testing.waiting import GENEROUS_S
+from syncline.testing.waiting import eventually
 
 MARK = "SYNCLINE_TEST_CLUSTER"
+HAS_CLIENT = importlib.util.find_spec("grpc") is not None
+"""Whether a cluster of this interpreter serves Ray Client."""
 START_LIMIT_S = 120.0
 NODE_DEATH_VARIABLES = {
     "RAY_health_check_initial_delay_ms": "500",
@@ -63,20 +67,23 @@ class RayCluster:
         num_cpus: int,
         num_gpus: int = 0,
         resources: Mapping[str, float] | None = None,
+        labels: Mapping[str, str] | None = None,
         object_store_memory: int = 256 * 1024**2,
         host: Host = THIS_HOST,
         asks_for_token: bool = False,
         variables: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
-        """What the head has (`object_store_memory` in bytes, also for every other node), and variables for every process of the cluster."""
-        self._head = _node_flags(num_cpus, num_gpus, resources)
+        """What the head has (`object_store_memory` in bytes, also for every other node), variables for every process of the cluster, and
+        the interpreter, which has Ray."""
+        self._head = _node_flags(num_cpus, num_gpus, resources, labels)
         self._host = host
+        self._python = python
         self._store_flag = f"--object-store-memory={object_store_memory}"
         # Ray's sockets lie below; their paths may have 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="sl-", dir="/tmp"))
         self._names: list[str] = []
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port, self._client_port = _free_ports(2)
         self.variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", **NODE_DEATH_VARIABLES, **(variables or {})}
         if asks_for_token:
             token = self.directory / "token"
@@ -96,26 +103,45 @@ class RayCluster:
         """For `init`."""
         return f"{self._host.address}:{self._port}"
 
+    @property
+    def client_address(self) -> str:
+        """For `init` through Ray Client, which runs where gRPC for Python is installed (`HAS_CLIENT`)."""
+        return f"ray://{self._host.address}:{self._client_port}"
+
     def start(self) -> None:
         """Start the head, known as "head"."""
         self._ray(
-            "head", self._host, "--head", f"--port={self._port}", "--include-dashboard=false", f"--temp-dir={self.directory}", *self._head
+            "head",
+            self._host,
+            "--head",
+            f"--port={self._port}",
+            "--include-dashboard=false",
+            f"--temp-dir={self.directory}",
+            *self._head,
+            *self._client_flags(),
         )
 
     def add_node(
-        self, name: str, *, num_cpus: int, num_gpus: int = 0, resources: Mapping[str, float] | None = None, host: Host = THIS_HOST
+        self,
+        name: str,
+        *,
+        num_cpus: int,
+        num_gpus: int = 0,
+        resources: Mapping[str, float] | None = None,
+        labels: Mapping[str, str] | None = None,
+        host: Host = THIS_HOST,
     ) -> None:
         """Start a node, all of whose processes are known as `name`."""
-        self._ray(name, host, f"--address={self.address}", *_node_flags(num_cpus, num_gpus, resources))
+        self._ray(name, host, f"--address={self.address}", *_node_flags(num_cpus, num_gpus, resources, labels))
 
     def kill_node(self, name: str) -> None:
         """Take a node away, as a power failure would."""
-        _kill(_marked([f"{self.directory.name}:{name}"]))
+        kill_all(_marked([f"{self.directory.name}:{name}"]))
         self._names.remove(name)
 
     def stop(self) -> None:
         """End every node, and remove the cluster's directory."""
-        _kill(_marked([f"{self.directory.name}:{name}" for name in self._names]))
+        kill_all(_marked([f"{self.directory.name}:{name}" for name in self._names]))
         self._names.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -123,12 +149,16 @@ class RayCluster:
         """For a program that is to use this cluster."""
         return {**os.environ, **self.variables, "SYNCLINE_ADDRESS": self.address, **more}
 
+    def _client_flags(self) -> Sequence[str]:
+        # Where it can, Ray starts the server of Ray Client unasked, and always on the same port.
+        return (f"--ray-client-server-port={self._client_port}",) if HAS_CLIENT and self._python == sys.executable else ()
+
     def _ray(self, name: str, host: Host, *arguments: str) -> None:
         self._names.append(name)
         environment = {**os.environ, **self.variables, MARK: f"{self.directory.name}:{name}"}
         flags = ["--disable-usage-stats", f"--node-ip-address={host.address}", self._store_flag, *arguments]
         done = subprocess.run(
-            host.command(sys.executable, "-m", "ray.scripts.scripts", "start", *flags),
+            host.command(self._python, "-m", "ray.scripts.scripts", "start", *flags),
             env=environment,
             capture_output=True,
             text=True,
@@ -140,8 +170,15 @@ class RayCluster:
             raise RuntimeError(f"ray start failed:\n{done.stdout}\n{done.stderr}")
 
 
-def _node_flags(num_cpus: int, num_gpus: int, resources: Mapping[str, float] | None) -> Sequence[str]:
-    return (f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--resources={json.dumps(dict(resources or {}))}")
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as until_all_are_found:
+        return [until_all_are_found.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
+
+
+def _node_flags(num_cpus: int, num_gpus: int, resources: Mapping[str, float] | None, labels: Mapping[str, str] | None) -> Sequence[str]:
+    flags = [f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--resources={json.dumps(dict(resources or {}))}"]
+    return [*flags, *([f"--labels={','.join(f'{name}={value}' for name, value in labels.items())}"] if labels else [])]
 
 
 def _marked(marks: Collection[str]) -> list[psutil.Process]:
@@ -155,10 +192,18 @@ def _marked(marks: Collection[str]) -> list[psutil.Process]:
     return found
 
 
-def _kill(processes: Collection[psutil.Process]) -> None:
+def kill_all(processes: Collection[psutil.Process]) -> None:
+    """Kill processes, and wait until none of them runs; whoever is their parent then may take his time to hear of it."""
     for process in processes:
         try:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(processes, timeout=GENEROUS_S)
+    eventually(lambda: not any(map(_runs, processes)), what="killed processes have ended")
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

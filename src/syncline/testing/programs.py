@@ -158,12 +158,17 @@ class Program:
 
 @contextmanager
 def run_program(
-    text: str, *args: str, environment: Mapping[str, str] | None = None, options: Sequence[str] = (), directory: Path | None = None
+    text: str,
+    *args: str,
+    environment: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    directory: Path | None = None,
+    enter: Sequence[str] = (),
 ) -> Iterator[Program]:
     """Start `text` as a Python program in a new session and a fresh directory; kill what is left of it at the end of the block.
 
     `environment` is added to this process's own, `options` go to the interpreter, `args` to the program; `directory` replaces the fresh
-    temporary directory. Standard input is closed.
+    temporary directory; `enter` comes before the command, to run it elsewhere. Standard input is closed.
     """
     with tempfile.TemporaryDirectory(prefix="program-", dir=directory) as made:
         home = Path(made)
@@ -181,7 +186,7 @@ def run_program(
             **(environment or {}),
         }
         process = subprocess.Popen(
-            [sys.executable, *options, "program.py", *args],
+            [*enter, sys.executable, *options, "program.py", *args],
             cwd=home,
             env=variables,
             stdin=subprocess.DEVNULL,

@@ -103,6 +103,11 @@ class BackendConfig:
         return Backend
 
     @property
+    def worker_modules(self) -> Sequence[str]:
+        """Names of modules that every worker needs, and imports as it starts, all workers at once."""
+        return ()
+
+    @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
         """Makes the context that the training function runs in, in its thread on the worker."""
         return nullcontext

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeGuard, get_args
 
 from pyarrow import fs as pyarrow_fs
 
+from syncline import settings
 from syncline.train.callbacks import UserCallback
 
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
@@ -24,7 +25,6 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ValidationFn = Callable[..., dict[str, Any]]
 """`fn(checkpoint, **fn_kwargs) -> metrics`, run as a task beside training."""
 
-DEFAULT_STORAGE_PATH = "~/syncline_results"
 # Tiny, so that it never competes with real amounts, yet present, so that only machines with that accelerator can serve it.
 ACCELERATOR_TYPE_AMOUNT = 0.001
 
@@ -279,7 +279,7 @@ class RunConfig:
     """Directory of the run under `storage_path`; made from the time if not given. A name that exists continues that run."""
 
     storage_path: str | os.PathLike[str] | None = None
-    """Directory or URI under which runs lie; `~/syncline_results` if not given. A relative one is made absolute."""
+    """Directory or URI under which runs lie; SYNCLINE_STORAGE_PATH, or else `~/syncline_results`, if not given. Made absolute."""
 
     storage_filesystem: pyarrow_fs.FileSystem | None = None
     """The filesystem that `storage_path` is a path on; found from `storage_path` if not given."""
@@ -396,7 +396,7 @@ def generate_run_name(now_s: float, suffix: str) -> str:
 def _absolute_storage_path(path: str | os.PathLike[str] | None, filesystem: pyarrow_fs.FileSystem | None) -> str:
     if path is not None and not isinstance(path, (str, os.PathLike)):
         raise ValueError(f"`storage_path={path!r}` must be a directory or a URI.")
-    text = DEFAULT_STORAGE_PATH if path is None else os.fspath(path)
+    text = settings.storage_path() if path is None else os.fspath(path)
     if not text:
         raise ValueError("`storage_path=''` names no directory: give one, or None for ~/syncline_results.")
     if "://" in text or (filesystem is not None and not isinstance(filesystem, pyarrow_fs.LocalFileSystem)):

@@ -20,6 +20,7 @@ from syncline.train.backend import Backend, BackendConfig, Worker, WorkerGroup
 InitMethod = Literal["env", "tcp"]
 
 LOOPBACK = "127.0.0.1"
+WORKER_SIDE = "syncline.train.torch.process_group"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ def worker_side(function: str) -> Callable[..., Any]:
 
 
 def _call(function: str, *args: Any) -> Any:
-    return getattr(importlib.import_module("syncline.train.torch.process_group"), function)(*args)
+    return getattr(importlib.import_module(WORKER_SIDE), function)(*args)
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,10 @@ class TorchConfig(BackendConfig):
         return TorchBackend
 
     @property
+    def worker_modules(self) -> Sequence[str]:
+        return (WORKER_SIDE,)
+
+    @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
         return partial(_call, "training_context", self.backend, self.timeout_s, self.init_method == "env")
 
@@ -110,7 +115,6 @@ class TorchBackend(Backend[TorchConfig]):
             refuse_shared_gpus(workers)
         one_node = len({worker.node_id for worker in workers}) == 1
         host = LOOPBACK if one_node else workers[0].node_ip
-        worker_group.execute(worker_side("load"))  # all ranks import torch at once; the others would begin when rank 0 has otherwise
         port = worker_group.execute_single(0, worker_side("open_rendezvous"), host, len(workers), backend_config.timeout_s)
         plan = GroupPlan(
             backend=backend,

@@ -36,7 +36,4 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 def get_node_ip_address() -> str:
     """The address of this machine among the nodes."""
-    engine = ensure_engine()
-    here = engine.facts().node_id
-    address: str = next(node["NodeManagerAddress"] for node in engine.nodes() if node["NodeID"] == here)
-    return address
+    return ensure_engine().node_address()

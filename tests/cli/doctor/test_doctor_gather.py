@@ -7,7 +7,7 @@ import pytest
 
 from syncline.cli.doctor import gather
 from syncline.cli.doctor.facts import GlooFacts
-from syncline.cli.doctor.probe import NodeProbe, interface_of
+from syncline.cli.doctor.probe import NodeProbe
 from syncline.cli.doctor.team import Answer, Team, ThisMachine, first_line, node_names
 from syncline.exceptions import GetTimeoutError
 
@@ -69,6 +69,21 @@ def test_storage_is_written_by_one_and_read_by_all_and_left_clean(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_directories_made_for_the_storage_check_are_removed_and_no_others(tmp_path):
+    (tmp_path / "kept").mkdir()
+    for path in (tmp_path / "kept", tmp_path / "kept" / "new" / "runs", f"file://{tmp_path}/kept/other"):
+        assert gather.storage(FakeTeam("ab"), "ab", str(path), 30.0).write_error is None
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept"]
+
+
+def test_directory_that_somebody_uses_by_now_stays(tmp_path):
+    probe = NodeProbe()
+    name = probe.write(str(tmp_path / "runs"), "x")
+    (tmp_path / "runs" / "run").mkdir()
+    probe.remove(str(tmp_path / "runs"), name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "run"]
+
+
 def test_nodes_that_do_not_see_the_storage_are_named(tmp_path):
     team = FakeTeam("abc", {("b", "read")})
     assert dict(gather.storage(team, "abc", str(tmp_path), 30.0).unseen) == {"b": "OSError: broken"}
@@ -92,11 +107,6 @@ def test_error_is_told_in_one_line():
     error.cause = OSError("the cause\nand more")
     assert first_line(error) == "OSError: the cause"
     assert first_line(GetTimeoutError()) == "GetTimeoutError"
-
-
-def test_loopback_has_an_interface_and_a_stranger_none():
-    assert interface_of("127.0.0.1")
-    assert interface_of("192.0.2.1") is None
 
 
 @pytest.mark.processes

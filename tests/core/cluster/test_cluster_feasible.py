@@ -36,3 +36,19 @@ def test_bundles_are_checked_together_and_by_strategy() -> None:
 def test_bundles_that_mean_nothing_are_refused(bundles: list[dict[str, float]]) -> None:
     with pytest.raises(ValueError):
         check_bundles(bundles, "PACK", [node(CPU=4)])
+
+
+@pytest.mark.parametrize("condition", ["h100", "!a100", "in(h100, l4)", "!in(a100)"])
+def test_a_demand_fits_where_its_labels_are(condition: str) -> None:
+    nodes = [node(CPU=8) | {"Labels": {"gpu": "a100"}}, node(CPU=2) | {"Labels": {"gpu": "h100"}}]
+    check_demand({"CPU": 2}, nodes, "f", {"gpu": condition})
+    with pytest.raises(ValueError, match=r"3 CPU.* 1 nodes of the cluster with .*gpu.* 2 CPU"):
+        check_demand({"CPU": 3}, nodes, "f", {"gpu": condition})
+
+
+def test_labels_that_no_node_has_are_refused() -> None:
+    nodes = [node(CPU=8) | {"Labels": {"gpu": "a100"}}, node(CPU=2) | {"Labels": {}}]
+    check_demand({"CPU": 2}, nodes, "f", {"zone": "!in(a, b)"})
+    for selector in ({"gpu": "h100"}, {"gpu": "!a100", "zone": "a"}, {"zone": "a"}):
+        with pytest.raises(ValueError, match="the cluster has none: .* of its 2 nodes"):
+            check_demand({"CPU": 1}, nodes, "f", selector)

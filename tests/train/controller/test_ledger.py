@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from syncline import faults
 from syncline.train.backend import BackendConfig
@@ -14,6 +16,8 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig, RunConfig, ScalingConfig
 from syncline.train.controller.barriers import CompleteReport
 from syncline.train.controller.ledger import Ledger
+from syncline.train.controller.tenure import Tenure
+from syncline.train.storage import ArrowFiles
 from syncline.train.workers.messages import CheckpointPart, Reported
 from syncline.train.workers.spec import RunSpec
 
@@ -106,6 +110,38 @@ def test_a_run_of_the_same_name_goes_on_where_the_record_ends(tmp_path: Path) ->
     second = Ledger(spec(tmp_path / "s"))
     assert second.next_index == 4
     assert second.latest == first.latest
+
+
+def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path) -> None:
+    former = Ledger(spec(tmp_path / "s"))
+    former.commit(staged(former, 0, tmp_path), validate=False, validation_kwargs=None)
+    late = staged(former, 1, tmp_path)
+    heir = Ledger(spec(tmp_path / "s"))
+    assert heir.next_index == 1
+    place = heir.storage.stage(Checkpoint(str(tmp_path / "source-1-0")), "checkpoint_000001", rank=0, token="heirs")
+    for write in (
+        lambda: former.commit(late, validate=False, validation_kwargs=None),
+        lambda: former.record(0, Reported(index=1, metrics={}, time=1.0)),
+        lambda: former.validated(0, {}),
+    ):
+        with pytest.raises(RuntimeError, match="another controller has taken over"):
+            write()
+    former.discard_unfinished()
+    former.close("errored")
+    assert visible(tmp_path / "s") == ["checkpoint_000000"]
+    assert not (tmp_path / "s" / "run" / "outcome.json").exists()
+    part = CheckpointPart(dir_name="checkpoint_000001", staged=place)
+    heir.commit(CompleteReport(index=1, metrics=({},), parts=(part,)), validate=False, validation_kwargs=None)
+    heir.close("finished")
+    assert visible(tmp_path / "s") == ["checkpoint_000000", "checkpoint_000001"]
+
+
+def test_tenure_ends_on_filesystems_that_know_no_inodes_too() -> None:
+    memory = PyFileSystem(FSSpecHandler(fsspec.filesystem("memory")))
+    first = Tenure(ArrowFiles(memory, "tenure"))
+    assert not first.is_over
+    assert not Tenure(ArrowFiles(memory, "tenure")).is_over
+    assert first.is_over
 
 
 def test_a_run_without_checkpoints_of_its_own_begins_where_it_was_told_to(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch_fakes import FakeWorker, ProcessGroupOfFakes, session
 
 from syncline.train.torch import TorchConfig, prepare_data_loader, prepare_model
-from syncline.train.torch.process_group import default_environment, interface_of, join, leave, rank_environment
+from syncline.train.torch.process_group import default_environment, join, leave, rank_environment
 from syncline.train.torch_backend import GroupPlan, TorchBackend, refuse_shared_gpus
 
 pytestmark = pytest.mark.processes
@@ -260,16 +260,6 @@ def test_ranks_that_share_a_gpu_cannot_use_nccl() -> None:
         refuse_shared_gpus(shared)  # type: ignore[arg-type]
     refuse_shared_gpus([FakeWorker(rank=rank, gpu_ids=[str(rank)]) for rank in range(2)])  # type: ignore[misc]
     refuse_shared_gpus([FakeWorker(rank=rank, gpu_ids=["0"], node_id=f"node-{rank}") for rank in range(2)])  # type: ignore[misc]
-
-
-def test_the_interface_is_the_one_that_has_the_nodes_address() -> None:
-    def owns(*addresses: str) -> list[SimpleNamespace]:
-        return [SimpleNamespace(address=address) for address in addresses]
-
-    interfaces = {"lo": owns("127.0.0.1", "::1"), "docker0": owns("172.17.0.1"), "eth1": owns("10.1.2.3", "fe80::1%eth1")}
-    assert interface_of("10.1.2.3", interfaces) == "eth1"
-    assert interface_of("fe80::1", interfaces) == "eth1"
-    assert interface_of("203.0.113.9", interfaces) is None
 
 
 def test_several_nodes_use_that_interface_and_no_other_of_a_similar_name() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from syncline.core.placement import PlacementGroup
+from syncline.exceptions import NodeDiedError
 from syncline.train.config import ScalingConfig
 from syncline.train.errors import TrainingFailedError
-from syncline.train.workers import placement
-from syncline.train.workers.group import actor_options
+from syncline.train.workers import group, placement
+from syncline.train.workers.group import ActorWorkerGroup, WorkerStartError, actor_options
 from syncline.train.workers.placement import Reservation, check_feasible
 
 
@@ -42,13 +45,14 @@ def test_an_actor_holds_the_whole_of_its_bundle() -> None:
 
 
 class Cluster:
-    """Nodes that come and go, as `placement` sees them; groups that it makes are whole at once."""
+    """Nodes that come and go, as `placement` sees them; groups that fit are whole at once."""
 
     may_grow = False
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **nodes: float) -> None:
         self.living: dict[str, float] = dict(nodes)
         self.known = set(nodes)
+        self.wedged: set[str] = set()  # dead, which nobody knows yet
         self.groups: dict[int, Any] = {}
         self.made = 0
         monkeypatch.setattr(placement, "api", self)
@@ -74,7 +78,10 @@ class Cluster:
         self.groups.pop(group_id, None)
 
     def wait(self, refs: Any, timeout: float) -> tuple[Any, Any]:
-        return refs, []
+        there = sum(amount for node, amount in self.living.items() if node not in self.wedged)
+        ready = self.may_grow or sum(bundle["CPU"] for bundle in refs[0].bundle_specs) <= there
+        self.living = {node: amount for node, amount in self.living.items() if node not in self.wedged}  # by now, everybody knows
+        return (refs, []) if ready else ([], refs)
 
 
 def test_a_group_is_kept_over_restarts_and_made_anew_when_a_node_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +103,25 @@ def test_what_dead_nodes_took_with_them_is_waited_for(monkeypatch: pytest.Monkey
     del cluster.living["b"]
     threading.Timer(0.05, lambda: cluster.living.update(c=1)).start()
     assert reservation.reserve() == 2
+
+
+def test_a_group_that_waits_for_a_node_that_has_died_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=1, b=1)
+    cluster.wedged = {"b"}
+    assert Reservation(ScalingConfig(num_workers=(1, 2))).reserve() == 1
+    assert list(cluster.groups) == [2]
+
+
+def test_a_start_is_given_up_when_a_node_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = SimpleNamespace(facts=SimpleNamespace(remote=object))
+    monkeypatch.setattr(group, "remote", lambda cls: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: actor)))
+    monkeypatch.setattr(group.api, "wait", lambda refs, **_: ([], refs))
+    starting = ActorWorkerGroup(
+        placement=PlacementGroup(1, [{"CPU": 1.0}]), scaling=ScalingConfig(), runtime_env=None, has_lost_a_node=lambda: True
+    )
+    with pytest.raises(WorkerStartError) as raised:
+        starting.start()
+    assert isinstance(raised.value.cause, NodeDiedError)
 
 
 def test_the_wait_has_a_limit_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import fsspec
 import pytest
+from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
 from syncline.train import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode
 from syncline.train.backend import Worker
@@ -33,8 +35,16 @@ from syncline.train.workers.spec import WorkerSpec
 class Bench:
     """One session of rank `rank`, with its outbox and what it failed with."""
 
-    def __init__(self, directory: Path, *, rank: int = 0, first_index: int = 0, latest: Checkpoint | None = None) -> None:
-        self.storage = StorageContext(directory / "storage", "run")
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        rank: int = 0,
+        first_index: int = 0,
+        latest: Checkpoint | None = None,
+        storage_filesystem: FileSystem | None = None,
+    ) -> None:
+        self.storage = StorageContext(directory / "storage", "run", storage_filesystem)
         self.storage.prepare()
         worker = Worker(
             rank=rank,
@@ -251,3 +261,18 @@ def test_a_forked_process_is_told_that_nobody_hears_it(bench: Bench, monkeypatch
     with pytest.raises(RuntimeError, match="forked from the training worker"):
         bench.report({"loss": 1.0})
     assert bench.session.get_checkpoint() is None
+
+
+def test_an_attempt_that_has_predecessors_writes_where_none_of_them_does(tmp_path: Path) -> None:
+    memory = PyFileSystem(FSSpecHandler(fsspec.filesystem("memory")))
+    files = tmp_path / "files"
+    files.mkdir()
+    names = []
+    for first_index, filesystem in ((0, memory), (3, memory), (3, None)):
+        bench = Bench(tmp_path, first_index=first_index, storage_filesystem=filesystem)
+        bench.report({}, Checkpoint.from_directory(files))
+        (message,) = bench.heard()
+        assert isinstance(message, Reported)
+        assert message.part is not None
+        names.append(message.part.dir_name)
+    assert names == ["checkpoint_000000", "checkpoint_000003-token-1", "checkpoint_000003"]

@@ -40,53 +40,14 @@ def engine() -> Iterator[None]:
     syncline.shutdown()
 
 
-def taxi_rides(path: Path, rows: int = 5000) -> Path:
-    """A table with the columns of the taxi data, and everything that the preparation filters out."""
-    rng = np.random.default_rng(0)
-    begin = pd.Timestamp("2019-03-01") + pd.to_timedelta(rng.integers(0, 31 * 86400, rows), unit="s")
-    table = pd.DataFrame(
-        {
-            "tpep_pickup_datetime": begin,
-            "tpep_dropoff_datetime": begin + pd.to_timedelta(rng.integers(60, 6 * 3600, rows), unit="s"),
-            "tip_amount": rng.exponential(2, rows),
-            "passenger_count": rng.integers(0, 7, rows).astype(float),
-            "trip_distance": rng.exponential(30, rows),
-            "fare_amount": rng.exponential(300, rows),
-            "store_and_fwd_flag": "N",
-        }
-    )
-    table.loc[rng.integers(0, rows, 100), "passenger_count"] = None
-    path.mkdir()
-    for part in range(4):
-        table.iloc[part::4].to_parquet(path / f"part-{part}.parquet", row_group_size=300)
-    return path
-
-
-def prepared(path: Path) -> Any:
-    columns = ["tpep_pickup_datetime", "tpep_dropoff_datetime", "tip_amount", "passenger_count", "trip_distance", "fare_amount"]
-    df = dd.read_parquet(path, columns=columns, split_row_groups=True)
-    df = df.dropna()
-    df = df[(df["passenger_count"] <= 4) & (df["trip_distance"] < 100) & (df["fare_amount"] < 1000)]
-    df["tpep_pickup_datetime"] = dd.to_datetime(df["tpep_pickup_datetime"])
-    df["tpep_dropoff_datetime"] = dd.to_datetime(df["tpep_dropoff_datetime"])
-    df["trip_duration"] = (df["tpep_dropoff_datetime"] - df["tpep_pickup_datetime"]).dt.seconds
-    df = df[df["trip_duration"] < 4 * 60 * 60]
-    df["hour"] = df["tpep_pickup_datetime"].dt.hour
-    df["day_of_week"] = df["tpep_pickup_datetime"].dt.weekday
-    df["is_big_tip"] = df["tip_amount"] > 0.2 * df["fare_amount"]
-    return df.drop(columns=["tpep_pickup_datetime", "tpep_dropoff_datetime", "tip_amount"])
-
-
-def test_preparation_of_the_taxi_data_gives_exactly_what_dask_gives(tmp_path: Path) -> None:
-    df = prepared(taxi_rides(tmp_path / "rides"))
-    plain = df.compute(scheduler="sync")
+def test_preparation_of_the_taxi_data_gives_exactly_what_dask_gives(taxi_rides: Any) -> None:
+    plain = taxi_rides.compute(scheduler="sync")
     assert 500 < len(plain) < 5000
-    pd.testing.assert_frame_equal(df.compute(), plain)
-    pd.testing.assert_frame_equal(df.persist().compute(), plain)
-    assert (
-        df.groupby("day_of_week").is_big_tip.mean().compute().equals(df.groupby("day_of_week").is_big_tip.mean().compute(scheduler="sync"))
-    )
-    shuffled = df.shuffle("hour", npartitions=3)
+    pd.testing.assert_frame_equal(taxi_rides.compute(), plain)
+    pd.testing.assert_frame_equal(taxi_rides.persist().compute(), plain)
+    big_tips = taxi_rides.groupby("day_of_week").is_big_tip.mean()
+    assert big_tips.compute().equals(big_tips.compute(scheduler="sync"))
+    shuffled = taxi_rides.shuffle("hour", npartitions=3)
     assert shuffled.map_partitions(len).compute().tolist() == shuffled.map_partitions(len).compute(scheduler="sync").tolist()
 
 
@@ -106,6 +67,43 @@ def test_tasks_run_in_other_processes_and_share_large_arrays() -> None:
     array = da.arange(200_000, chunks=100_000).persist()
     assert array.map_blocks(lambda block: np.array([is_shared(block)]), dtype=bool, chunks=(1,)).compute().all()
     assert delayed(os.getpid)().compute() != os.getpid()
+
+
+@pytest.mark.skipif(int(pd.__version__.partition(".")[0]) < 3, reason="pandas copies on write since 3")
+def test_task_that_writes_to_a_table_writes_to_its_own() -> None:
+    plain = dd.from_pandas(pd.DataFrame({"a": np.arange(100_000.0), "b": 1.0}), npartitions=2).map_partitions(lambda part: part * 2)
+    before = plain.persist()
+
+    def write(part: pd.DataFrame) -> pd.DataFrame:
+        part.loc[part.a > 100, "b"] = 0.0
+        part.iloc[0, 0] = -1.0
+        part["c"] = part.pop("a")
+        return part
+
+    kept, changed = dask.compute(before, before.map_partitions(write, meta={"b": float, "c": float}))
+    pd.testing.assert_frame_equal(changed, plain.map_partitions(write, meta={"b": float, "c": float}).compute(scheduler="threads"))
+    assert kept.b.eq(2.0).all()
+    assert list(kept.columns) == ["a", "b"]
+
+
+def test_task_that_writes_to_an_array_is_told_to_copy_it() -> None:
+    def write(block: np.ndarray) -> np.ndarray:
+        block[0] = -1
+        return block
+
+    array = da.arange(200_000, chunks=100_000).persist()
+    with pytest.raises(ValueError, match=r"read-only\..*`x = x.copy\(\)`"):
+        array.map_blocks(write).compute()
+    assert array.map_blocks(lambda block: write(block.copy())).min().compute() == -1
+
+
+def test_results_belong_to_the_caller() -> None:
+    array = da.arange(200_000, chunks=100_000).compute()
+    table = dd.from_pandas(pd.DataFrame({"a": np.arange(200_000.0)}), npartitions=2).compute()
+    single, (inside, more) = dask.compute(delayed(np.ones)(200_000), delayed(lambda: (np.ones(200_000), {"k": pd.Series(np.ones(9))}))())
+    array[0] = single[0] = inside[0] = more["k"].iloc[0] = 5
+    table.loc[table.a > 7, "a"] = 0.0
+    assert (array[0], single[0], inside[0], more["k"][0], table.a.sum()) == (5, 5, 5, 5, 28)
 
 
 def test_error_of_a_task_names_its_key() -> None:

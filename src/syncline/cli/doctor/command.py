@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -10,8 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from syncline import settings
-from syncline.cli import engines
+from syncline.cli import engines, records
 from syncline.cli.doctor.facts import Examination
 from syncline.cli.doctor.gather import examine
 from syncline.cli.doctor.judge import Check, judge
@@ -35,7 +33,7 @@ def doctor_command(context: click.Context, address: str | None, storage_path: st
 
     Exit code 1 if a line is wrong; a warning alone is none.
     """
-    storage = storage_path or os.fspath(settings.storage_path())
+    storage = records.place(storage_path).path
     facts = _cluster(engines.chosen_address(address), storage, limit_s) or _this_machine(storage, limit_s)
     checks = judge(facts)
     wrong = any(check.status == "wrong" for check in checks)

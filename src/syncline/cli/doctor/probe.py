@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,7 @@ from syncline import settings
 from syncline.cli import records
 from syncline.cli.doctor.facts import NodeFacts, Space, TorchFacts
 from syncline.core import gpus
+from syncline.core.interfaces import interface_of
 
 SHARED_MEMORY = "/dev/shm"
 _LIBRARIES = ("syncline", "ray", "torch")
@@ -36,6 +37,7 @@ class NodeProbe:
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._token = secrets.token_bytes(8)
+        self._made: Sequence[records.Place] = ()
 
     def facts(self) -> NodeFacts:
         """All that the node can say alone. Imports torch, which takes seconds."""
@@ -87,8 +89,14 @@ class NodeProbe:
 
     def write(self, storage_path: str, text: str) -> str:
         """Write a file below the storage path, its directory made if need be; the file's name."""
+        place = records.place(storage_path)
+        self._made = place.missing()
         name = f"{_PROBE_PREFIX}{secrets.token_hex(8)}"
-        records.place(storage_path).files.write(name, text.encode())
+        try:
+            place.files.write(name, text.encode())
+        except OSError:
+            self._remove_made()
+            raise
         return name
 
     def read(self, storage_path: str, name: str) -> str:
@@ -99,8 +107,13 @@ class NodeProbe:
         return data.decode()
 
     def remove(self, storage_path: str, name: str) -> None:
-        """Remove that file."""
+        """Remove that file, and the directories that were made for it, unless somebody uses them by now."""
         records.place(storage_path).remove(name)
+        self._remove_made()
+
+    def _remove_made(self) -> None:
+        for directory in self._made:
+            directory.remove_if_empty()
 
     def open_rendezvous(self, address: str, world_size: int, limit_s: float) -> int:
         """Where ranks of an all-reduce meet: the port on `address`. For rank 0, before `all_reduce`."""
@@ -127,14 +140,6 @@ def _connect(target: tuple[str, int, bytes], limit_s: float) -> str | None:
     except OSError as error:
         return f"{address}:{port}: {error.strerror or error}"
     return None if got == greeting else f"something else answers at {address}:{port}"
-
-
-def interface_of(address: str) -> str | None:
-    """The network interface that has an address; None if none has it."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(entry.address.partition("%")[0] == address for entry in addresses):
-            return name
-    return None
 
 
 def version(library: str) -> str | None:

@@ -26,6 +26,8 @@ from syncline.core.placement import (
 )
 
 GROUP_ID_BYTES = PlacementGroupID.size()
+AS_MANY_AS_THERE_ARE = 1_000_000
+"""Calls at once of an actor that keeps its limits itself."""
 
 
 def task_options(options: TaskOptions, name: str, runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -52,9 +54,11 @@ def actor_options(options: ActorOptions, runtime_env: Mapping[str, Any] | None, 
         "max_pending_calls": options.max_pending_calls,
         **_demand(options, runtime_env),
     }
-    if options.num_cpus is None and options.placement_group is not None:
+    if options.num_cpus is None and not needs_cpu_to_start(options):
         keywords["num_cpus"] = 0
-    if options.max_concurrency is not None:
+    if is_async and options.concurrency_groups:
+        keywords["max_concurrency"] = AS_MANY_AS_THERE_ARE
+    elif options.max_concurrency is not None:
         keywords["max_concurrency"] = options.max_concurrency
     for name in ("name", "namespace", "lifetime"):
         value = getattr(options, name)
@@ -65,14 +69,20 @@ def actor_options(options: ActorOptions, runtime_env: Mapping[str, Any] | None, 
     return keywords
 
 
-def call_options(options: MethodOptions, name: str) -> dict[str, Any]:
+def needs_cpu_to_start(options: ActorOptions) -> bool:
+    """Whether Ray starts an actor where a CPU is free that it will not hold; of one that names anything it asks for just that."""
+    named = (options.num_cpus, options.num_gpus, options.accelerator_type, options.placement_group)
+    return all(one is None for one in named) and not options.resources
+
+
+def call_options(options: MethodOptions, name: str, *, ray_has_groups: bool) -> dict[str, Any]:
     """Keywords of one call of a method."""
     keywords: dict[str, Any] = {
         "name": options.name or name,
         "num_returns": _count(options.num_returns),
         "retry_exceptions": _retries(options.retry_exceptions),
     }
-    if options.concurrency_group is not None:
+    if options.concurrency_group is not None and ray_has_groups:
         keywords["concurrency_group"] = options.concurrency_group
     if options.max_task_retries is not None:
         keywords["max_task_retries"] = options.max_task_retries
@@ -129,7 +139,7 @@ def _retries(retry: bool | tuple[type[BaseException], ...]) -> Any:
 
 def _strategy(strategy: SchedulingStrategy) -> Any:
     if isinstance(strategy, str):
-        return strategy
+        return None if strategy == "DEFAULT" else strategy  # said aloud, it would keep children out of the group that captures them
     if isinstance(strategy, PlacementGroupSchedulingStrategy):
         return _in_group(strategy.placement_group, strategy)
     if isinstance(strategy, NodeAffinitySchedulingStrategy):

@@ -6,7 +6,7 @@ import atexit
 import functools
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,17 @@ from ray.experimental import internal_kv
 from syncline.core import errors, runtime_env, serialization
 from syncline.core.cluster import arguments, feasible, handles, timeline
 from syncline.core.cluster import facts as facts_of
-from syncline.core.cluster.actors import METHOD_OF_MODE, remote_class
-from syncline.core.cluster.errors import translated
+from syncline.core.cluster.actors import entry_of, remote_class
+from syncline.core.cluster.errors import timed_out, translated
+from syncline.core.cluster.groups import Groups
 from syncline.core.cluster.handles import ClusterRef, ReadyRef, ray_ref
 from syncline.core.cluster.streams import Streams
 from syncline.core.cluster.tasks import Kind, remote_function
+from syncline.core.cluster.watch import Guard
 from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
 from syncline.core.options import ActorOptions, TaskOptions
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
-from syncline.exceptions import GetTimeoutError
 
 RECORD_WAIT_S = 10.0
 """How long to wait for what a named actor's maker tells of it, which happens right after its name is taken."""
@@ -37,14 +38,22 @@ class ClusterEngine(Engine):
     """See `Engine`. One object a process: in the program's it may end the connection, in a worker it never does."""
 
     def __init__(
-        self, *, address: str, environment: Mapping[str, Any], may_grow: Callable[[], bool], end: Callable[[], None] = lambda: None
+        self,
+        *,
+        address: str,
+        environment: Mapping[str, Any],
+        may_grow: Callable[[], bool],
+        guard: Guard,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         """`may_grow`: whether nodes come when they are needed; `end`: closes the connection."""
         self._address = address
         self._environment = dict(environment)
         self._may_grow = may_grow
+        self._guard = guard
         self._end = end
         self._streams = Streams()
+        self._groups = Groups(may_grow=may_grow)
 
     @property
     def session_directory(self) -> Path:
@@ -61,7 +70,12 @@ class ClusterEngine(Engine):
 
     @property
     def address(self) -> str:
-        return self._address
+        return self._address if ":" in self._address else str(ray.get_runtime_context().gcs_address)
+
+    @property
+    def dashboard_url(self) -> str | None:
+        node = ray._private.worker._global_node
+        return None if node is None else node.webui_url or None
 
     @property
     def outlives_driver(self) -> bool:
@@ -74,11 +88,12 @@ class ClusterEngine(Engine):
     # -- tasks and actors
 
     def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        self._guard.check()
         if plan.prepared_for is not self:
             self._prepare_task(plan)
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
-            made = plan.prepared(positional, keyword)
+            made = plan.prepared(*positional, **keyword)
         except Exception as error:
             raise self._refusal(error, args, kwargs, plan.name) from None
         return _submitted(made)
@@ -86,41 +101,44 @@ class ClusterEngine(Engine):
     def _prepare_task(self, plan: TaskPlan) -> None:
         options = plan.options
         if options.placement_group is None:
-            self._check_demand(options.resources_needed(), f"the task {plan.name}")
+            self._check_demand(options.resources_needed(), options, f"the task {plan.name}")
         kind: Kind = options.num_returns if options.num_returns in ("streaming", "dynamic") else "plain"
         function = remote_function(plan.function, kind, options.max_calls)
         keywords = arguments.task_options(options, plan.name, self._own_environment(options))
-        plan.prepared = functools.partial(function._remote, **keywords)
+        plan.prepared = self._placed(options, function.options(**keywords).remote)
         plan.prepared_for = self
 
     def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
+        self._guard.check()
         options = plan.options
         if plan.prepared_for is not self:
             if options.placement_group is None:
-                self._check_demand(options.resources_to_place(), f"the actor {plan.name}")
-            cls = remote_class(plan.cls, plan.name, tuple(plan.methods.items()), tuple(options.concurrency_groups.items()), plan.is_async)
+                demand = options.resources_to_place() if arguments.needs_cpu_to_start(options) else options.resources_needed()
+                self._check_demand(demand, options, f"the actor {plan.name}")
+            cls = remote_class(plan)
             keywords = arguments.actor_options(options, self._own_environment(options), is_async=plan.is_async)
-            plan.prepared = functools.partial(cls._remote, **keywords)
+            plan.prepared = self._placed(options, cls.options(**keywords).remote)
             plan.prepared_for = self
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
-            actor = plan.prepared(positional, keyword)
+            actor = plan.prepared(*positional, **keyword)
         except Exception as error:
             raise self._refusal(error, args, kwargs, f"{plan.name}.__init__") from None
         hold = handles.actor_hold(actor)
         if options.get_if_exists and (found := _read_record(hold.id)) is not None:
             return found, hold
-        record = ActorRecord(actor_id=hold.id, class_name=plan.name, methods=plan.methods)
+        record = ActorRecord(actor_id=hold.id, class_name=plan.name, methods=plan.methods, groups=plan.groups)
         if options.name is not None:
             internal_kv._internal_kv_put(_record_key(hold.id), serialization.pack(record).data, namespace=_KV_NAMESPACE)
         return record, hold
 
     def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+        self._guard.check()
         if plan.prepared_for is not self:
             _prepare_call(plan, self._actor(plan.actor_id), self)
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
-            made = plan.prepared((plan.method, *positional), keyword)
+            made = plan.prepared(positional, keyword)
         except Exception as error:
             raise self._refusal(error, args, kwargs, plan.method) from None
         return _submitted(made)
@@ -167,6 +185,7 @@ class ClusterEngine(Engine):
     # -- objects
 
     def put(self, value: Any) -> ObjectRef[Any]:
+        self._guard.check()
         try:
             return ClusterRef(ray.put(value))
         except Exception as error:
@@ -175,35 +194,58 @@ class ClusterEngine(Engine):
             raise translated(error) from None
 
     def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
+        wanted = [ray_ref(ref) for ref in refs]
+        several = set(wanted)
+
+        def attempt(limit_s: float | None) -> list[Any] | None:
+            try:
+                return list(ray.get(wanted, timeout=limit_s))
+            except ray.exceptions.GetTimeoutError:
+                return None
+
         try:
-            values = ray.get([ray_ref(ref) for ref in refs], timeout=timeout_s)
-        except ray.exceptions.GetTimeoutError:
-            ready, _ = ray.wait(list({ray_ref(ref) for ref in refs}), num_returns=len(set(refs)), timeout=0, fetch_local=False)
-            raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, len(set(refs)) - len(ready), len(refs))) from None
+            values = self._guard.patiently(attempt, lambda: len(_ready(several)) == len(several), timeout_s)
         except Exception as error:
             raise translated(error) from None
+        if values is None:
+            raise timed_out(errors.get_timeout(timeout_s or 0.0, len(several) - len(_ready(several)), len(refs)))
         return [True if type(ref) is ReadyRef else value for ref, value in zip(refs, values, strict=True)]
 
     def wait(
         self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
     ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
+        wanted = [ray_ref(ref) for ref in refs]
+        arrived: set[Any] = set()
+
+        def arrive(number: int, limit_s: float | None) -> bool | None:
+            arrived.update(ray.wait(wanted, num_returns=number, timeout=limit_s, fetch_local=fetch_local)[0])
+            return True if len(arrived) >= num_returns else None
+
         try:
-            ready, _ = ray.wait([ray_ref(ref) for ref in refs], num_returns=num_returns, timeout=timeout_s, fetch_local=fetch_local)
+            # Of those that are there Ray gives any, we the first ones: asking for all that are costs no more than asking for some.
+            if num_returns == len(wanted) or not arrive(len(wanted), 0):
+                self._guard.patiently(functools.partial(arrive, num_returns), lambda: len(_ready(wanted)) >= num_returns, timeout_s)
         except Exception as error:
             raise translated(error) from None
-        arrived = set(ready)
-        sides: tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]] = ([], [])
-        for ref in refs:
-            sides[ray_ref(ref) not in arrived].append(ref)
-        return sides
+        ready: list[ObjectRef[Any]] = []
+        rest: list[ObjectRef[Any]] = []
+        for ref, rays in zip(refs, wanted, strict=True):
+            (ready if rays in arrived and len(ready) < num_returns else rest).append(ref)
+        return ready, rest
 
     def next_item(self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None) -> ObjectRef[Any] | None:
+        items = handles.find(generator.id)
+
+        def attempt(limit_s: float | None) -> Any:
+            item = items._next_sync(limit_s)
+            return None if item.is_nil() else item
+
         try:
-            item = handles.find(generator.id)._next_sync(timeout_s)
+            item = self._guard.patiently(attempt, lambda: False, timeout_s)
         except StopIteration:
             return None
-        if item.is_nil():
-            raise GetTimeoutError(f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on")
+        if item is None:
+            raise timed_out(f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on")
         return ClusterRef(item)
 
     def on_value(self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]) -> None:
@@ -226,40 +268,29 @@ class ClusterEngine(Engine):
     # -- placement groups
 
     def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
-        feasible.check_description(bundles, strategy)
-        if not self._may_grow():
-            feasible.check_bundles(bundles, strategy, ray.nodes())
-        specs = [{resource: amount for resource, amount in bundle.items() if amount} for bundle in bundles]
-        group = ray.util.placement_group(specs, strategy=strategy, name=name, lifetime="detached" if detached else None)
-        return arguments.group_number(group)
+        return self._groups.create(bundles, strategy=strategy, name=name, detached=detached)
 
     def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
-        return ReadyRef(arguments.ray_group(group_id).ready())
+        return self._groups.ready(group_id)
 
     def remove_placement_group(self, group_id: int) -> None:
-        ray.util.remove_placement_group(arguments.ray_group(group_id))
+        self._groups.remove(group_id)
 
     def placement_groups(self) -> list[Mapping[str, Any]]:
-        return [
-            {
-                "id": int(id, 16),
-                "name": row["name"],
-                "strategy": row["strategy"],
-                "bundles": [_whole(bundle) for _, bundle in sorted(row["bundles"].items())],
-                "state": row["state"],
-            }
-            for id, row in ray.util.placement_group_table().items()
-        ]
+        return self._groups.rows()
 
     # -- the machine
 
     def nodes(self) -> list[dict[str, Any]]:
+        self._guard.check()
         return list(ray.nodes())
 
     def cluster_resources(self) -> dict[str, float]:
+        self._guard.check()
         return dict(ray.cluster_resources())
 
     def available_resources(self) -> dict[str, float]:
+        self._guard.check()
         return dict(ray.available_resources())
 
     def facts(self) -> RuntimeFacts:
@@ -269,9 +300,10 @@ class ClusterEngine(Engine):
         return timeline.events()
 
     def statistics(self) -> Mapping[str, Any]:
-        return {"handles": handles.statistics(), "streams": self._streams.statistics()}
+        return {"handles": handles.statistics(), "streams": self._streams.statistics(), "groups": self._groups.statistics()}
 
     def shutdown(self) -> None:
+        self._guard.close()
         self._streams.close()
         self._end()
 
@@ -290,9 +322,13 @@ class ClusterEngine(Engine):
             raise RuntimeError(f"the actor {actor_id:032x} is not known in this process: use a handle that `.remote()` or `get_actor` gave")
         return actor
 
-    def _check_demand(self, demand: Mapping[str, float], what: str) -> None:
+    def _placed(self, options: TaskOptions | ActorOptions, submit: Callable[..., Any]) -> Callable[..., Any]:
+        group = options.placement_group
+        return submit if group is None else self._groups.guarded(group.id, submit)
+
+    def _check_demand(self, demand: Mapping[str, float], options: TaskOptions | ActorOptions, what: str) -> None:
         if not self._may_grow():
-            feasible.check_demand(demand, ray.nodes(), what)
+            feasible.check_demand(demand, ray.nodes(), what, options.label_selector)
 
     def _own_environment(self, options: TaskOptions | ActorOptions) -> Mapping[str, Any] | None:
         if not options.runtime_env:
@@ -307,9 +343,21 @@ class ClusterEngine(Engine):
         return translated(error)
 
 
+def _ready(ray_refs: Collection[Any]) -> list[Any]:
+    """Those that are there already, wherever."""
+    ready: list[Any] = ray.wait(list(ray_refs), num_returns=len(ray_refs), timeout=0, fetch_local=False)[0]
+    return ready
+
+
 def _prepare_call(plan: CallPlan, actor: Any, engine: ClusterEngine) -> None:
-    method = getattr(actor, METHOD_OF_MODE.get(str(plan.options.num_returns), "call"))
-    plan.prepared = functools.partial(method._remote, **arguments.call_options(plan.options, plan.name))
+    entry = entry_of(actor, plan)
+    method, first = entry.method, entry.first
+    keywords = arguments.call_options(plan.options, plan.name, ray_has_groups=not entry.has_loop)
+
+    def call(positional: list[Any], keyword: dict[str, Any]) -> Any:
+        return method._remote([*first, *positional], keyword, **keywords)
+
+    plan.prepared = call
     plan.prepared_for = engine
 
 
@@ -319,10 +367,6 @@ def _submitted(made: Any) -> Submitted:
     if isinstance(made, list):
         return [ClusterRef(one) for one in made]
     return None if made is None else handles.stream(made)
-
-
-def _whole(bundle: Mapping[str, float]) -> dict[str, float]:
-    return {name: int(amount) if amount == int(amount) else amount for name, amount in bundle.items()}
 
 
 def _record_key(actor_id: int) -> bytes:

@@ -6,6 +6,8 @@ taken off again here.
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +16,11 @@ import ray.exceptions
 
 from syncline import exceptions
 from syncline.core.tracebacks import raisable, task_error
-from syncline.exceptions import RayError, RayTaskError
+from syncline.exceptions import GetTimeoutError, RayError, RayTaskError
+
+_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FUNCTION = re.compile(r"ray::(\S+)\(\)")
 
 
 def failure(error: Exception) -> BaseException:
@@ -41,21 +47,56 @@ def _of_user_code(error: Any) -> BaseException:
     if isinstance(cause, RayError) and not isinstance(cause, RayTaskError):
         return raisable(cause)
     if isinstance(cause, RayTaskError):
-        plain = RayTaskError(cause.function_name, cause.traceback_str, cause.cause, cause.proctitle, cause.pid, cause.ip)
+        first = _known_to_ray(cause.cause)
+        text, first = _with_remedy(cause.traceback_str, first, _name_missing_there_only(first))
+        plain = RayTaskError(cause.function_name, text, first, cause.proctitle, cause.pid, cause.ip)
     else:  # Ray itself failed around the user's code, such as with a result that cannot be pickled
         told = vars(error)  # not its attributes: those of the cause show through where Ray joined the two
-        plain = RayTaskError(told.get("function_name", ""), told.get("traceback_str") or str(error), _explained(cause), pid=told.get("pid"))
+        text = _plain(told.get("traceback_str") or str(error))
+        named = told.get("function_name") or _first(_FUNCTION, text) or ""
+        text, cause = _with_remedy(text, cause, _first(_MISSING_MODULE, text))
+        plain = RayTaskError(named, text, cause, pid=told.get("pid"))
     return _also(raisable(plain), ray.exceptions.RayTaskError)
 
 
-def _explained(cause: Any) -> Any:
-    if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == "syncline":
-        return ModuleNotFoundError(
+def _with_remedy(text: str, cause: Any, missing: str | None) -> tuple[str, Any]:
+    """A traceback and its cause, with what to do about the module `missing` as their last word."""
+    if missing is None:
+        return text, cause
+    told = _remedy(missing)
+    return f"{text.rstrip()}\nModuleNotFoundError: {told}", ModuleNotFoundError(told, name=missing)
+
+
+def _remedy(missing: str) -> str:
+    if missing.partition(".")[0] == "syncline":
+        return (
             "the nodes of this cluster have no syncline, so tasks cannot run there: install it on every node, "
-            "with `pip install syncline` in the environment in which Ray was started",
-            name=cause.name,
+            "with `pip install syncline` in the environment in which Ray was started"
         )
-    return cause
+    return (
+        f"the workers of this cluster cannot import {missing!r}, which this program's code or arguments need: install it on every node, "
+        f"or send it along, with `init(runtime_env={{'working_dir': '.'}})` for files beside the program, `'py_modules'` or `'pip'`"
+    )
+
+
+def _name_missing_there_only(cause: BaseException | None) -> str | None:
+    """The module that user code in a worker did not find, where this program has it."""
+    if type(cause) is not ModuleNotFoundError or not cause.name:
+        return None
+    try:
+        return cause.name if importlib.util.find_spec(cause.name) is not None else None
+    except (ImportError, ValueError):
+        return None
+
+
+def _plain(text: str) -> str:
+    """Without the colours that Ray gives to parts of its messages."""
+    return _COLOUR.sub("", text)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return None if found is None else found[1]
 
 
 def _of_machinery(error: Any) -> BaseException:
@@ -66,12 +107,25 @@ def _of_machinery(error: Any) -> BaseException:
         if base.__module__ == "ray.exceptions" and isinstance(known, type) and issubclass(known, RayError):
             ours = known
             break
-    made = ours(str(error))
+    text = _plain(str(error))
+    missing = _first(_MISSING_MODULE, text)
+    made = ours(text if missing is None else f"{_remedy(missing)}\n{text}")
     for name in ("actor_id", "pid"):
         value = getattr(error, name, None)
         if value is not None and hasattr(made, name):
             setattr(made, name, value)
     return _also(raisable(made), type(error))
+
+
+def timed_out(message: str) -> BaseException:
+    """What a wait ends with that was told how long to last."""
+    return _also(GetTimeoutError(message), ray.exceptions.GetTimeoutError)
+
+
+def _known_to_ray(error: BaseException | None) -> BaseException | None:
+    """An error of ours that user code passed on, such as that of an actor which died: as Ray's too, where Ray has one of that name."""
+    rays = getattr(ray.exceptions, type(error).__name__, None)
+    return _also(error, rays) if isinstance(error, RayError) and isinstance(rays, type) else error
 
 
 def _also(error: BaseException, ray_class: type[BaseException]) -> BaseException:
@@ -92,8 +146,8 @@ def _both(ours: type[BaseException], rays: type[BaseException]) -> type[BaseExce
 
 
 def _reduce(self: BaseException) -> Any:
-    """As the error of ours that it is: Ray's class comes in again where Ray's error is translated."""
-    ours = type(self).__mro__[1]
+    """As the error of ours that it is: Ray raises whatever value of a task is an error of its own, also one that was returned."""
+    ours = type(self).__bases__[0]
     if issubclass(ours, RayTaskError):
         return RayTaskError.__reduce__(self)  # type: ignore[arg-type]
     return (_restored, (ours, self.args, dict(self.__dict__)))

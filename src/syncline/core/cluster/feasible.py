@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,17 +11,27 @@ from syncline.core.placement import PLACEMENT_STRATEGIES
 _TOLERANCE = 1e-6
 
 Amounts = Mapping[str, float]
+NO_LABELS: Mapping[str, str] = {}
+
+_CONDITION = re.compile(r"(?P<no>!?)(?:in\((?P<several>.*)\)|(?P<one>.*))")
+"""The value of a label in a `label_selector`: `x`, `!x`, `in(x, y)` or `!in(x, y)`."""
 
 
-def check_demand(demand: Amounts, nodes: Sequence[Mapping[str, Any]], what: str) -> None:
-    """ValueError, with the numbers, where no single node has room for `demand`. `nodes` have Ray's fields."""
-    living = _living(nodes)
+def check_demand(demand: Amounts, nodes: Sequence[Mapping[str, Any]], what: str, selector: Mapping[str, str] = NO_LABELS) -> None:
+    """ValueError, with the numbers, where no single node has room for `demand`, or the labels of `selector`. `nodes` have Ray's fields."""
+    living = _living(node for node in nodes if all(_has(node, label, condition) for label, condition in selector.items()))
     if any(_fits(demand, node) for node in living):
         return
+    labels = f" with the labels {dict(selector)}" if selector else ""
+    if labels and not living:
+        raise ValueError(
+            f"{what} asks for a node{labels}, but the cluster has none: it would wait for ever, so it is refused now. "
+            f"Ask for labels of its {len(_living(nodes))} nodes, which `syncline.nodes()` shows, or add such a node."
+        )
     most = {name: max((node.get(name, 0) for node in living), default=0) for name in demand}
     short = {name: amount for name, amount in demand.items() if amount > most[name] + _TOLERANCE} or dict(demand)
     raise ValueError(
-        f"{what} asks for {_shown(short)}, but of the {len(living)} nodes of the cluster none has more than "
+        f"{what} asks for {_shown(short)}, but of the {len(living)} nodes of the cluster{labels} none has more than "
         f"{_shown({name: most[name] for name in short})}"
         f"{'' if len(short) < len(demand) or len(demand) == 1 else ' (or not all of it together)'}: "
         f"it would wait for ever, so it is refused now. Ask for less, or add a larger node to the cluster."
@@ -65,6 +76,14 @@ def check_description(bundles: Sequence[Amounts], strategy: str) -> None:
 
 def _living(nodes: Iterable[Mapping[str, Any]]) -> list[Amounts]:
     return [node["Resources"] for node in nodes if node["Alive"]]
+
+
+def _has(node: Mapping[str, Any], label: str, condition: str) -> bool:
+    found = _CONDITION.fullmatch(condition)
+    assert found is not None, "any text matches"
+    wanted = found["several"].split(",") if found["several"] is not None else [found["one"]]
+    is_one = node["Labels"].get(label) in [value.strip() for value in wanted]
+    return is_one != bool(found["no"])
 
 
 def _fits(demand: Amounts, node: Amounts) -> bool:

@@ -23,7 +23,13 @@ class ClusterRef(ObjectRef[Any]):
 
     def __init__(self, ray_ref: Any) -> None:
         self.ray = ray_ref
-        self.id = number_of(ray_ref.binary())
+
+    def __getattr__(self, name: str) -> int:
+        # The id, when it is asked for the first time: Ray Client has to ask the cluster for it.
+        if name != "id":
+            raise AttributeError(name)
+        self.id = number_of(self.ray.binary())
+        return self.id
 
     def __del__(self, _: object = None) -> None:
         """Ray's reference counts; the journal of this process has nothing of it."""
@@ -90,9 +96,9 @@ def actor_hold(ray_actor: Any) -> ClusterHold:
         return hold
 
 
-def stream(ray_generator: Any) -> ObjectRefGenerator[Any]:
-    """Our generator for one of Ray's."""
-    hold = StreamHold(number_of(ray_generator.completed().binary()), ray_generator)
+def stream(ray_generator: Any, id: int | None = None) -> ObjectRefGenerator[Any]:
+    """Our generator for one of Ray's, or for one that does what Ray's do and has an id of its own."""
+    hold = StreamHold(number_of(ray_generator.completed().binary()) if id is None else id, ray_generator)
     with _lock:
         _holds[hold.id] = hold
     return refs._generator(hold, 0)

@@ -17,7 +17,7 @@ from syncline.core.embedded.link import Link
 from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.values import make_value, open_value
 from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
-from syncline.core.options import ActorOptions, TaskOptions
+from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
@@ -26,7 +26,6 @@ from syncline.exceptions import GetTimeoutError
 
 PROCESS_SHIFT = 40
 """Ids made by process p are p << 40 and what follows: nobody has to ask for one."""
-ASYNC_CONCURRENCY = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +152,7 @@ class EmbeddedEngine(Engine):
     def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
         options = plan.options
         actor_id = self._new_id()
-        record = ActorRecord(actor_id=actor_id, class_name=plan.name, methods=plan.methods)
+        record = ActorRecord(actor_id=actor_id, class_name=plan.name, methods=plan.methods, groups=plan.groups)
         group, captures = _group(options, CURRENT.get().work.captured_group_id)
         value, top, held, own = self._pack_arguments(args, kwargs, f"{plan.name}.__init__")
         if plan.prepared_for is not self:

@@ -14,11 +14,8 @@ from syncline.core.embedded.pools import Holding
 from syncline.core.engine import ActorRecord
 from syncline.core.inline.calls import NotRun, Results
 from syncline.core.inline.objects import Entry
-from syncline.core.options import ActorOptions
+from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions
 from syncline.exceptions import ActorDiedError
-
-ASYNC_CONCURRENCY = 1000
-"""Calls of an async actor that run at once where `max_concurrency` does not say."""
 
 
 class LoopThread:

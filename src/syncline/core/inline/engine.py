@@ -244,7 +244,7 @@ class InlineEngine(InlineMachine):
             self._ledger.check(options.resources_to_place(), place)
             holding = self._ledger.hold(options.resources_needed(), place)
         id = self._table.new_id()
-        record = ActorRecord(actor_id=id, class_name=plan.name, methods=plan.methods)
+        record = ActorRecord(actor_id=id, class_name=plan.name, methods=plan.methods, groups=plan.groups)
         actor = InlineActor(
             record=record, options=options, namespace=namespace, holding=holding, group_id=place[0] if place else None,
             captures_child_tasks=captures, is_async=plan.is_async,

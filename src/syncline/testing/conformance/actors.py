@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import types
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +33,20 @@ class Counter:
 
     def fail(self) -> None:
         raise ValueError("on purpose")
+
+
+ONLY_HERE = """
+import syncline
+
+@syncline.remote
+class Here:
+    def doubled(self, x):
+        return 2 * x
+
+    @staticmethod
+    def tripled(x):
+        return 3 * x
+"""
 
 
 def _name() -> str:
@@ -208,6 +224,26 @@ class Actors(Suite):
                 return attempts
 
         assert syncline.get(Flaky.remote().work.remote()) == 3
+
+    def test_class_of_a_module_that_only_the_program_has_brings_its_methods(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = types.ModuleType(f"only_here_{uuid.uuid4().hex}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(ONLY_HERE, vars(module))
+        actor = module.Here.remote()
+        assert syncline.get([actor.doubled.remote(2), actor.tripled.remote(2)], timeout=60) == [4, 6]
+        assert module.Here.tripled(3) == 9
+
+    def test_call_in_a_group_that_the_class_lacks_is_refused(self) -> None:
+        @syncline.remote(concurrency_groups={"io": 1})
+        class Grouped:
+            def free(self) -> str:
+                return "free"
+
+        grouped = Grouped.remote()
+        for method in (grouped.free, Counter.remote().add):
+            with pytest.raises(ValueError, match="'oi'"):
+                method.options(concurrency_group="oi")
+        assert syncline.get(grouped.free.options(concurrency_group="io").remote()) == "free"
 
 
 class ActorLives(Suite):

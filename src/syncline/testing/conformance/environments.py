@@ -77,12 +77,17 @@ class Environments(Suite):
         found = syncline.get(look.options(runtime_env={"py_modules": [str(tmp_path / package)]}).remote(), timeout=60)
         assert found == "from the package"
 
-    @pytest.mark.parametrize(
-        "wrong", [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}, {"pip": ["x"]}], ids=str
-    )
+    @pytest.mark.parametrize("wrong", [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}], ids=str)
     def test_impossible_environment_is_refused_at_once(self, wrong: dict[str, Any]) -> None:
         @syncline.remote
         def nothing() -> None: ...
 
         with pytest.raises((TypeError, ValueError)):
             nothing.options(runtime_env=wrong)
+
+    def test_environment_that_installs_is_refused_at_once(self) -> None:
+        @syncline.remote
+        def nothing() -> None: ...
+
+        with pytest.raises(ValueError, match="pip"):
+            nothing.options(runtime_env={"pip": ["x"]})

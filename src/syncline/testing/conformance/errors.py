@@ -76,6 +76,7 @@ class Errors(Suite):
         text = "".join(traceback.format_exception(caught.value))
         assert "innermost" in text
         assert "user_program.py" in text
+        assert "core/cluster" not in text
         assert "core/embedded" not in text
         assert "core/inline" not in text
 

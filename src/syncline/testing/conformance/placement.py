@@ -134,7 +134,7 @@ class PlacementGroups(Suite):
         group = placement_group([{"CPU": 1}])
         assert group.wait(60)
         remove_placement_group(group)
-        with pytest.raises((ValueError, RayError)):
+        with pytest.raises((ValueError, RayError), match="removed"):
             syncline.get(one.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote(), timeout=60)
 
     def test_ready_of_a_removed_group_is_an_error(self) -> None:

@@ -26,7 +26,7 @@ from syncline.exceptions import ActorUnavailableError, GetTimeoutError, RayActor
 from syncline.runs import RunRecord
 from syncline.runs.values import plain
 from syncline.train import filesystem as directories
-from syncline.train.config import DEFAULT_STORAGE_PATH, FailureConfig
+from syncline.train.config import FailureConfig
 from syncline.train.controller.driver import print_line
 from syncline.train.controller.policy import FUTILE_CONTROLLER_FAILURES
 from syncline.train.controller.run_actor import CONCURRENCY, NAMESPACE, RunActor, place_of, run_actor_name
@@ -123,8 +123,9 @@ def _ship_spec(spec: RunSpec) -> Shipped:
 
 
 def _start_or_find(storage: StorageContext, spec: Shipped, program: str) -> ActorHandle:
-    # Beside the program: where its node dies, the program has died too, so nothing more is lost than without an actor.
-    here = NodeAffinitySchedulingStrategy(get_runtime_context().get_node_id(), soft=True)
+    # Beside the program: where its node dies, the program has died too, so nothing more is lost than without an actor. Not `soft`, with
+    # which Ray takes any node, and each of them would be one more whose death costs the run its controller.
+    here = NodeAffinitySchedulingStrategy(get_runtime_context().get_node_id(), soft=False)
     options = remote(RunActor).options(
         name=run_actor_name(storage),
         namespace=NAMESPACE,
@@ -227,7 +228,7 @@ def _storage_of(run: str | os.PathLike[str], storage_filesystem: pyarrow_fs.File
     """The place of a run directory; a bare name is one under the default storage path."""
     text = os.fspath(run)
     if storage_filesystem is None and "/" not in text and not os.path.isdir(text):
-        text = os.path.join(DEFAULT_STORAGE_PATH, text)
+        text = directories.join(settings.storage_path(), text)
     filesystem, directory = directories.resolve(text, storage_filesystem)
     parent, _, name = directory.rpartition("/")
     return StorageContext(parent or "/", name, filesystem)

@@ -211,7 +211,11 @@ class TrainController:
             self._group = InlineWorkerGroup(num_workers=instruction.world_size)
         else:
             self._group = ActorWorkerGroup(
-                placement=self._reservation.group, scaling=spec.scaling_config, runtime_env=spec.run_config.worker_runtime_env
+                placement=self._reservation.group,
+                scaling=spec.scaling_config,
+                runtime_env=spec.run_config.worker_runtime_env,
+                modules=spec.backend_config.worker_modules,
+                has_lost_a_node=self._reservation.has_lost_a_node,
             )
         try:
             self._group.start()

@@ -15,7 +15,8 @@ from syncline.runs import RunDirectory, RunRecord
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.controller.barriers import CompleteReport
 from syncline.train.controller.checkpoints import CheckpointManager, Registered
-from syncline.train.storage import ArrowFiles, StorageContext
+from syncline.train.controller.tenure import Tenure
+from syncline.train.storage import StorageContext
 from syncline.train.workers.messages import Reported
 from syncline.train.workers.spec import RunSpec
 
@@ -25,6 +26,8 @@ logger = logging.getLogger("syncline")
 class Ledger:
     """The record of one run, continued if the run directory has one. Not safe for use from several threads.
 
+    Where another ledger of the same run directory has been made later, this one writes no more.
+
     Raises:
         ValueError: The run directory cannot be written, or its record is damaged.
     """
@@ -33,7 +36,8 @@ class Ledger:
         self._spec = spec
         self.storage = StorageContext.from_run_config(spec.run_config)
         self.storage.prepare()
-        files = ArrowFiles(self.storage.storage_filesystem, self.storage.experiment_fs_path)
+        files = self.storage.files
+        self._tenure = Tenure(files)  # first of all: what is read below stays as it is
         record = RunRecord(files)
         state = record.checkpoints()
         checkpoint_config = spec.run_config.checkpoint_config
@@ -67,7 +71,9 @@ class Ledger:
         self._directory.event(name, **fields)
 
     def record(self, rank: int, report: Reported) -> None:
-        """Write down one rank's metrics."""
+        """Write down one rank's metrics. RuntimeError where another controller has taken over."""
+        if self.storage.local:  # elsewhere, what is written here leaves this machine with the next checkpoint
+            self._check_tenure()
         if rank == 0:
             self.last_metrics = report.metrics
         self._directory.report(report.index, rank, report.metrics, report.time)
@@ -81,7 +87,9 @@ class Ledger:
 
         Raises:
             OSError: The storage refused; the checkpoint is not registered.
+            RuntimeError: Another controller has taken over.
         """
+        self._check_tenure()
         name = report.parts[0].dir_name
         if self._spec.metadata:
             first = self.storage.checkpoint(report.parts[0].staged or name)
@@ -99,26 +107,41 @@ class Ledger:
         return latest
 
     def validated(self, index: int, metrics: Mapping[str, Any]) -> None:
-        """A validation has returned `metrics`."""
+        """A validation has returned `metrics`. RuntimeError where another controller has taken over."""
+        self._check_tenure()
         self._store(self._manager.finish_validation(index, metrics))
 
     def validation_failed(self, index: int, *, timed_out: bool) -> None:
-        """A validation has raised or has taken too long."""
+        """A validation has raised or has taken too long. RuntimeError where another controller has taken over."""
+        self._check_tenure()
         self._store(self._manager.fail_validation(index, timed_out=timed_out))
 
     def discard_unfinished(self) -> None:
         """Delete parts of checkpoints that an attempt left behind. No worker of this run may be writing."""
+        if self._tenure.is_over:
+            return
         try:
             self.storage.discard_staged(keep=[self.storage.name_of(entry.checkpoint) for entry in self._manager.registered])
         except OSError as error:  # the next attempt, or the next run of this name, tries again
             logger.warning("unfinished checkpoints in %s cannot be deleted: %s", self.storage.experiment_fs_path, error)
 
     def close(self, status: str, error: str | None = None) -> None:
-        """Write down how the run ended."""
+        """Write down how the run ended, unless it is another controller's by now."""
+        if self._tenure.is_over:
+            self._directory.abandon()
+            return
         self.discard_unfinished()
         self._directory.event(status)
         self._directory.write_outcome(status, error)
         self._directory.close()
+
+    def _check_tenure(self) -> None:
+        if self._tenure.is_over:
+            raise RuntimeError(
+                f"another controller has taken over the run in {self.storage.experiment_fs_path!r}, or the directory was deleted: this "
+                "one stops, and has written nothing since. The other one's program has the run's result; two programs that are to train "
+                "at the same time need different names."
+            )
 
     def _store(self, surplus: list[Checkpoint]) -> None:
         self._directory.write_checkpoints(self._manager.to_json(self.storage.name_of))

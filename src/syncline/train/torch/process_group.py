@@ -14,17 +14,16 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from syncline import settings
+from syncline.core.interfaces import interface_of
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
 from syncline.train.torch_backend import LOOPBACK, GroupPlan, choose_backend
@@ -37,10 +36,6 @@ LEAVE_LIMIT_S = 10.0
 
 # Rank 0's store serves all ranks until the process ends.
 _store: Store | None = None
-
-
-def load() -> None:
-    """Nothing but that this module, and torch with it, is imported."""
 
 
 def open_rendezvous(host: str, world_size: int, timeout_s: float) -> int:
@@ -82,7 +77,7 @@ def join(plan: GroupPlan) -> None:
             "choose `torch_config=TorchConfig(backend='gloo')`."
         )
     os.environ.update(rank_environment(session, plan))
-    interface = None if plan.loopback else interface_of(plan.addresses[session.world_rank], psutil.net_if_addrs())
+    interface = None if plan.loopback else interface_of(plan.addresses[session.world_rank])
     for name, value in default_environment(plan, interface).items():
         os.environ.setdefault(name, value)
     limit_threads(session.local_world_size)
@@ -123,14 +118,6 @@ def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[s
         # NCCL takes the name for the beginning of one, unless it is told otherwise.
         environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     return environment
-
-
-def interface_of(address: str, interfaces: Mapping[str, Sequence[Any]]) -> str | None:
-    """The network interface that owns `address`, among those of `psutil.net_if_addrs()`; None where none does, as behind a NAT."""
-    for name, owned in interfaces.items():
-        if any(entry.address.partition("%")[0] == address for entry in owned):
-            return name
-    return None
 
 
 def limit_threads(local_world_size: int) -> None:

@@ -7,6 +7,7 @@ worker in this process.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from syncline.core import refs as references
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
 from syncline.core.refs import ObjectRef, ObjectRefGenerator
 from syncline.core.remote import remote
-from syncline.exceptions import RayTaskError
+from syncline.exceptions import NodeDiedError, RayTaskError
 from syncline.train.backend import Worker, WorkerGroup
 from syncline.train.config import ScalingConfig
 from syncline.train.workers.messages import ControllerMessage, WorkerMessage
@@ -34,6 +35,8 @@ logger = logging.getLogger("syncline")
 
 START_TIMEOUT_S = 300.0
 """How long workers may take to start once their resources are held: a container image may have to be fetched."""
+LOOK_S = 1.0
+"""How often a start looks whether a node has died."""
 STACKS_TIMEOUT_S = 5.0
 """How long a worker may take to say where it is."""
 
@@ -96,11 +99,17 @@ class ActorWorkerGroup(TrainingGroup):
         placement: PlacementGroup,
         scaling: ScalingConfig,
         runtime_env: Mapping[str, Any] | None,
+        modules: Sequence[str] = (),
+        has_lost_a_node: Callable[[], bool],
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
+        """`modules`: what every worker imports as it starts; `has_lost_a_node`: whether a node has died since the group got its place, and
+        workers may have none any more."""
         self._placement = placement
         self._scaling = scaling
         self._runtime_env = runtime_env
+        self._modules = modules
+        self._has_lost_a_node = has_lost_a_node
         self._start_timeout_s = start_timeout_s
         self._actors: list[Any] = []
         self._workers: list[Worker] = []
@@ -117,8 +126,9 @@ class ActorWorkerGroup(TrainingGroup):
             strategy = PlacementGroupSchedulingStrategy(
                 placement_group=self._placement, placement_group_bundle_index=index, placement_group_capture_child_tasks=False
             )
-            self._actors.append(remote_worker.options(**options, scheduling_strategy=strategy).remote())
-        facts = _with_addresses(self._gather([actor.facts.remote() for actor in self._actors], self._start_timeout_s))
+            self._actors.append(remote_worker.options(**options, scheduling_strategy=strategy).remote(self._modules))
+        started = self._gather([actor.facts.remote() for actor in self._actors], self._start_timeout_s, given_up=self._has_lost_a_node)
+        facts = _with_addresses(started)
         order = rank_order(facts)
         self._actors = [self._actors[position] for position in order]
         self._workers = assign_ranks([facts[position] for position in order])
@@ -165,16 +175,21 @@ class ActorWorkerGroup(TrainingGroup):
             api.kill(actor)
         self._actors, self._streams = [], []
 
-    def _gather(self, pending: Sequence[ObjectRef[R]], timeout_s: float | None) -> list[R]:
-        """The results in order; WorkerStartError with the first that fails, which is not the first in order."""
+    def _gather(self, pending: Sequence[ObjectRef[R]], timeout_s: float | None, given_up: Callable[[], bool] = lambda: False) -> list[R]:
+        """The results in order; WorkerStartError with the first that fails, which is not the first in order.
+
+        `given_up`, asked now and then: whether what is missing may never come, as its node has died.
+        """
         positions = {ref: position for position, ref in enumerate(pending)}
         results: dict[int, R] = {}
         waiting = list(pending)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while waiting:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready, waiting = api.wait(waiting, num_returns=1, timeout=left)
-            if not ready:
+            left = max(0.0, deadline - time.monotonic())
+            ready, waiting = api.wait(waiting, num_returns=1, timeout=min(left, LOOK_S))
+            if not ready and given_up():
+                raise WorkerStartError(positions[waiting[0]], NodeDiedError("a node died while workers were to start"))
+            if not ready and left < LOOK_S:
                 position = positions[waiting[0]]
                 raise WorkerStartError(position, TimeoutError(_did_not_start(len(waiting), len(pending), timeout_s or 0.0)))
             for ref in ready:

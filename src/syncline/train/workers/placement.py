@@ -50,7 +50,8 @@ class Reservation:
             TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is missing has not come in time.
             KeyboardInterrupt: `interrupt` was called.
         """
-        lost = self.has_lost_a_node()
+        total = api.cluster_resources()
+        lost = self.has_lost_a_node()  # asked last: a node that is missing in `total` is known to be lost
         self._lost_nodes = self._lost_nodes or lost
         if self._group is not None and (self._scaling.elasticity_enabled or lost):
             # A group with a dead node would move its bundles by itself, but says nothing while it cannot.
@@ -58,7 +59,7 @@ class Reservation:
         if self._group is None:
             self._reserve()
         else:
-            check_feasible(self._scaling, api.cluster_resources())
+            check_feasible(self._scaling, total)
         return self.group.bundle_count
 
     def has_lost_a_node(self) -> bool:
@@ -86,8 +87,16 @@ class Reservation:
             ensure_engine().remove_placement_group(group.id)
 
     def _reserve(self) -> None:
+        """Make a group and wait until its resources are held; again whenever a node dies meanwhile, with which it may have become too
+        large, or be in vain."""
+        while not self._held():
+            self._lost_nodes = True
+            self.release()
+
+    def _held(self) -> bool:
         waiting = _Waiting(self._scaling, self._clock, limit_s=settings.train_resource_timeout_s() if self._more_may_come() else None)
         while True:
+            self._nodes = living_nodes()
             try:
                 self._group = self._created()
                 break
@@ -97,15 +106,17 @@ class Reservation:
             waiting.notice("that are not there")
             self._interrupted.wait(POLL_S)
             self._check_interrupted()
-        self._nodes = living_nodes()
         ready = self._group.ready()
         try:
-            while not api.wait([ready], timeout=waiting.until_notice_s())[0]:
+            while not api.wait([ready], timeout=min(POLL_S, waiting.until_notice_s()))[0]:
                 waiting.notice("that are in use")
+                if self.has_lost_a_node():
+                    return False
         except BaseException:
             self.release()
             raise
         self._check_interrupted()
+        return True
 
     def _created(self) -> PlacementGroup:
         """The group, for which the resources may still be in use. ValueError where there are not enough."""

@@ -115,7 +115,7 @@ class WorkerSession(TrainSession):
         upload = _Upload(
             checkpoint=checkpoint,
             index=index,
-            dir_name=_checked_name(dir_name) or checkpoint_dir_name(index),
+            dir_name=_checked_name(dir_name) or self._checkpoint_name(index),
             mode=mode,
             delete_source=mode.deletes_source_by_default if delete_local is None else delete_local,
             upload_fn=upload_fn,
@@ -135,6 +135,13 @@ class WorkerSession(TrainSession):
         if self._uploader is not None:
             self._uploads.put(None)
             self._uploader.join()
+
+    def _checkpoint_name(self, index: int) -> str:
+        """Where files go to their final place at once, a name that no worker of an earlier attempt has: one whose node was cut off may
+        still be writing the report of this number."""
+        name = checkpoint_dir_name(index)
+        may_have_predecessors = self._spec.attempt > 1 or self._spec.first_index > 0
+        return f"{name}-{self._spec.token}" if may_have_predecessors and not self.storage.local else name
 
     def _check_validation(self, checkpoint: Checkpoint | None, validation: bool | ValidationTaskConfig) -> None:
         if not validation:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import cloudpickle
@@ -34,7 +35,11 @@ CONCURRENCY = 8
 class TrainWorker:
     """One worker of a group. Its methods are called by the group only, several at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        """`modules` are imported now, all workers at once; a failure is told by the function that needs them."""
+        for module in modules:
+            with suppress(Exception):
+                importlib.import_module(module)
         self._outbox = Outbox()
         self._session: WorkerSession | None = None
         self._thread: threading.Thread | None = None

@@ -1,9 +1,10 @@
 """Dask graphs as syncline tasks: `enable_dask_on_ray()`, or `scheduler=ray_dask_get` in any Dask call.
 
 In the order in which a graph flows through them: `graph` (what may run next: a pure state machine), `scheduler` (submits and waits),
-`worker` (what a task does), `persist` (collections whose partitions stay in the object store), `callbacks` and `progress` (watching),
-`optimizations`. Values between tasks stay in the object store: only what the caller asked for comes to the program. They are shared,
-therefore arrays in them are read-only, unlike in plain Dask.
+`worker` (what a task does), `sharing` (who may write to what), `persist` (collections whose partitions stay in the object store),
+`callbacks` and `progress` (watching), `optimizations`. Values between tasks stay in the object store: only what the caller asked for comes
+to the program. They are shared: a task that writes to a DataFrame writes to a copy of its own, and one that writes to an array is told to
+copy it, unlike in plain Dask.
 
 Not covered: `distributed`, its client and its futures. `syncline.data` reads Dask's DataFrames with `from_dask`.
 """

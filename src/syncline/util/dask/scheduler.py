@@ -27,6 +27,7 @@ from syncline.util.dask import values as forms
 from syncline.util.dask.graph import GraphState, Key, in_flight_limit
 from syncline.util.dask.options import Submitters, submitters
 from syncline.util.dask.persist import Persisted, persisted
+from syncline.util.dask.sharing import owned
 from syncline.util.dask.worker import Ended
 
 WEIGHT_OF_LATEST = 0.1
@@ -137,7 +138,7 @@ def _get(
 
 
 def _fetched(found: Mapping[Key, Any]) -> dict[Key, Any]:
-    return dict(zip(found, forms.fetch(list(found.values())), strict=True))
+    return dict(zip(found, map(owned, forms.fetch(list(found.values()))), strict=True))
 
 
 def _persisted_value(key: Key, value: Any) -> Persisted:

@@ -12,6 +12,7 @@ from dask._task_spec import GraphNode, Task
 
 from syncline.core import api
 from syncline.core.refs import ObjectRef
+from syncline.util.dask.sharing import copied_on_write, explain
 
 Layout = tuple[tuple[Any, int, type | None], ...]
 """For each dependency its key, how many of the arguments it takes, and, where it takes several, the type of sequence that they make."""
@@ -51,24 +52,25 @@ def run_node(
     values = put_together(layout, arguments)
     if isinstance(node, Task):
         node = _with_values_of_references(node)
-    if callbacks is None:
+    states = [callback(node.key, list(references)) for callback in callbacks.pretask] if callbacks is not None else []
+    try:
         result = node(values)
-    else:
-        states = [callback(node.key, list(references)) for callback in callbacks.pretask]
-        result = node(values)
-        for callback, position in callbacks.posttask:
-            callback(node.key, result, None if position is None else states[position])
+    except ValueError as error:
+        explain(error)
+        raise
+    for callback, position in callbacks.posttask if callbacks is not None else ():
+        callback(node.key, result, None if position is None else states[position])
     items, kind = ((result,), None) if num_returns == 1 else _items(result, num_returns)
     return (*items, Ended(seconds=time.perf_counter() - began, pid=os.getpid(), kind=kind))
 
 
 def put_together(layout: Layout, arguments: Sequence[Any]) -> dict[Any, Any]:
-    """The value of each dependency by its key."""
+    """The value of each dependency by its key; valid as long as the arguments live."""
     values: dict[Any, Any] = {}
     position = 0
     for key, count, kind in layout:
         taken = arguments[position : position + count]
-        values[key] = taken[0] if kind is None else kind(taken)
+        values[key] = copied_on_write(taken[0]) if kind is None else kind(map(copied_on_write, taken))
         position += count
     return values
 

@@ -1,0 +1,124 @@
+"""Expressions that make values of their own: random numbers, UUIDs and ids.
+
+Random numbers with a seed and ids depend on the position of the row alone (block and row within it), never on who computes them or in how
+many pieces, so that a retry, a resumed pass and any parallelism give the same.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.data.datatype import DataType
+from syncline.data.expressions.expr import EvaluationContext, Expr
+from syncline.data.expressions.kernels import Value
+from syncline.data.expressions.operations import ATOM
+
+# Ids keep the block in the upper bits and the row in these lower ones.
+ID_ROW_BITS = 33
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RandomExpr(Expr):
+    """A random float64 in [0, 1) per row."""
+
+    seed: int | None = None
+    reseed_after_execution: bool = True
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(pa.float64())
+
+    def is_idempotent(self) -> bool:
+        return False
+
+    def structurally_equals(self, other: Any) -> bool:
+        """Only with a seed: two draws without one differ."""
+        return self is other or (self.seed is not None and super().structurally_equals(other))
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.seed, self.reseed_after_execution)
+
+    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+        if self.seed is None:
+            return pa.array(np.random.default_rng().random(table.num_rows))
+        execution = context.execution_index if self.reseed_after_execution else 0
+        key = np.random.SeedSequence([abs(self.seed), int(self.seed < 0), execution, context.block_index]).generate_state(2, np.uint64)
+        # Philox counts in steps of four numbers, so any row can be reached without drawing those before it.
+        skipped, within = divmod(context.row_offset, 4)
+        bits = np.random.Philox(key=key)
+        bits.advance(skipped)
+        return pa.array(np.random.Generator(bits).random(within + table.num_rows)[within:])
+
+    def _text(self) -> tuple[str, int]:
+        return "random()" if self.seed is None else f"random(seed={self.seed})", ATOM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UUIDExpr(Expr):
+    """A fresh UUID (version 4) per row, as text."""
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(pa.string())
+
+    def is_idempotent(self) -> bool:
+        return False
+
+    def structurally_equals(self, other: Any) -> bool:
+        """Never with another: each makes UUIDs of its own."""
+        return self is other
+
+    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+        octets = np.frombuffer(bytearray(os.urandom(16 * table.num_rows)), np.uint8).reshape(-1, 16)
+        octets[:, 6] = octets[:, 6] & 0x0F | 0x40
+        octets[:, 8] = octets[:, 8] & 0x3F | 0x80
+        digits = octets.tobytes().hex()
+        starts = range(0, len(digits), 32)
+        uuids = (f"{digits[i : i + 8]}-{digits[i + 8 : i + 12]}-{digits[i + 12 : i + 16]}-{digits[i + 16 : i + 20]}-" for i in starts)
+        return pa.array([head + digits[i + 20 : i + 32] for head, i in zip(uuids, starts, strict=True)], pa.string())
+
+    def _text(self) -> tuple[str, int]:
+        return "uuid()", ATOM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MonotonicallyIncreasingIdExpr(Expr):
+    """An int64 per row that grows along the dataset and is unique in it, with gaps between blocks."""
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(pa.int64())
+
+    def is_idempotent(self) -> bool:
+        return False
+
+    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+        first = (context.block_index << ID_ROW_BITS) + context.row_offset
+        return pa.array(np.arange(first, first + table.num_rows, dtype=np.int64))
+
+    def _text(self) -> tuple[str, int]:
+        return "monotonically_increasing_id()", ATOM
+
+
+def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> RandomExpr:
+    """A random float64 in [0, 1) per row.
+
+    With a `seed` the numbers depend on the position of the row alone; each execution of the dataset draws others, unless
+    `reseed_after_execution` is off. Without one they are different every time.
+    """
+    return RandomExpr(seed, reseed_after_execution)
+
+
+def uuid() -> UUIDExpr:
+    """A fresh UUID (version 4) per row, as text such as "4fa1c0de-...". `uuid().str.replace("-", "")` has only digits."""
+    return UUIDExpr()
+
+
+def monotonically_increasing_id() -> MonotonicallyIncreasingIdExpr:
+    """An int64 per row that is unique in the dataset and grows along it; consecutive within a block (of up to 2**33 rows)."""
+    return MonotonicallyIncreasingIdExpr()

@@ -1,0 +1,26 @@
+"""Libraries that only some formats need: loaded when used, with a remedy in the error where they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def load(module: str, *, purpose: str, install: str) -> Any:
+    """The module, imported now.
+
+    Args:
+        module: Its dotted name.
+        purpose: What needs it, as the subject of a sentence.
+        install: What `pip install` takes to get it.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
+            raise
+        message = f"{purpose} needs the library {module.split('.')[0]!r}, which is not installed: pip install '{install}'"
+        raise ImportError(message, name=module) from error

@@ -1,0 +1,38 @@
+"""Writing one column as image files, one a row."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.data.optional import load
+from syncline.data.sinks.file_datasink import RowBasedFileDatasink
+
+
+class ImageDatasink(RowBasedFileDatasink):
+    """Writes arrays `(height, width)` or `(height, width, channels)` as images.
+
+    Args:
+        path: The directory.
+        column: The column.
+        file_format: Format and extension: "png", "jpeg", ….
+        file_datasink_kwargs: As `RowBasedFileDatasink` takes them.
+    """
+
+    def __init__(self, path: str, column: str, file_format: str = "png", **file_datasink_kwargs: Any) -> None:
+        super().__init__(path, file_format=file_format, **file_datasink_kwargs)
+        load("PIL.Image", purpose="write_images", install="syncline[images]")
+        self.column = column
+        self._format = "jpeg" if file_format.lower() == "jpg" else file_format
+
+    def write_row_to_file(self, row: dict[str, Any], file: pa.NativeFile) -> None:
+        """One image."""
+        if self.column not in row:
+            raise ValueError(f"the rows have no column {self.column!r}, only {list(row)}")
+        image = load("PIL.Image", purpose="write_images", install="syncline[images]").fromarray(np.asarray(row[self.column]))
+        buffer = io.BytesIO()  # formats go back in the file when they write, and streams cannot
+        image.save(buffer, format=self._format)
+        file.write(buffer.getvalue())

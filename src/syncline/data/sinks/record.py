@@ -1,0 +1,101 @@
+"""What a write job leaves on the filesystem while it runs, and what readers make of it.
+
+    .staging-<job>/             below the target, or beside it with the target's name where one rename can publish everything
+        data/…                  the files, under the names that they will have in the target
+        done/<position>.json    the journal: positions of the input that are done, each with its files
+        COMMIT                  the decision to publish; until it is there, nothing of the job counts, and from then on all of it does
+
+Publishing many files takes many renames. A program that is killed between them leaves the record, by which readers see the whole result at
+once (`visible_files`) and the next write job finishes the renames (`commit.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from pyarrow import fs as pyarrow_fs
+
+from syncline.data import filesystem as filesystems
+
+STAGING_PREFIX = ".staging-"
+DATA = "data"
+DONE = "done"
+RECORD = "COMMIT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRecord:
+    """The content of `COMMIT`."""
+
+    job: str
+    """The job that wrote it."""
+    files: tuple[str, ...]
+    """The result: paths below the target."""
+    replaced: tuple[str, ...] = ()
+    """Paths below the target that go."""
+    swap: bool = False
+    """The directory is published by one rename, before which readers see the former content and after which they see the new."""
+
+    def encode(self) -> bytes:
+        """The record as it lies on the filesystem."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> CommitRecord:
+        """The opposite of `encode`."""
+        fields = json.loads(data)
+        return cls(job=fields["job"], files=tuple(fields["files"]), replaced=tuple(fields["replaced"]), swap=fields["swap"])
+
+
+def read_record(filesystem: pyarrow_fs.FileSystem, staging: str) -> CommitRecord | None:
+    """The decision in a staging directory, or None if there is none."""
+    try:
+        with filesystem.open_input_stream(filesystems.join(staging, RECORD)) as file:
+            return CommitRecord.decode(file.read())
+    except FileNotFoundError:
+        return None
+
+
+def is_hidden(relative: str) -> bool:
+    """Whether a path below a directory is none of its content: a part begins with "." or, unless it is a partition, with "_"."""
+    parts = [part for part in relative.split("/") if part]
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
+
+
+def relative_to(directory: str, path: str) -> str:
+    """The path of a file below `directory`. Some filesystems begin paths in listings with a slash, whatever they were asked for."""
+    return path.lstrip("/").removeprefix(directory.strip("/")).lstrip("/")
+
+
+def visible_files(filesystem: pyarrow_fs.FileSystem, directory: str, entries: Sequence[pyarrow_fs.FileInfo]) -> list[pyarrow_fs.FileInfo]:
+    """Of everything below `directory` the files that belong to its content, those of decided commits included."""
+    files = {entry.path: entry for entry in entries if entry.is_file}
+    visible = {path: entry for path, entry in files.items() if not is_hidden(relative_to(directory, path))}
+    for path in files:
+        staging, name = posixpath.split(path)
+        if name == RECORD and posixpath.basename(staging).startswith(STAGING_PREFIX):
+            _apply(filesystem, staging, files, visible)
+    return list(visible.values())
+
+
+def _apply(
+    filesystem: pyarrow_fs.FileSystem,
+    staging: str,
+    files: dict[str, pyarrow_fs.FileInfo],
+    visible: dict[str, pyarrow_fs.FileInfo],
+) -> None:
+    record = read_record(filesystem, staging)
+    if record is None or record.swap:
+        return
+    target = posixpath.dirname(staging)
+    for relative in set(record.replaced) - set(record.files):
+        visible.pop(filesystems.join(target, relative), None)
+    for relative in record.files:
+        staged = filesystems.join(staging, DATA, relative)
+        # As long as a file is staged, the one that has its name in the target is the former one.
+        if staged in files:
+            visible.pop(filesystems.join(target, relative), None)
+            visible[staged] = files[staged]

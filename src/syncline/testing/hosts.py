@@ -1,0 +1,158 @@
+"""Hosts for tests: other machines, as far as programs can tell, made of this one.
+
+Each host has an address, a host name and processes of its own: namespaces, held by a process that is the first of the host. A switch, which
+is a host too, connects them. Nothing of this shows in the machine's own network, so rigs never meet; and a host ends, with all of its
+processes, when its first process does, so a rig that is killed leaves nothing. Hosts share files, shared memory and the clock. Names are
+not resolved, and there is no way out.
+
+This takes root's rights on Linux, and the commands `ip`, `nsenter`, `setpriv` and `unshare`. Where they are missing, a rig still has as
+many hosts as were asked for, but all of them are this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from syncline.testing.clusters import THIS_HOST, Host
+from syncline.testing.programs import Program, run_program
+from syncline.testing.waiting import GENEROUS_S
+
+NETWORK = "10.77.0"
+"""The first three numbers of every address. All rigs have the same: each has a network of its own."""
+MAX_HOSTS = 100
+_INTERFACE = "eth0"
+_NOBODY = "02:00:00:00:00:00"
+"""The hardware address that a lost packet is sent to."""
+_FIRST_PROCESS = """
+import signal, socket, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever loses his parent becomes its child
+socket.sethostname(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()  # ends with the rig, also where that is killed
+"""
+_NAMESPACES = ("--net", "--uts", "--pid", "--mount")
+_ENTER = 'exec nsenter --target="$0" {} --wdns="$(pwd -P)" setpriv --pdeathsig=KILL "$@"'.format(" ".join(_NAMESPACES))
+"""The command runs in a child of `nsenter`, and dies with it."""
+_PRIVATE = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+
+
+class Rig:
+    """Hosts that reach one another until links are cut. Made by `hosts`; not for use from several threads."""
+
+    def __init__(self, members: Sequence[Host], why_not: str | None = None) -> None:
+        """`why_not`: why the hosts are only this machine; None where they are hosts of their own."""
+        self._members = tuple(members)
+        self.why_not = why_not
+        self._cut: set[tuple[Host, Host]] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, number: int) -> Host:
+        return self._members[number]
+
+    def run(self, host: Host, text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> AbstractContextManager[Program]:
+        """`run_program` on a host."""
+        return run_program(text, *arguments, environment=environment, enter=host.enter)
+
+    def cut(self, host: Host, *others: Host) -> None:
+        """From now on, packets between `host` and the others (all others if none are named) are lost without notice.
+
+        RuntimeError where hosts are only this machine.
+        """
+        if self.why_not is not None:
+            raise RuntimeError(f"links between the hosts of this rig cannot be cut, as all of them are this machine: {self.why_not}")
+        for other in others or self._others(host):
+            for here, there in ((host, other), (other, host)):
+                _ip(here, f"neigh replace {there.address} lladdr {_NOBODY} dev {_INTERFACE} nud permanent")
+                self._cut.add((here, there))
+
+    def heal(self, host: Host, *others: Host) -> None:
+        """Undo `cut`."""
+        for other in others or self._others(host):
+            for here, there in {(host, other), (other, host)} & self._cut:
+                _ip(here, f"neigh del {there.address} dev {_INTERFACE}")
+                self._cut.remove((here, there))
+
+    def with_own(self, host: Host, directory: Path) -> Host:
+        """The same host, but each command run on it has an empty `directory` of its own in the place of the shared one."""
+        if self.why_not is not None:
+            raise RuntimeError(f"the hosts of this rig have no directories of their own, as all of them are this machine: {self.why_not}")
+        return replace(host, enter=(*host.enter, "unshare", "--mount", "sh", "-c", _PRIVATE, str(directory)))
+
+    def _others(self, host: Host) -> list[Host]:
+        return [other for other in self._members if other.address != host.address]
+
+
+@contextmanager
+def hosts(count: int) -> Iterator[Rig]:
+    """So many hosts, until the end of the block; what still runs on them is killed then.
+
+    ValueError for fewer than one, or more than a rig can have.
+    """
+    if not 1 <= count <= MAX_HOSTS:
+        raise ValueError(f"hosts({count}): a rig has between 1 and {MAX_HOSTS} hosts")
+    with ExitStack() as stack:
+        try:
+            rig = Rig(_connected([stack.enter_context(_first_process(f"host-{number}")) for number in range(count + 1)]))
+        except (OSError, _Refused) as error:
+            rig = Rig([THIS_HOST] * count, why_not=f"network namespaces are not permitted here ({error})")
+        yield rig
+
+
+class _Refused(Exception):
+    """The machine does not let us make hosts; says why."""
+
+
+@contextmanager
+def _first_process(name: str) -> Iterator[int]:
+    """A host of that name without a network; the id of its first process."""
+    command = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", sys.executable, "-I", "-S", "-c", _FIRST_PROCESS, name]
+    unshare = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert unshare.stdout is not None
+    try:
+        if not unshare.stdout.readline():
+            raise _Refused(_joined(unshare.communicate()[1]))
+        yield psutil.Process(unshare.pid).children()[0].pid
+    finally:
+        unshare.kill()
+        unshare.communicate()
+
+
+def _connected(first_processes: Sequence[int]) -> list[Host]:
+    """Make the first of these the switch, plug the others into it, and give them addresses."""
+    switch, *made = [
+        Host(address=f"{NETWORK}.{number}", enter=("sh", "-c", _ENTER, str(process))) for number, process in enumerate(first_processes)
+    ]
+    _ip(switch, "link add switch type bridge", "link set switch up")
+    for number, host in enumerate(made, start=1):
+        port = f"port{number}"
+        _ip(THIS_HOST, f"link add {port} netns {first_processes[0]} type veth peer name {_INTERFACE} netns {first_processes[number]}")
+        _ip(switch, f"link set {port} master switch up")
+        _ip(host, "link set lo up", f"addr add {host.address}/24 dev {_INTERFACE}", f"link set {_INTERFACE} up")
+    return made
+
+
+def _ip(host: Host, *commands: str) -> None:
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    program = shutil.which("ip", path=path)
+    if program is None:
+        raise _Refused("there is no command `ip`")
+    done = subprocess.run(
+        host.command(program, "-batch", "-"), input="\n".join(commands), capture_output=True, text=True, timeout=GENEROUS_S
+    )
+    if done.returncode != 0:
+        raise _Refused(_joined(done.stderr))
+
+
+def _joined(text: str) -> str:
+    return "; ".join(text.split("\n")).strip("; ") or "no reason was given"

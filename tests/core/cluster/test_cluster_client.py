@@ -1,0 +1,259 @@
+"""The core through Ray Client (`ray://`): the same as on a node of the cluster, where docs/engines.md lists no difference."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("Ray is not installed", allow_module_level=True)
+
+import syncline
+from syncline.core.cluster import client, versions
+from syncline.core.cluster.head import Head
+from syncline.core.config import EngineConfig
+from syncline.exceptions import ActorDiedError, GetTimeoutError, TaskCancelledError
+from syncline.testing import eventually
+from syncline.testing.clusters import HAS_CLIENT, RayCluster
+from syncline.train import DataParallelTrainer, RunConfig, ScalingConfig, report
+from syncline.util.placement_group import placement_group, remove_placement_group
+from syncline.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+clustered = [
+    pytest.mark.cluster,
+    pytest.mark.processes,
+    pytest.mark.skipif(not HAS_CLIENT, reason="gRPC for Python is not installed: pip install 'ray[client]'"),
+]
+
+LIMIT_S = 120.0
+
+
+def test_without_grpc_the_ways_around_are_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    head = Head(address="ray://h:10001", host="h", port=10001, is_client=True)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "ray\[client\]".*syncline submit'):
+        client.connect(head, EngineConfig())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with RayCluster(num_cpus=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def connection(cluster: RayCluster) -> RayCluster:
+    """A program that is connected, which takes seconds: kept for the tests that follow."""
+    if not syncline.is_initialized():
+        eventually(lambda: connected(cluster), within_s=LIMIT_S)
+    return cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def disconnected() -> Iterator[None]:
+    yield
+    syncline.shutdown()
+
+
+def connected(cluster: RayCluster) -> bool:
+    """Whether the server of Ray Client, which starts after the head, is up by now."""
+    try:
+        syncline.init(cluster.client_address)
+    except ConnectionError:
+        return False
+    return True
+
+
+# Made in functions, so that they travel by value: the cluster cannot import this module.
+
+
+def doubling():
+    return syncline.remote(lambda x: x * 2)
+
+
+def counting():
+    @syncline.remote(num_returns="streaming")
+    def numbers(count):
+        yield from range(count)
+
+    return numbers
+
+
+def counter_class():
+    class Counter:
+        def __init__(self, start=0):
+            self.value = start
+
+        def add(self, amount=1):
+            self.value += amount
+            return self.value
+
+        def fail(self):
+            raise KeyError("no such thing")
+
+        def count(self, count):
+            yield from range(self.value, self.value + count)
+
+        async def later(self, value):
+            await asyncio.sleep(0)
+            return value
+
+    return syncline.remote(Counter)
+
+
+@pytest.mark.usefixtures("connection")
+class TestThroughRayClient:
+    pytestmark = clustered
+
+    def test_tasks_take_values_and_references(self):
+        task = doubling()
+        assert syncline.get(task.remote(task.remote(3))) == 12
+        assert syncline.get([task.remote(n) for n in range(5)]) == [0, 2, 4, 6, 8]
+
+    def test_references_travel_inside_values_both_ways(self):
+        @syncline.remote
+        def pass_on(box):
+            return [box[0], syncline.put(syncline.get(box[0]) + 1)]
+
+        mine = syncline.put(1)
+        back, new = syncline.get(pass_on.remote([mine]))
+        assert back == mine
+        assert syncline.get([back, new]) == [1, 2]
+
+    def test_a_module_that_only_the_program_has_is_named(self, tmp_path, monkeypatch):
+        (tmp_path / "only_at_the_client.py").write_text("def f():\n    return 1\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        module = importlib.import_module("only_at_the_client")
+        with pytest.raises(ModuleNotFoundError, match="head cannot import 'only_at_the_client'.*working_dir"):
+            syncline.get(syncline.remote(module.f).remote())
+
+    def test_several_returns_are_several_references(self):
+        first, second = syncline.remote(lambda: (1, 2)).options(num_returns=2).remote()
+        assert syncline.get([second, first]) == [2, 1]
+
+    def test_arrays_come_back_as_they_went(self):
+        array = np.arange(1_000_000)
+        assert np.array_equal(syncline.get(syncline.put(array)), array)
+
+    def test_errors_are_instances_of_what_was_raised(self):
+        with pytest.raises(KeyError, match="no such thing"):
+            syncline.get(counter_class().remote().fail.remote())
+
+    def test_waiting_ends_with_its_limit(self):
+        slow, fast = syncline.remote(time.sleep).remote(3600), syncline.put(1)
+        assert syncline.wait([slow, fast], num_returns=2, timeout=0.5) == ([fast], [slow])
+        with pytest.raises(GetTimeoutError):
+            syncline.get(slow, timeout=0.5)
+        syncline.cancel(slow)
+        with pytest.raises(TaskCancelledError):
+            syncline.get(slow, timeout=LIMIT_S)
+
+    def test_actors_keep_their_state_until_they_are_killed(self):
+        actor = counter_class().options(name="counter").remote(10)
+        assert syncline.get([actor.add.remote(), actor.add.remote(5)]) == [11, 16]
+        assert syncline.get(syncline.get_actor("counter").add.remote()) == 17
+        assert syncline.get(actor.later.remote("x")) == "x"
+        syncline.kill(actor)
+        with pytest.raises(ActorDiedError):
+            syncline.get(actor.add.remote(), timeout=LIMIT_S)
+        with pytest.raises(ValueError, match="no living actor is named 'counter'"):
+            eventually(lambda: syncline.get_actor("counter") is None, within_s=5.0)
+
+    def test_actors_can_be_handed_to_tasks(self):
+        @syncline.remote
+        def use(actor):
+            return syncline.get(actor.add.remote())
+
+        assert syncline.get(use.remote(counter_class().remote(1))) == 2
+
+    def test_generators_of_tasks_give_items_as_they_come(self):
+        generator = counting().remote(3)
+        assert [syncline.get(ref) for ref in generator] == [0, 1, 2]
+
+    def test_generators_of_actors_give_items_and_errors(self):
+        @syncline.remote
+        class Failing:
+            def items(self):
+                yield 1
+                raise KeyError("second")
+
+        first, second = Failing.remote().items.options(num_returns="streaming").remote()
+        assert syncline.get(first) == 1
+        with pytest.raises(KeyError, match="second"):
+            syncline.get(second)
+
+    def test_generators_can_be_iterated_asynchronously(self):
+        async def collect():
+            return [await ref async for ref in counting().remote(3)]
+
+        assert asyncio.run(collect()) == [0, 1, 2]
+
+    def test_a_generator_can_be_cancelled(self):
+        @syncline.remote(num_returns="streaming")
+        def endless():
+            yield 1
+            time.sleep(3600)
+            yield 2
+
+        generator = endless.remote()
+        assert syncline.get(next(generator)) == 1
+        syncline.cancel(generator)
+        with pytest.raises(TaskCancelledError):
+            syncline.get(next(generator))
+
+    def test_placement_groups_reserve_and_give_back(self):
+        group = placement_group([{"CPU": 1}, {"CPU": 1}])
+        assert syncline.get(group.ready(), timeout=LIMIT_S)
+        inside = doubling().options(scheduling_strategy=PlacementGroupSchedulingStrategy(group))
+        assert syncline.get(inside.remote(4)) == 8
+        remove_placement_group(group)
+
+    def test_what_can_never_run_is_refused(self):
+        with pytest.raises(ValueError, match="5 CPU"):
+            doubling().options(num_cpus=5).remote(1)
+        with pytest.raises(ValueError, match="5 CPU"):
+            counting().options(num_cpus=5).remote(1)
+
+    def test_facts_are_those_of_the_cluster(self, connection):
+        assert syncline.cluster_resources()["CPU"] == 4
+        assert [node["Alive"] for node in syncline.nodes()] == [True]
+        context = syncline.get_runtime_context()
+        assert context.get_node_id() == syncline.nodes()[0]["NodeID"]
+        assert context.gcs_address == connection.client_address
+
+    def test_training_runs_with_its_controller_on_the_cluster(self, tmp_path):
+        def train_fn(config):
+            report({"loss": config["loss"]})
+
+        trainer = DataParallelTrainer(
+            train_fn,
+            train_loop_config={"loss": 0.5},
+            scaling_config=ScalingConfig(num_workers=2),
+            run_config=RunConfig(name="through-client", storage_path=str(tmp_path)),
+        )
+        assert trainer.fit().metrics["loss"] == 0.5
+
+
+class TestConnecting:
+    pytestmark = clustered
+
+    def test_one_connection_after_another_and_another_kind(self, cluster):
+        task = doubling()
+        for address in (cluster.client_address, cluster.address, cluster.client_address):
+            syncline.shutdown()
+            eventually(lambda address=address: syncline.init(address), within_s=LIMIT_S)
+            assert syncline.get(task.remote(2)) == 4
+
+    def test_another_syncline_is_told_by_the_first_task(self, cluster, monkeypatch):
+        syncline.shutdown()
+        monkeypatch.setattr(versions, "__version__", "0.0.1")
+        syncline.init(cluster.client_address)
+        with pytest.raises(RuntimeError, match=r"program runs syncline 0\.0\.1"):
+            syncline.get(doubling().remote(1))
+        syncline.shutdown()

@@ -1,0 +1,125 @@
+"""Large values on a cluster: every reader of a machine maps the same memory, and nobody copies or changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import syncline
+from syncline.testing.clusters import RayCluster
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("cluster")]
+
+LARGE_BYTES = 100_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    own_tasks = {"PYTHONPATH": str(Path(__file__).parent)}
+    with RayCluster(num_cpus=2, variables=own_tasks) as cluster:
+        syncline.init(address=cluster.address)
+        yield
+        syncline.shutdown()
+
+
+@pytest.fixture(scope="module")
+def array_ref(cluster: None) -> Any:
+    return syncline.put(np.arange(LARGE_BYTES // 8))
+
+
+@pytest.fixture(scope="module")
+def table_ref(cluster: None) -> Any:
+    return syncline.put(pa.table({"number": np.arange(1_000_000), "text": ["a text that is not short"] * 1_000_000}))
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def is_shared(at: int) -> bool:
+    """Whether the memory at an address is mapped from what other processes map too."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, permissions, *_ = line.split()
+        low, high = (int(end, 16) for end in span.split("-"))
+        if low <= at < high:
+            return permissions.endswith("s")
+    return False
+
+
+def seen_array(array: Any) -> dict[str, bool]:
+    return {"owns": bool(array.flags.owndata), "writeable": bool(array.flags.writeable), "shared": is_shared(address(array))}
+
+
+def seen_table(table: Any) -> list[bool]:
+    buffers = [buffer for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None]
+    return [is_shared(buffer.address) for buffer in buffers]
+
+
+AS_SHARED = {"owns": False, "writeable": False, "shared": True}
+
+
+def test_array_is_read_where_it_lies(array_ref: Any) -> None:
+    first, second = syncline.get(array_ref), syncline.get(array_ref)
+    assert seen_array(first) == AS_SHARED
+    assert address(first) == address(second)
+    assert int(first[-1]) == LARGE_BYTES // 8 - 1
+
+
+def test_tasks_and_actors_read_an_array_where_it_lies(array_ref: Any) -> None:
+    @syncline.remote
+    class Reader:
+        def read(self, array: Any) -> Any:
+            return seen_array(array)
+
+    @syncline.remote
+    def inside(box: list[Any]) -> Any:
+        return seen_array(syncline.get(box[0]))
+
+    refs = [syncline.remote(seen_array).remote(array_ref), inside.remote([array_ref]), Reader.remote().read.remote(array_ref)]
+    assert syncline.get(refs, timeout=60) == [AS_SHARED] * 3
+
+
+def test_array_that_a_task_made_is_read_where_it_lies(cluster: None) -> None:
+    @syncline.remote
+    def make() -> Any:
+        return np.ones(1_000_000)
+
+    @syncline.remote(num_returns="streaming")
+    def make_several() -> Any:
+        for i in range(2):
+            yield np.full(1_000_000, i)
+
+    for ref in (make.remote(), *make_several.remote()):
+        assert seen_array(syncline.get(ref, timeout=60)) == AS_SHARED
+
+
+def test_arrays_inside_a_value_are_read_where_they_lie(cluster: None) -> None:
+    ref = syncline.put({"rows": [np.zeros((1000, 100)), np.ones(100_000, dtype=np.int8)], "name": "batch"})
+    for array in syncline.get(ref)["rows"]:
+        assert is_shared(address(array))
+        assert not array.flags.writeable
+
+
+def test_table_is_read_where_it_lies(table_ref: Any) -> None:
+    first, second = syncline.get(table_ref), syncline.get(table_ref)
+    assert all(seen_table(first))
+    assert first["number"].chunk(0).buffers()[1].address == second["number"].chunk(0).buffers()[1].address
+    assert first.num_rows == 1_000_000
+
+
+def test_tasks_read_a_table_where_it_lies_and_give_columns_of_it(table_ref: Any) -> None:
+    @syncline.remote
+    def column(table: Any) -> Any:
+        return seen_table(table), table.select(["number"])
+
+    seen, chosen = syncline.get(column.remote(table_ref), timeout=60)
+    assert seen
+    assert all(seen)
+    assert all(seen_table(chosen))
+    assert chosen["number"][999_999].as_py() == 999_999
