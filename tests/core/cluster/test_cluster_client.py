@@ -146,7 +146,12 @@ class TestThroughRayClient:
             syncline.get(counter_class().remote().fail.remote())
 
     def test_waiting_ends_with_its_limit(self):
-        slow, fast = syncline.remote(time.sleep).remote(3600), syncline.put(1)
+        @syncline.remote
+        def never():
+            while True:
+                time.sleep(0.01)  # Ray interrupts between calls, not inside one
+
+        slow, fast = never.remote(), syncline.put(1)
         assert syncline.wait([slow, fast], num_returns=2, timeout=0.5) == ([fast], [slow])
         with pytest.raises(GetTimeoutError):
             syncline.get(slow, timeout=0.5)
@@ -198,8 +203,8 @@ class TestThroughRayClient:
         @syncline.remote(num_returns="streaming")
         def endless():
             yield 1
-            time.sleep(3600)
-            yield 2
+            while True:
+                time.sleep(0.01)
 
         generator = endless.remote()
         assert syncline.get(next(generator)) == 1
@@ -252,7 +257,7 @@ class TestConnecting:
 
     def test_another_syncline_is_told_by_the_first_task(self, cluster, monkeypatch):
         syncline.shutdown()
-        monkeypatch.setattr(versions, "__version__", "0.0.1")
+        monkeypatch.setattr(versions, "OWN", "0.0.1")
         syncline.init(cluster.client_address)
         with pytest.raises(RuntimeError, match=r"program runs syncline 0\.0\.1"):
             syncline.get(doubling().remote(1))

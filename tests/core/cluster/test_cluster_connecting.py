@@ -144,7 +144,7 @@ def one_of_an_actor():
 
 
 def test_nodes_with_another_syncline_are_told_by_the_first_task(cluster, monkeypatch):
-    monkeypatch.setattr(versions, "__version__", "0.0.1")
+    monkeypatch.setattr(versions, "OWN", "0.0.1")
     syncline.init(cluster.address)
     with pytest.raises(RuntimeError, match=r"program runs syncline 0\.0\.1, but the node .* has syncline"):
         syncline.get(one.remote())

@@ -15,7 +15,9 @@ import syncline
 from syncline import exceptions as ours
 from syncline.testing.clusters import RayCluster
 
+ray: Any = pytest.importorskip("ray")
 rays: Any = pytest.importorskip("ray.exceptions")
+ray_ref: Any = pytest.importorskip("syncline.core.cluster.handles").ray_ref
 translated: Any = pytest.importorskip("syncline.core.cluster.errors").translated
 
 MADE_BY_RAY = [
@@ -104,6 +106,10 @@ def late() -> None:
     syncline.get(sleep.options(num_cpus=0.1).remote(), timeout=0.01)
 
 
+def rays_late() -> None:
+    ray.get(ray_ref(sleep.options(num_cpus=0.1).remote()), timeout=0.01)
+
+
 def cancelled() -> None:
     ref = sleep.options(num_cpus=0.1).remote()
     syncline.cancel(ref)
@@ -138,7 +144,7 @@ def test_errors_are_caught_as_ours_and_as_rays(end: Callable[[], None], kinds: t
 
 
 @needs_cluster
-@pytest.mark.parametrize("end", [task_error, crashed_worker, dead_actor], ids=lambda end: end.__name__)
+@pytest.mark.parametrize("end", [task_error, crashed_worker, dead_actor, late], ids=lambda end: end.__name__)
 def test_errors_stay_what_they_are_through_a_second_and_a_third_task(end: Callable[[], None]) -> None:
     run = syncline.remote(max_retries=0)(end)
     with pytest.raises(ENDS[end]) as first:
@@ -149,6 +155,13 @@ def test_errors_stay_what_they_are_through_a_second_and_a_third_task(end: Callab
         for kind in (*ENDS[end], ours.RayTaskError, rays.RayTaskError):
             assert isinstance(caught.value, kind)
         assert type(first.value.cause if isinstance(first.value, KeyError) else first.value).__name__ in str(caught.value)
+
+
+@needs_cluster
+def test_a_task_whose_wait_by_ray_itself_ended_is_not_taken_for_a_wait_that_ended_here() -> None:
+    with pytest.raises(rays.GetTimeoutError) as caught:
+        syncline.get(syncline.remote(rays_late).remote(), timeout=60)
+    assert isinstance(caught.value, ours.RayTaskError)
 
 
 @needs_cluster

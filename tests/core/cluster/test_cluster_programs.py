@@ -1,4 +1,4 @@
-"""Programs that come to a cluster one after another, and programs whose modules the workers do not have."""
+"""Programs that come to a cluster one after another, that cancel what has just ended, and whose modules the workers do not have."""
 
 from __future__ import annotations
 
@@ -79,6 +79,24 @@ def test_a_detached_actor_is_found_by_the_next_program(cluster: RayCluster) -> N
     assert output(cluster, MAKE) == "[3, 'added']\n"
     assert output(cluster, FIND) == "['counter']\n[7, 'added']\n"
     assert "none: no living actor is named 'counter' in the namespace 'shared'" in output(cluster, MISS)
+
+
+CANCEL = """
+import syncline
+syncline.init()
+@syncline.remote
+def one(): return 1
+for _ in range(1000):
+    ref = one.remote()
+    syncline.get(ref)
+    syncline.cancel(ref)
+    assert syncline.get(ref) == 1
+print("lives")
+"""
+
+
+def test_cancelling_what_has_just_ended_does_not_end_the_program(cluster: RayCluster) -> None:
+    assert output(cluster, CANCEL) == "lives\n"
 
 
 USE = """

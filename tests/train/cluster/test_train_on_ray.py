@@ -21,6 +21,7 @@ from syncline.testing.clusters import RayCluster
 from syncline.testing.waiting import GENEROUS_S, eventually
 
 pytestmark = [
+    pytest.mark.cluster,
     pytest.mark.processes,
     pytest.mark.xdist_group("ray"),
     pytest.mark.timeout(240),

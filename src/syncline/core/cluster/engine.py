@@ -145,6 +145,8 @@ class ClusterEngine(Engine):
 
     def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
         target = handles.find(ref.id) if isinstance(ref, ObjectRefGenerator) else ray_ref(ref)
+        if _ready([ray_ref(ref)]):  # told to cancel what has its result and is about to end, Ray ends the whole program
+            return
         try:
             ray.cancel(target, force=force, recursive=recursive)
         except Exception as error:
@@ -200,7 +202,9 @@ class ClusterEngine(Engine):
         def attempt(limit_s: float | None) -> list[Any] | None:
             try:
                 return list(ray.get(wanted, timeout=limit_s))
-            except ray.exceptions.GetTimeoutError:
+            except ray.exceptions.GetTimeoutError as error:
+                if isinstance(error, ray.exceptions.RayTaskError):  # the task's own wait, not this one
+                    raise
                 return None
 
         try:

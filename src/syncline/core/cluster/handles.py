@@ -110,8 +110,8 @@ def find(id: int) -> Any:
     return None if hold is None else hold.ray
 
 
-def ray_ref(ref: ObjectRef[Any]) -> Any:
-    """Ray's reference behind one of ours. RuntimeError for one of another engine."""
+def ray_ref(ref: ObjectRef[Any] | ObjectRefGenerator[Any]) -> Any:
+    """Ray's reference behind one of ours; of a generator that to its end. RuntimeError for one of another engine."""
     if isinstance(ref, ClusterRef):
         return ref.ray
     generator = find(ref.id)

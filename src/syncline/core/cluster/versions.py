@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ray
 
-from syncline import __version__
-
+OWN: str = sys.modules["syncline"].__version__
+"""Of syncline in this process: the package's own, which no module of it imports."""
 SYNCLINE_KEY = "syncline_version"
 """Under which the cluster keeps, with each program, the program's version of syncline."""
 
@@ -49,14 +50,14 @@ def check_cluster(address: str, metadata: bytes) -> None:
 
 def check_program(metadata: Mapping[str, str], node: str) -> None:
     """In a worker: RuntimeError where the program, of which the cluster keeps `metadata`, has another version of syncline."""
-    program = metadata.get(SYNCLINE_KEY, __version__)
-    if program != __version__:
+    program = metadata.get(SYNCLINE_KEY, OWN)
+    if program != OWN:
         raise RuntimeError(
-            f"the program runs syncline {program}, but the node {node} has syncline {__version__}: they cannot work together. Install the "
+            f"the program runs syncline {program}, but the node {node} has syncline {OWN}: they cannot work together. Install the "
             f"same version in both, such as `pip install syncline=={program}` on every node."
         )
 
 
 def of_program() -> dict[str, str]:
     """What the cluster is to keep with this program."""
-    return {SYNCLINE_KEY: __version__}
+    return {SYNCLINE_KEY: OWN}

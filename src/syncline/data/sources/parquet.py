@@ -40,8 +40,10 @@ _FOOTERS_AT_ONCE = 256
 _THREADS = 16
 # Bytes of one value of Parquet's physical types; None where the values say themselves.
 _WIDTHS = {"BOOLEAN": 0.125, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
-# Text that is written once for many rows takes more room when it is read.
+# Short text that is written once for many rows takes more room when it is read; of long values (images) there is a dictionary page only
+# until the writer gives it up.
 _DICTIONARY_RATIO = 3
+_LONG_VALUE_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,7 +391,8 @@ def _decoded_bytes(chunk: Any) -> float:
     width = _WIDTHS.get(chunk.physical_type)
     if width is not None:
         return float(chunk.num_values * width)
-    return float(chunk.total_uncompressed_size * (_DICTIONARY_RATIO if chunk.has_dictionary_page else 1) + 4 * chunk.num_values)
+    repeated = chunk.has_dictionary_page and chunk.total_uncompressed_size < _LONG_VALUE_BYTES * chunk.num_values
+    return float(chunk.total_uncompressed_size * (_DICTIONARY_RATIO if repeated else 1) + 4 * chunk.num_values)
 
 
 def _with_tensor(table: pa.Table, name: str, dtype: np.dtype, shape: tuple[int, ...], path: str) -> pa.Table:
