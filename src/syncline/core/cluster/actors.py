@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import ray
+from ray.core.generated import gcs_pb2
 
 from syncline.core import actor_methods, serialization
 from syncline.core.cluster import facts
@@ -22,6 +24,9 @@ from syncline.core.engine import ActorRecord
 from syncline.core.options import ASYNC_CONCURRENCY, MethodOptions
 from syncline.core.plans import ActorPlan, CallPlan
 from syncline.core.refs import DynamicObjectRefGenerator, current_engine
+
+KILL_WAIT_S = 5.0
+"""How long the news of an actor's end may take; usually it is milliseconds."""
 
 Limits = tuple[tuple[str, int], ...]
 """How many calls of each concurrency group run at once."""
@@ -169,6 +174,14 @@ def _own_call(method: str, *, is_async: bool) -> Callable[..., Any]:
         return await self.call_on_loop(method, *args, **kwargs)
 
     return call_on_loop if is_async else call
+
+
+def await_end(ray_actor: Any) -> None:
+    """Wait, a moment at most, until this process knows that a killed actor has ended: until then Ray would send it calls, and it answer."""
+    state = getattr(ray_actor, "_get_local_state", None)  # not of a handle through Ray Client, nor in every version of Ray
+    deadline = time.monotonic() + KILL_WAIT_S
+    while state is not None and state() == gcs_pb2.ActorTableData.ALIVE and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def remote_class(plan: ActorPlan) -> Any:

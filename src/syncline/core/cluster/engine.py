@@ -17,7 +17,7 @@ from ray.experimental import internal_kv
 from syncline.core import errors, runtime_env, serialization
 from syncline.core.cluster import arguments, feasible, handles, timeline
 from syncline.core.cluster import facts as facts_of
-from syncline.core.cluster.actors import entry_of, remote_class
+from syncline.core.cluster.actors import await_end, entry_of, remote_class
 from syncline.core.cluster.errors import timed_out, translated
 from syncline.core.cluster.groups import Groups
 from syncline.core.cluster.handles import ClusterRef, ReadyRef, ray_ref
@@ -153,7 +153,10 @@ class ClusterEngine(Engine):
             raise translated(error) from None
 
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
-        ray.kill(self._actor(actor_id), no_restart=no_restart)
+        actor = self._actor(actor_id)
+        ray.kill(actor, no_restart=no_restart)
+        if no_restart:
+            await_end(actor)
 
     def exit_actor(self) -> None:
         if not facts_of.is_worker() or ray.get_runtime_context().get_actor_id() is None:
