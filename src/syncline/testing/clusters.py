@@ -1,7 +1,7 @@
 """Ray clusters for tests: a head, nodes that come and go, and nothing left afterwards.
 
 A cluster lies in a directory of its own and listens on ports of its own, so it meets no other cluster of this machine. Each node may be
-told where to run: `Host()` is this machine, `syncline.testing.hosts` makes others of it.
+told where to run: `Host()` is this machine, `syncline.testing.hosts` makes others of it. `SharedCluster` serves conformance suites.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 
@@ -121,6 +122,10 @@ class RayCluster:
             *self._client_flags(),
         )
 
+    def wait_for_client(self) -> None:
+        """Wait for the server of Ray Client, which is up a moment after the head."""
+        eventually(self._client_listens, what="Ray Client's server listens")
+
     def add_node(
         self,
         name: str,
@@ -153,6 +158,13 @@ class RayCluster:
         # Where it can, Ray starts the server of Ray Client unasked, and always on the same port.
         return (f"--ray-client-server-port={self._client_port}",) if HAS_CLIENT and self._python == sys.executable else ()
 
+    def _client_listens(self) -> bool:
+        try:
+            socket.create_connection((self._host.address, self._client_port), timeout=1.0).close()
+        except OSError:
+            return False
+        return True
+
     def _ray(self, name: str, host: Host, *arguments: str) -> None:
         self._names.append(name)
         environment = {**os.environ, **self.variables, MARK: f"{self.directory.name}:{name}"}
@@ -168,6 +180,40 @@ class RayCluster:
         if done.returncode != 0:
             self.stop()
             raise RuntimeError(f"ray start failed:\n{done.stdout}\n{done.stderr}")
+
+
+class SharedCluster:
+    """One cluster at a time, kept while suite after suite asks for the same machine; `options` is for `conformance.tests_for_engine`."""
+
+    _OF_THE_MACHINE = ("num_cpus", "num_gpus", "resources")
+
+    def __init__(self, *, through_client: bool = False) -> None:
+        """`through_client`: whether programs connect to it with Ray Client."""
+        self._through_client = through_client
+        self._machine: dict[str, Any] = {}
+        self._cluster: RayCluster | None = None
+
+    def options(self, suite_options: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of `init` for a suite, on a cluster that has what the suite asks for."""
+        machine = {name: suite_options[name] for name in self._OF_THE_MACHINE if name in suite_options}
+        if self._cluster is None or machine != self._machine:
+            self.stop()
+            self._machine, self._cluster = machine, RayCluster(**machine)
+            self._cluster.start()
+        own = {name: value for name, value in suite_options.items() if name not in machine}
+        return {**own, "address": self._address(self._cluster)}
+
+    def stop(self) -> None:
+        """End the cluster, if there is one."""
+        if self._cluster is not None:
+            self._cluster.stop()
+            self._cluster = None
+
+    def _address(self, cluster: RayCluster) -> str:
+        if not self._through_client:
+            return cluster.address
+        cluster.wait_for_client()
+        return cluster.client_address
 
 
 def _free_ports(count: int) -> list[int]:

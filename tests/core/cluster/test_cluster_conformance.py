@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from syncline.testing import conformance
-from syncline.testing.clusters import RayCluster
+from syncline.testing.clusters import SharedCluster
 
 pytestmark = [
     pytest.mark.cluster,
@@ -25,33 +24,7 @@ DIFFERENCES = {
 }
 
 TRAITS = conformance.EngineTraits(processes=True, parallel=True, differences=DIFFERENCES)
-OF_THE_MACHINE = ("num_cpus", "num_gpus", "resources")
-
-
-class Clusters:
-    """One cluster at a time, kept while suite after suite asks for the same machine."""
-
-    def __init__(self) -> None:
-        self._machine: dict[str, Any] = {}
-        self._cluster: RayCluster | None = None
-
-    def options(self, suite_options: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of `init` for a suite, on a cluster that has what the suite asks for."""
-        machine = {name: suite_options[name] for name in OF_THE_MACHINE if name in suite_options}
-        if self._cluster is None or machine != self._machine:
-            self.stop()
-            self._machine, self._cluster = machine, RayCluster(**machine)
-            self._cluster.start()
-        own = {name: value for name, value in suite_options.items() if name not in machine}
-        return {**own, "address": self._cluster.address}
-
-    def stop(self) -> None:
-        if self._cluster is not None:
-            self._cluster.stop()
-            self._cluster = None
-
-
-clusters = Clusters()
+clusters = SharedCluster()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -135,13 +135,24 @@ class ClusterEngine(Engine):
     def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
         self._guard.check()
         if plan.prepared_for is not self:
-            _prepare_call(plan, self._actor(plan.actor_id), self)
+            self._prepare_call(plan)
         positional, keyword = handles.with_ray_refs(args, kwargs)
         try:
             made = plan.prepared(positional, keyword)
         except Exception as error:
             raise self._refusal(error, args, kwargs, plan.method) from None
         return _submitted(made)
+
+    def _prepare_call(self, plan: CallPlan) -> None:
+        entry = entry_of(self._actor(plan.actor_id), plan)
+        first = entry.first
+        submit = self._submitting(entry.method, arguments.call_options(plan.options, plan.name, ray_has_groups=not entry.has_loop))
+
+        def call(positional: list[Any], keyword: dict[str, Any]) -> Any:
+            return submit([*first, *positional], keyword)
+
+        plan.prepared = call
+        plan.prepared_for = self
 
     def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
         target = handles.find(ref.id) if isinstance(ref, ObjectRefGenerator) else ray_ref(ref)
@@ -333,6 +344,10 @@ class ClusterEngine(Engine):
         group = options.placement_group
         return submit if group is None else self._groups.guarded(group.id, submit)
 
+    def _submitting(self, method: Any, keywords: Mapping[str, Any]) -> Callable[[list[Any], dict[str, Any]], Any]:
+        """What calls one of Ray's methods of an actor with these options."""
+        return functools.partial(method._remote, **keywords)
+
     def _check_demand(self, demand: Mapping[str, float], options: TaskOptions | ActorOptions, what: str) -> None:
         if not self._may_grow():
             feasible.check_demand(demand, ray.nodes(), what, options.label_selector)
@@ -354,18 +369,6 @@ def _ready(ray_refs: Collection[Any]) -> list[Any]:
     """Those that are there already, wherever."""
     ready: list[Any] = ray.wait(list(ray_refs), num_returns=len(ray_refs), timeout=0, fetch_local=False)[0]
     return ready
-
-
-def _prepare_call(plan: CallPlan, actor: Any, engine: ClusterEngine) -> None:
-    entry = entry_of(actor, plan)
-    method, first = entry.method, entry.first
-    keywords = arguments.call_options(plan.options, plan.name, ray_has_groups=not entry.has_loop)
-
-    def call(positional: list[Any], keyword: dict[str, Any]) -> Any:
-        return method._remote([*first, *positional], keyword, **keywords)
-
-    plan.prepared = call
-    plan.prepared_for = engine
 
 
 def _submitted(made: Any) -> Submitted:

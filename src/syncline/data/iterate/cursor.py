@@ -107,8 +107,8 @@ class Cursor:
             raise CursorError(f"the state of the iterator is damaged ({type(error).__name__}: {error}): use another checkpoint") from error
         if cursor.plan != plan:
             raise CursorError(
-                f"the state of the iterator belongs to another dataset (plan {cursor.plan!r}, not {plan!r}), so its rows do not count here: "
-                "load it into a dataset with the same inputs and transformations, or do not load it"
+                f"the state of the iterator belongs to another dataset (plan {cursor.plan!r}, not {plan!r}), so its counts mean "
+                "nothing here: load it into a dataset with the same inputs and transformations, or do not load it"
             )
         return cursor
 
@@ -159,6 +159,23 @@ class Beginning:
     """Own rows that each rank does not need again: `Dealer.skip`."""
     restart: Restart
     """Where the pipeline starts."""
+    total: int | None = None
+    """Rows of the dealt sequence, where a pass before this one got to its last round."""
+
+    def cursor(self, *, plan: str, rank: int, windows: Windows | None) -> Cursor:
+        """The cursor with which a rank begins."""
+        return Cursor(
+            plan=plan,
+            epoch=self.epoch,
+            seed=self.seed,
+            start=self.position,
+            rounds=self.rounds,
+            rank=rank,
+            windows=windows,
+            rows=self.rows[rank],
+            restart=self.restart,
+            total=self.total,
+        )
 
 
 def first_beginning(*, epoch: int, seed: int, rounds: Rounds) -> Beginning:
@@ -189,6 +206,7 @@ def continue_from(cursors: Sequence[Cursor], *, rounds: Rounds, windows: Sequenc
         rows=tuple(cursor.rows for cursor in cursors),
         settled=tuple(cursor.settled for cursor in cursors),
         restart=_last_restart(cursors),
+        total=_total(cursors),
     )
 
 
@@ -212,8 +230,7 @@ def _last_restart(cursors: Sequence[Cursor]) -> Restart:
     needed = []
     for cursor in cursors:
         if total is None or cursor.settled < rounds.share(cursor.rank, total):
-            row = int(rounds.rows(cursor.rank, np.array([cursor.settled]), total)[0])
-            needed.append(row - row % rounds.size if rounds.equal == "pad" else row)
+            needed.append(int(rounds.rows(cursor.rank, np.array([cursor.settled]), total)[0]))
     if needed:
         index = start.global_index(min(needed))
         restarts = [restart for restart in restarts if restart.index <= index]
@@ -239,14 +256,13 @@ def _of_one_pass(cursors: Sequence[Cursor]) -> list[Cursor]:
 def _in_pass_of(latest: Cursor, cursor: Cursor) -> Cursor:
     """The cursor, or that of its next epoch if `latest` is there already."""
     if cursor.ended and cursor.epoch == latest.epoch - 1 and cursor.plan == latest.plan:
-        begun = {"start": latest.start, "rounds": latest.rounds, "restart": latest.start.restart}
-        return dataclasses.replace(cursor, epoch=latest.epoch, rows=0, total=None, ended=False, **begun)
+        return dataclasses.replace(latest, rank=cursor.rank, windows=cursor.windows, rows=0, restart=latest.start.restart, total=None)
     for name in ("plan", "epoch", "seed", "start", "rounds"):
         mine, others = getattr(cursor, name), getattr(latest, name)
         if mine != others:
             raise CursorError(
-                f"the states of ranks {cursor.rank} and {latest.rank} are of different passes ({name}: {_short(mine)} and {_short(others)}): "
-                "use states that all ranks saved at the same moment"
+                f"the states of ranks {cursor.rank} and {latest.rank} are of two passes ({name}: {_short(mine)} and {_short(others)}), "
+                "so they do not add up: use states that all ranks saved at the same moment"
             )
     return cursor
 

@@ -27,10 +27,10 @@ def equal_mode(equal: bool | str) -> Equal:
     """The choice that an argument `equal=` stands for: True means "drop". ValueError for others."""
     for mode in (False, "drop", "pad"):
         if equal is mode or equal == mode:
-            return mode  # type: ignore[return-value]
+            return mode
     if equal is True:
         return "drop"
-    raise ValueError(f"equal={equal!r} is not known: choose False (all rows), True or 'drop' (equal counts, fewer rows), or 'pad' (repeats)")
+    raise ValueError(f"equal={equal!r} is not known: choose False (all rows), True or 'drop' (equally many, fewer rows) or 'pad' (repeats)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +240,7 @@ class Dealer:
         first = self._row - tail
         own = first // self.rounds.size * self.rounds.lengths[rank]
         begin, end = rank * share, (rank + 1) * share
-        for lap in (0, tail):
+        for lap in range(begin // tail * tail, end, tail) if tail else ():
             for run in held:
                 at = first - run.row - lap  # what turns a number in the round into one in the run
                 start, stop = max(begin + at, 0), min(end + at, run.rows)

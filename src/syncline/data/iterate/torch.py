@@ -1,0 +1,224 @@
+"""Batches as torch tensors, on the device where they are needed.
+
+Covered: columns to tensors (without a copy where numpy's layout is torch's), dtypes, the user's collate functions, pinned memory, and for
+CUDA a copy on a stream of its own, beside the computation. Tensors that are not copied share memory with the dataset's block: a program
+that changes its batches in place should clone them first.
+Not covered: which device a training worker has (`train`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from syncline.data import block as blocks
+from syncline.data.block import BatchFormat, Block
+from syncline.data.collate_fn import ArrowBatchCollateFn, PandasBatchCollateFn
+
+DTypes: TypeAlias = torch.dtype | Mapping[str, torch.dtype] | None
+Device: TypeAlias = str | torch.device | int | Literal["auto"]
+
+# What a collate function of the user's takes; any other callable takes ndarrays.
+_FORMATS: tuple[tuple[type, BatchFormat], ...] = ((ArrowBatchCollateFn, "pyarrow"), (PandasBatchCollateFn, "pandas"), (object, "numpy"))
+
+
+class Delivery(NamedTuple):
+    """A batch on its way from the prefetching thread to the program."""
+
+    batch: Any
+    stream: torch.cuda.Stream | None
+    """What the copy to the device runs on; None where the batch is ready."""
+
+
+@dataclass(kw_only=True)
+class TorchConversion:
+    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on the program's."""
+
+    device: torch.device
+    """Where the tensors go."""
+    collate: Callable[[Any], Any]
+    """Makes a batch of what `batch_format` says."""
+    batch_format: BatchFormat
+    """What `collate` takes."""
+    pin_memory: bool = False
+    """Put tensors into page-locked memory first, from which the copy to a GPU does not wait for the processor."""
+    _stream: torch.cuda.Stream | None = field(default=None, init=False)
+
+    def convert(self, table: Block) -> Delivery:
+        """The batch, on its way to the device."""
+        batch = self.collate(blocks.to_batch(table, self.batch_format))
+        if not is_tensor_batch(batch):
+            return Delivery(batch, None)
+        if self.pin_memory:
+            batch = _each(batch, lambda tensor: tensor.pin_memory() if tensor.device.type == "cpu" else tensor)
+        if self.device.type != "cuda":
+            return Delivery(_to_device(batch, self.device), None)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._stream):
+            return Delivery(_to_device(batch, self.device), self._stream)
+
+    def receive(self, delivery: Delivery) -> Any:
+        """The batch, safe to compute with on the current stream."""
+        if delivery.stream is not None:
+            computation = torch.cuda.current_stream(self.device)
+            computation.wait_stream(delivery.stream)
+            # The memory was allocated on the other stream, which must not reuse it while the computation reads it.
+            _each(delivery.batch, lambda tensor: tensor.record_stream(computation))
+        return delivery.batch
+
+
+def torch_conversion(
+    *,
+    dtypes: DTypes = None,
+    device: Device = "auto",
+    collate_fn: Any = None,
+    pin_memory: bool = False,
+    worker_device: torch.device | None = None,
+) -> TorchConversion:
+    """How `iter_torch_batches` makes batches.
+
+    Args:
+        dtypes: Of all tensors, or by column; None keeps the columns' own.
+        device: "auto" is `worker_device`, or the CPU where there is none.
+        collate_fn: A `CollateFn`, or any callable on a dict of ndarrays. Tensors in what it returns are moved, anything else is not.
+        pin_memory: Whether tensors pass through page-locked memory.
+        worker_device: The device of the training worker that this is.
+
+    ValueError for `collate_fn` together with `dtypes`; and for a `collate_fn` that cannot be called.
+    """
+    if collate_fn is not None and dtypes is not None:
+        raise ValueError("collate_fn and dtypes exclude each other, since collate_fn makes the tensors: give them their dtypes there")
+    if collate_fn is not None and not callable(collate_fn):
+        raise ValueError(
+            f"collate_fn={collate_fn!r} is a {type(collate_fn).__name__}, which cannot be called: give a function or a CollateFn"
+        )
+    chosen = torch.device((worker_device or "cpu") if device == "auto" else device)
+    if chosen == torch.device("cuda") and torch.cuda.is_available():
+        # Which GPU is the current one is a matter of the thread, and batches are made on another one.
+        chosen = torch.device("cuda", torch.cuda.current_device())
+    if collate_fn is None:
+        return TorchConversion(device=chosen, collate=lambda batch: to_tensors(batch, dtypes), batch_format="numpy", pin_memory=pin_memory)
+    batch_format = next(form for kind, form in _FORMATS if isinstance(collate_fn, kind))
+    return TorchConversion(device=chosen, collate=collate_fn, batch_format=batch_format, pin_memory=pin_memory)
+
+
+def to_tensors(batch: Mapping[str, np.ndarray], dtypes: DTypes = None) -> dict[str, torch.Tensor]:
+    """A tensor `(rows, ...)` for each column of a numpy batch, sharing its memory where the dtype stays.
+
+    TypeError for a column that holds no numbers, RuntimeError for one whose rows differ in shape, ValueError for `dtypes` of no column.
+    """
+    if not isinstance(dtypes, Mapping):
+        return {name: to_tensor(name, array, dtypes) for name, array in batch.items()}
+    unknown = sorted(set(dtypes) - set(batch))
+    if unknown:
+        raise ValueError(
+            f"dtypes names {', '.join(map(repr, unknown))}, but the columns are {', '.join(map(repr, batch))}: correct the names"
+        )
+    return {name: to_tensor(name, array, dtypes.get(name)) for name, array in batch.items()}
+
+
+def to_tensor(name: str, array: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A column as a tensor, as `to_tensors` does."""
+    if array.dtype == object:
+        array = _stacked(name, array)
+    if array.dtype.kind not in "biufc":
+        raise TypeError(
+            f"column {name!r} has dtype {array.dtype}, which torch has no tensors of: convert it to numbers with map_batches, "
+            "leave it out with drop_columns, or handle it in a collate_fn"
+        )
+    tensor = torch.from_numpy(array if array.flags.writeable else _without_write_protection(array))
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def is_tensor_batch(batch: Any) -> bool:
+    """Whether a batch is made of tensors alone: one, a sequence, a mapping, or a sequence or mapping of sequences of them."""
+    if isinstance(batch, Mapping):
+        return all(_is_tensor_or_tensors(value) for value in batch.values())
+    return _is_tensor_or_tensors(batch) or (_is_sequence(batch) and all(_is_tensors(value) for value in batch))
+
+
+def _stacked(name: str, array: np.ndarray) -> np.ndarray:
+    """The rows of an object column, `(rows, ...)`: ndarrays or lists of equal shapes."""
+    missing = sum(value is None for value in array)
+    if missing:
+        raise TypeError(
+            f"column {name!r} has {missing} missing values in a batch of {len(array)}, which a tensor cannot hold: fill or filter them"
+        )
+    if not all(isinstance(value, np.ndarray | list | tuple) for value in array):
+        found = next(value for value in array if not isinstance(value, np.ndarray | list | tuple))
+        raise TypeError(
+            f"column {name!r} holds values of type {type(found).__name__}, which torch has no tensors of: convert it to numbers with "
+            "map_batches, leave it out with drop_columns, or handle it in a collate_fn"
+        )
+    rows = [np.asarray(value) for value in array]
+    shapes = sorted({row.shape for row in rows})
+    if len(shapes) > 1:
+        some = ", ".join(map(str, shapes[:4])) + (", ..." if len(shapes) > 4 else "")
+        raise RuntimeError(
+            f"column {name!r} is ragged: the rows of one batch have the shapes {some}, which one tensor cannot hold: "
+            "pad or resize the rows with map, or handle them in a collate_fn"
+        )
+    return np.stack(rows)
+
+
+class _Unprotected:
+    """Lends the memory of an array that it keeps alive, without saying that it is read-only."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        interface = array.__array_interface__
+        self.array = array
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def _without_write_protection(array: np.ndarray) -> np.ndarray:
+    """The same memory as an array that torch takes without its warning; blocks are read-only, and torch has no such thing."""
+    return np.asarray(_Unprotected(array))
+
+
+def _is_tensors(value: Any) -> bool:
+    return _is_sequence(value) and all(isinstance(item, torch.Tensor) for item in value)
+
+
+def _is_tensor_or_tensors(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or _is_tensors(value)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _rebuilt(sequence: Any, items: Iterable[Any]) -> Any:
+    """A sequence of the same type; named tuples take their fields one by one."""
+    return type(sequence)(*items) if hasattr(sequence, "_fields") else type(sequence)(items)
+
+
+def _each(batch: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """A batch of tensors with each of them changed."""
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {name: _each(value, change) for name, value in batch.items()}
+    return _rebuilt(batch, [_each(value, change) for value in batch])
+
+
+def _to_device(batch: Any, device: torch.device) -> Any:
+    """A batch of tensors on the device; sequences within a mapping or a sequence are the chunks of one tensor and become one there."""
+    if isinstance(batch, torch.Tensor):
+        return _joined(batch, device)
+    if isinstance(batch, Mapping):
+        return {name: _joined(value, device) for name, value in batch.items()}
+    return _rebuilt(batch, [_joined(value, device) for value in batch])
+
+
+def _joined(value: Any, device: torch.device) -> torch.Tensor:
+    # Only on CUDA does a copy that does not block have a stream for others to wait for.
+    non_blocking = device.type == "cuda"
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=non_blocking)
+    chunks = [chunk.to(device, non_blocking=non_blocking) for chunk in value]
+    return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
