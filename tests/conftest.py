@@ -26,5 +26,7 @@ def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     for name in [name for name in os.environ if name.startswith(OWN_VARIABLES)]:
         patch.delenv(name)
     patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    # With its metrics on, Ray takes most of a minute to leave a cluster in a process that used another one, gone by now, before.
+    patch.setenv("RAY_enable_open_telemetry", "0")
     yield
     patch.undo()

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from syncline import settings
 from syncline.cli.output import CommandError
-
-PLACES = "in ~/.ray/auth_token, in the file that RAY_AUTH_TOKEN_PATH names, or in RAY_AUTH_TOKEN (on the head: `ray get-auth-token`)"
+from syncline.core.cluster.token_places import PLACES, mode
 
 
 class TokenError(CommandError):
@@ -18,8 +17,8 @@ class TokenError(CommandError):
 
 def is_switched_on() -> bool | None:
     """Whether RAY_AUTH_MODE says to show a token; None where it says nothing."""
-    mode = (settings.environment("RAY_AUTH_MODE") or "").lower()
-    return None if not mode else mode == "token"
+    said = (settings.environment("RAY_AUTH_MODE") or "").lower()
+    return None if not said else said == "token"
 
 
 def headers(url: str, *, is_found_here: bool) -> Mapping[str, str]:
@@ -30,9 +29,7 @@ def headers(url: str, *, is_found_here: bool) -> Mapping[str, str]:
     """
     switched_on = is_switched_on()
     if switched_on is False or (switched_on is None and not is_found_here):
-        mode = settings.environment("RAY_AUTH_MODE")
-        said = f"RAY_AUTH_MODE={mode}" if mode else "RAY_AUTH_MODE is not set"
-        raise TokenError(f"{url} asks for a token, and none was shown ({said}): set RAY_AUTH_MODE=token, and have the token {PLACES}")
+        raise TokenError(f"{url} asks for a token, and none was shown ({mode()}): set RAY_AUTH_MODE=token, and have the token {PLACES}")
     token = _token()
     if not token:
         raise TokenError(f"{url} asks for a token, and none is here: have it {PLACES}")

@@ -21,6 +21,7 @@ from syncline.cli.cluster_token import TokenError
 from syncline.cli.output import CommandError
 from syncline.cli.packages import Package
 from syncline.cli.websocket import HandshakeRefused, WebSocket
+from syncline.core.cluster.token_places import PLACES
 
 DEFAULT_PORT = 8265
 CONNECT_S = 10.0
@@ -170,7 +171,7 @@ class JobApi:
                 return data
         except urllib.error.HTTPError as error:
             if error.code == REFUSES_TOKEN and self._token:
-                raise TokenError(f"{self.url} refuses the token that is here: have its own {cluster_token.PLACES}") from None
+                raise TokenError(f"{self.url} refuses the token that is here: have its own {PLACES}") from None
             said = error.read().decode(errors="replace").strip().splitlines()
             raise ServerError(f"{self.url} refuses {method} {path}: {said[-1] if said else error.reason}", error.code) from None
         except http.client.HTTPException:

@@ -30,6 +30,11 @@ MARK = "SYNCLINE_TEST_CLUSTER"
 HAS_CLIENT = importlib.util.find_spec("grpc") is not None
 """Whether a cluster of this interpreter serves Ray Client."""
 START_LIMIT_S = 120.0
+QUIET_VARIABLES = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "GRPC_ENABLE_FORK_SUPPORT": "0",  # whose handlers now and then kill a process that Ray Client's server starts
+}
 NODE_DEATH_VARIABLES = {
     "RAY_health_check_initial_delay_ms": "500",
     "RAY_health_check_period_ms": "500",
@@ -85,7 +90,7 @@ class RayCluster:
         self.directory = Path(tempfile.mkdtemp(prefix="sl-", dir="/tmp"))
         self._names: list[str] = []
         self._port, self._client_port = _free_ports(2)
-        self.variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", **NODE_DEATH_VARIABLES, **(variables or {})}
+        self.variables = {**QUIET_VARIABLES, **NODE_DEATH_VARIABLES, **(variables or {})}
         if asks_for_token:
             token = self.directory / "token"
             token.touch(mode=0o600)

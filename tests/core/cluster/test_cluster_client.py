@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -21,7 +25,8 @@ from syncline.core.config import EngineConfig
 from syncline.exceptions import ActorDiedError, GetTimeoutError, TaskCancelledError
 from syncline.testing import eventually
 from syncline.testing.clusters import HAS_CLIENT, RayCluster
-from syncline.train import DataParallelTrainer, RunConfig, ScalingConfig, report
+from syncline.train import Checkpoint, RunConfig, ScalingConfig, get_context, report
+from syncline.train.torch import TorchTrainer, prepare_model
 from syncline.util.placement_group import placement_group, remove_placement_group
 from syncline.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -41,6 +46,38 @@ def test_without_grpc_the_ways_around_are_named(monkeypatch):
         client.connect(head, EngineConfig())
 
 
+class FailingBuilder:
+    """Connects after the given failures."""
+
+    def __init__(self, *failures):
+        self.failures = list(failures)
+        self.attempts = 0
+
+    def connect(self):
+        self.attempts += 1
+        if self.failures:
+            raise ConnectionAbortedError(self.failures.pop())
+
+
+@pytest.mark.parametrize(
+    ("failures", "attempts", "connects"),
+    [
+        (["Starting Ray client server failed. See ray_client_server_23000.err"], 2, True),
+        (["psutil.ZombieProcess: PID still exists"] * client.ATTEMPTS, client.ATTEMPTS, False),
+        (["Failed to create runtime_env"], 1, False),
+    ],
+    ids=["born dead once", "born dead each time", "refused"],
+)
+def test_only_a_process_on_the_head_that_was_born_dead_is_asked_for_again(monkeypatch, failures, attempts, connects):
+    builder = FailingBuilder(*failures)
+    monkeypatch.setattr(client, "_builder", lambda head, config: builder)
+    monkeypatch.setenv(client.PIN_VARIABLE, "1")  # set on connecting: given back after the test
+    head = Head(address="ray://h:10001", host="h", port=10001, is_client=True)
+    with nullcontext() if connects else pytest.raises(ConnectionError, match=r"ray://h:10001.*syncline submit"):
+        client.connect(head, EngineConfig())
+    assert builder.attempts == attempts
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     with RayCluster(num_cpus=4) as cluster:
@@ -51,7 +88,8 @@ def cluster() -> Iterator[RayCluster]:
 def connection(cluster: RayCluster) -> RayCluster:
     """A program that is connected, which takes seconds: kept for the tests that follow."""
     if not syncline.is_initialized():
-        eventually(lambda: connected(cluster), within_s=LIMIT_S)
+        cluster.wait_for_client()
+        syncline.init(cluster.client_address)
     return cluster
 
 
@@ -59,15 +97,6 @@ def connection(cluster: RayCluster) -> RayCluster:
 def disconnected() -> Iterator[None]:
     yield
     syncline.shutdown()
-
-
-def connected(cluster: RayCluster) -> bool:
-    """Whether the server of Ray Client, which starts after the head, is up by now."""
-    try:
-        syncline.init(cluster.client_address)
-    except ConnectionError:
-        return False
-    return True
 
 
 # Made in functions, so that they travel by value: the cluster cannot import this module.
@@ -232,17 +261,28 @@ class TestThroughRayClient:
         assert context.get_node_id() == syncline.nodes()[0]["NodeID"]
         assert context.gcs_address == connection.client_address
 
-    def test_training_runs_with_its_controller_on_the_cluster(self, tmp_path):
+    def test_torch_trains_on_the_cluster_and_its_checkpoint_comes_back(self, tmp_path):
         def train_fn(config):
-            report({"loss": config["loss"]})
+            context = get_context()
+            model = prepare_model(torch.nn.Linear(2, 1, bias=False))
+            torch.nn.init.constant_(model.module.weight, 0.0)
+            model(torch.tensor([[1.0, float(context.get_world_rank())]])).sum().backward()
+            torch.optim.SGD(model.parameters(), lr=config["lr"]).step()
+            with tempfile.TemporaryDirectory() as directory:
+                torch.save(model.module.weight.detach(), Path(directory, "weight.pt"))
+                report({"workers": context.get_world_size()}, checkpoint=Checkpoint.from_directory(directory))
 
-        trainer = DataParallelTrainer(
+        trainer = TorchTrainer(
             train_fn,
-            train_loop_config={"loss": 0.5},
+            train_loop_config={"lr": 1.0},
             scaling_config=ScalingConfig(num_workers=2),
             run_config=RunConfig(name="through-client", storage_path=str(tmp_path)),
         )
-        assert trainer.fit().metrics["loss"] == 0.5
+        result = trainer.fit()
+        assert result.metrics["workers"] == 2
+        assert Path(result.path).is_relative_to(tmp_path)
+        with result.checkpoint.as_directory() as directory:
+            assert torch.load(Path(directory, "weight.pt")).tolist() == [[-1.0, -0.5]]  # the mean of both ranks' gradients
 
 
 class TestConnecting:
@@ -252,7 +292,7 @@ class TestConnecting:
         task = doubling()
         for address in (cluster.client_address, cluster.address, cluster.client_address):
             syncline.shutdown()
-            eventually(lambda address=address: syncline.init(address), within_s=LIMIT_S)
+            syncline.init(address)
             assert syncline.get(task.remote(2)) == 4
 
     def test_another_syncline_is_told_by_the_first_task(self, cluster, monkeypatch):

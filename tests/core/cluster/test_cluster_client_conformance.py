@@ -11,6 +11,7 @@ from syncline.testing.clusters import HAS_CLIENT, SharedCluster
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.processes,
     pytest.mark.skipif(not HAS_CLIENT, reason="gRPC for Python is not installed: pip install 'ray[client]'"),
 ]
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import ray
+import ray.exceptions
 from ray.core.generated import gcs_pb2
 
 from syncline.core import actor_methods, serialization
@@ -180,8 +181,20 @@ def await_end(ray_actor: Any) -> None:
     """Wait, a moment at most, until this process knows that a killed actor has ended: until then Ray would send it calls, and it answer."""
     state = getattr(ray_actor, "_get_local_state", None)  # not of a handle through Ray Client, nor in every version of Ray
     deadline = time.monotonic() + KILL_WAIT_S
-    while state is not None and state() == gcs_pb2.ActorTableData.ALIVE and time.monotonic() < deadline:
+    while (_answers(ray_actor) if state is None else state() == gcs_pb2.ActorTableData.ALIVE) and time.monotonic() < deadline:
         time.sleep(0.001)
+
+
+def _answers(ray_actor: Any) -> bool:
+    """Whether a killed actor still takes calls."""
+    call = ray_actor.call_on_loop if hasattr(ray_actor, "call_on_loop") else ray_actor.call
+    try:
+        ray.get(call.remote("__ray_ready__"), timeout=KILL_WAIT_S)
+    except ray.exceptions.ActorUnavailableError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return True
 
 
 def remote_class(plan: ActorPlan) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private.ray_constants import RAY_RUNTIME_ENV_URI_PIN_EXPIRATION_S_ENV_VAR as PIN_VARIABLE
 from ray.client_builder import ClientBuilder
 
 from syncline.core.cluster import actors, handles, tasks, timeline, versions
@@ -26,10 +28,10 @@ from syncline.core.engine import Submitted
 from syncline.core.plans import CallPlan, TaskPlan
 from syncline.core.refs import ObjectRef, ObjectRefGenerator
 
-
 _GROUP = "concurrency_group"
-_PIN_S = "RAY_RUNTIME_ENV_URI_PIN_EXPIRATION_S"
-"""How long Ray is to keep a package of a runtime environment that nothing uses yet; with 0 it is not asked to."""
+ATTEMPTS = 3
+"""How often to ask the head for a program that makes this one's requests: on a busy head the fork that starts it goes wrong at times."""
+_STILLBORN = re.compile("Starting Ray client server failed|ZombieProcess")
 
 
 class ClientEngine(ClusterEngine):
@@ -102,6 +104,32 @@ def connect(head: Head, config: EngineConfig) -> None:
     # What Ray made of functions and classes for another connection is not known on this one.
     tasks.remote_function.cache_clear()
     actors.forget_classes()
+    try:
+        _connect(head, config)
+    except Exception as error:
+        raise _told(head, error) from None
+    os.environ[PIN_VARIABLE] = "0"  # asked by a program that is connected, Ray Client's server does not know how, and is asked for ever
+
+
+def disconnect() -> None:
+    """End the connection."""
+    ray.shutdown()
+    os.environ.pop(PIN_VARIABLE, None)
+    tasks.remote_function.cache_clear()
+    actors.forget_classes()
+
+
+def _connect(head: Head, config: EngineConfig) -> None:
+    for rest in reversed(range(ATTEMPTS)):
+        try:
+            _builder(head, config).connect()
+            return
+        except Exception as error:
+            if rest == 0 or _STILLBORN.search(str(error)) is None:
+                raise
+
+
+def _builder(head: Head, config: EngineConfig) -> ClientBuilder:
     builder = ClientBuilder(f"{head.host}:{head.port}")
     builder._deprecation_warn_enabled = False
     for key, value in versions.of_program().items():
@@ -112,19 +140,7 @@ def connect(head: Head, config: EngineConfig) -> None:
         log_to_driver=config.log_to_driver,
         logging_level=logging.ERROR,
     )
-    try:
-        builder.connect()
-    except Exception as error:
-        raise _told(head, error) from None
-    os.environ[_PIN_S] = "0"  # asked by a program that is connected, Ray Client would ask again for ever
-
-
-def disconnect() -> None:
-    """End the connection."""
-    ray.shutdown()
-    os.environ.pop(_PIN_S, None)
-    tasks.remote_function.cache_clear()
-    actors.forget_classes()
+    return builder
 
 
 def _told(head: Head, error: Exception) -> Exception:

@@ -7,11 +7,7 @@ from ray._private.authentication import authentication_token_setup as rays
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from syncline import settings
-
-PLACES = (
-    "in the variable RAY_AUTH_TOKEN, in the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token "
-    "(on the cluster's head, `ray get-auth-token` shows it)"
-)
+from syncline.core.cluster.token_places import PLACES, mode, place
 
 
 def refresh(*, is_found_here: bool) -> None:
@@ -44,14 +40,7 @@ def headers() -> dict[str, str]:
 def refused() -> str:
     """What to tell where the cluster refuses this program."""
     if not is_token_auth_enabled():
-        mode = settings.environment("RAY_AUTH_MODE")
-        why = "RAY_AUTH_MODE is not set" if mode is None else f"RAY_AUTH_MODE={mode}"
-        return f"it asks for a token, and this program sends none ({why}). Set RAY_AUTH_MODE=token, and have the cluster's token {PLACES}."
-    return f"it asks for a token, and refuses the one that this program sends, from {_place()}. Have the cluster's token {PLACES}."
-
-
-def _place() -> str:
-    if settings.environment("RAY_AUTH_TOKEN"):
-        return "RAY_AUTH_TOKEN"
-    path = settings.environment("RAY_AUTH_TOKEN_PATH")
-    return f"RAY_AUTH_TOKEN_PATH={path!r}" if path else "~/.ray/auth_token"
+        return (
+            f"it asks for a token, and this program sends none ({mode()}). Set RAY_AUTH_MODE=token, and have the cluster's token {PLACES}."
+        )
+    return f"it asks for a token, and refuses the one that this program sends, from {place()}. Have the cluster's token {PLACES}."

@@ -63,4 +63,5 @@ SUITES: tuple[type[Suite], ...] = (
 
 def tests_for_engine(engine_options: EngineOptions, *, traits: EngineTraits) -> dict[str, Any]:
     """Every suite for the engine that `init` starts with `engine_options`, as names for a test module."""
-    return tests_for(engine_options, traits=traits, suites=SUITES)
+    # Those that ask for the same machine follow each other, so that a cluster can serve them all.
+    return tests_for(engine_options, traits=traits, suites=sorted(SUITES, key=lambda suite: repr(suite.init_options)))
