@@ -37,9 +37,10 @@ WORDS = ["", "a", "ab", "12345678", "123456789", "é" * 20, "x" * 127, "x" * 128
         [pa.array([MOMENT, None], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]
         + [pa.array([MOMENT.date(), None], type_) for type_ in (pa.date32(), pa.date64())],
         [pa.array([datetime.time(1, 2)], pa.time32("s")), pa.array([datetime.time(1, 2)], pa.time64("ns"))],
+        [pa.array([b"ab", b"cd"]), pa.array([b"ab", b"cd"], pa.binary(2))],
         [pa.nulls(2), pa.nulls(2, pa.int64()), pa.nulls(2, pa.string())],
     ],
-    ids=["numbers", "booleans", "decimals", "nan", "strings", "times of a date", "times of a day", "nulls"],
+    ids=["numbers", "booleans", "decimals", "nan", "strings", "times of a date", "times of a day", "bytes", "nulls"],
 )
 def test_equal_values_of_different_types_hash_alike(equals: list[pa.Array]) -> None:
     first = hashes(equals[0])
@@ -97,6 +98,7 @@ def test_any_number_of_parts(parts: int) -> None:
         assert (result.offsets[0], result.offsets[-1]) == (0, 1000)
         assert sorted(result.table["a"].to_pylist()) == list(range(1000))
     assert len(partition.by_hash(table.slice(0, 0), "a", parts)) == parts
+    assert partition.at_random(table.select([]), parts, seed=1).table.num_rows == 1000
 
 
 def test_random_partitions_depend_on_the_seed_alone() -> None:

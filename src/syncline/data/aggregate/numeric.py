@@ -150,7 +150,9 @@ class AbsMax(ColumnarAggregate):
         super().__init__("abs_max", alias_name, on=on, ignore_nulls=ignore_nulls)
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
-        values, options = _as_int(numbers(self, column)), self._options()
+        values, options = numbers(self, column), self._options()
+        if pa.types.is_signed_integer(values.type):
+            values = values.cast(pa.int64())  # in which the least of small integers has an absolute value
         return [(values, "min", options), (values, "max", options)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:

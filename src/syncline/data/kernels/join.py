@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from syncline.data import block as blocks
 from syncline.data import schemas
@@ -84,9 +83,15 @@ def _matches(left: pa.Table, right: pa.Table, join_type: JoinType) -> tuple[pa.A
     keys = [name for name in left.column_names if name != _LEFT]
     matched = left.join(right, keys, join_type=join_type.replace("_", " "), use_threads=False)
     sides = [side for side in (_LEFT, _RIGHT) if side in matched.column_names]
-    matched = matched.select(sides).combine_chunks()
-    ordered = matched.take(pc.sort_indices(matched, sort_keys=[(side, "ascending") for side in sides]))
-    rows = {side: ordered.column(side).combine_chunks() for side in sides}
+    rows = {side: matched.column(side).combine_chunks() for side in sides}
+    # One number per row puts them in order of the left's rows, then of the right's; a row without a partner comes after those with one.
+    places = np.zeros(matched.num_rows, np.int64)
+    for side, table in ((_LEFT, left), (_RIGHT, right)):
+        if side in rows:
+            places = places * (table.num_rows + 1) + rows[side].fill_null(table.num_rows).to_numpy()
+    if not (places[1:] > places[:-1]).all():
+        order = pa.array(np.argsort(places, kind="stable"))
+        rows = {side: found.take(order) for side, found in rows.items()}
     nothing = pa.array([], pa.int64())
     return rows.get(_LEFT, nothing), rows.get(_RIGHT, nothing)
 

@@ -31,6 +31,8 @@ _PLAIN = (
     pa.types.is_timestamp,
     pa.types.is_duration,
 )
+# By name, since older versions of Arrow have no such types.
+_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 
 
 def names_of(keys: str | Sequence[str]) -> list[str]:
@@ -49,11 +51,9 @@ def plain_type(type_: pa.DataType) -> pa.DataType | None:
     """The type in which values are compared: its own for numbers, strings and times; the values' for dictionaries; None for the rest."""
     if pa.types.is_dictionary(type_):
         return plain_type(type_.value_type)
-    if pa.types.is_string_view(type_):
-        return pa.large_string()
-    if pa.types.is_binary_view(type_):
-        return pa.large_binary()
-    return type_ if any(check(type_) for check in _PLAIN) else None
+    if any(check(type_) for check in _PLAIN):
+        return type_
+    return _VIEWS.get(str(type_))
 
 
 def key_table(table: pa.Table, names: Sequence[str], purpose: Purpose) -> pa.Table:

@@ -77,7 +77,8 @@ def by_number(table: pa.Table, numbers: np.ndarray, parts: int) -> Partitioned:
     # numpy sorts integers of 8 and 16 bits by counting, in linear time.
     small = numbers.astype(np.uint8 if parts <= 2**8 else np.uint16 if parts <= 2**16 else np.uint32)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(small, minlength=parts))]).astype(np.int64)
-    return Partitioned(blocks.take(table, np.argsort(small, kind="stable")), offsets)
+    # Rows without columns are all alike.
+    return Partitioned(blocks.take(table, np.argsort(small, kind="stable")) if table.num_columns else table, offsets)
 
 
 def random_state(seed: int | Sequence[int]) -> np.random.RandomState:
