@@ -1,6 +1,5 @@
 """Settings from environment variables."""
 
-
 import pytest
 
 from syncline import settings
