@@ -48,8 +48,9 @@ demo: .venv/.stamp ## train a vision transformer on CIFAR-10 with two workers
 test: .venv/.stamp ## run the tests (TEST_ARGS="-k name" chooses)
 	@$(BIN)/python -m pytest $(TEST_ARGS)
 
+# A signal does not reach a test that hangs inside Ray; a thread ends its process.
 test-cluster: .venv/.stamp ## run the tests that start Ray clusters, two files at a time
-	@$(BIN)/python -m pytest --dist loadfile -m cluster $(TEST_ARGS)
+	@$(BIN)/python -m pytest --dist loadfile --timeout-method thread -m cluster $(TEST_ARGS)
 
 lint: .venv/.stamp ## ruff, mypy in strict mode, the import law
 	@$(BIN)/ruff check .
