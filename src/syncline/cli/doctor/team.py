@@ -75,7 +75,7 @@ class Cluster(Team):
     """
 
     def __init__(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        living = [node for node in nodes if node.get("Alive")]
+        living = sorted((node for node in nodes if node.get("Alive")), key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
         names = node_names(living)
         self.addresses = {name: node["NodeManagerAddress"] for name, node in zip(names, living, strict=True)}
         probe: Any = api.remote(NodeProbe)
