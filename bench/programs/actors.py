@@ -15,16 +15,7 @@ def calls(library: ModuleType) -> tuple[common.Run, common.Run]:
             return value
 
     actor = Echo.remote()
-
-    def one_at_a_time(count: int) -> None:
-        for index in range(count):
-            library.get(actor.call.remote(index))
-
-    def many_in_flight(count: int) -> None:
-        assert library.get([actor.call.remote(index) for index in range(count)])[-1] == count - 1
-
-    many_in_flight(500)
-    return one_at_a_time, many_in_flight
+    return common.calls(library, lambda value: actor.call.remote(value))
 
 
 if __name__ == "__main__":

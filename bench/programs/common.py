@@ -7,6 +7,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 Values = dict[str, float]
 Run = Callable[[int], None]
@@ -26,6 +28,20 @@ def write(out: str, values: Values) -> None:
     scratch = Path(f"{out}.{os.getpid()}")
     scratch.write_text(json.dumps(values))
     scratch.replace(out)
+
+
+def calls(library: ModuleType, submit: Callable[[int], Any]) -> tuple[Run, Run]:
+    """What makes so many calls: one at a time, and many in flight. `submit` gives a reference to what it is given; all is up on return."""
+
+    def one_at_a_time(count: int) -> None:
+        for index in range(count):
+            library.get(submit(index))
+
+    def many_in_flight(count: int) -> None:
+        assert library.get([submit(index) for index in range(count)])[-1] == count - 1
+
+    many_in_flight(500)
+    return one_at_a_time, many_in_flight
 
 
 def rate(run: Run, count: int, repeats: int = 3) -> float:

@@ -13,15 +13,7 @@ def calls(library: ModuleType) -> tuple[common.Run, common.Run]:
     def echo(value: int) -> int:
         return value
 
-    def one_at_a_time(count: int) -> None:
-        for index in range(count):
-            library.get(echo.remote(index))
-
-    def many_in_flight(count: int) -> None:
-        assert library.get([echo.remote(index) for index in range(count)])[-1] == count - 1
-
-    many_in_flight(500)
-    return one_at_a_time, many_in_flight
+    return common.calls(library, echo.remote)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,11 @@ def storage_path() -> str:
     return environment("SYNCLINE_STORAGE_PATH") or "~/syncline_results"
 
 
+def local_path(path: str | os.PathLike[str]) -> str:
+    """`path` on this machine, absolute, with `~` expanded; for who has no home, `~` is where the program runs."""
+    return os.path.abspath(os.path.expanduser(os.fspath(path)).removeprefix("~/"))
+
+
 def train_collective_timeout_s() -> float:
     """`SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: how long ranks wait for one another in `report` and `collective`; half an hour."""
     return _seconds("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "1800")

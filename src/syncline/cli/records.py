@@ -78,8 +78,7 @@ class LocalPlace(Place):
     """A directory of this machine."""
 
     def __init__(self, path: str) -> None:
-        # Who has no home has no "~": runs are then kept where the program runs.
-        self.path = os.path.abspath(os.path.expanduser(path).removeprefix("~/"))
+        self.path = settings.local_path(path)
         self.files = LocalFiles(self.path)
 
     def below(self, name: str) -> LocalPlace:

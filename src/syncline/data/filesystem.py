@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from pyarrow import fs as pyarrow_fs
 
+from syncline import settings
 from syncline.data.context import DataContext
 from syncline.data.optional import load
 
@@ -177,7 +178,7 @@ def _on_filesystem(filesystem: pyarrow_fs.FileSystem, text: str) -> str:
         return text
     path = text.partition("://")[2] if scheme else text
     if is_local(filesystem):
-        path = os.path.abspath(os.path.expanduser(path))
+        path = settings.local_path(path)
     return path if path in ("", "/") else path.rstrip("/")
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pyarrow import fs as pyarrow_fs
 
+from syncline import settings
 from syncline.train import filesystem as files
 from syncline.train.locks import download_once, shared_download
 
@@ -60,7 +61,7 @@ class Checkpoint:
         """
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"Checkpoint.from_directory({path!r}): a path is needed, not a {type(path).__name__}.")
-        absolute = files.local_path(path)
+        absolute = settings.local_path(path)
         written_absolute = os.path.isabs(os.path.expanduser(os.fspath(path)))
         if not os.path.isdir(absolute) and (os.path.exists(absolute) or not written_absolute):
             kind = "is a file" if os.path.exists(absolute) else "does not exist"
@@ -82,7 +83,7 @@ class Checkpoint:
         Raises:
             FileNotFoundError: The checkpoint does not exist.
         """
-        target = os.path.join(_temporary_root(), f"checkpoint_{self._key()}_copy") if path is None else files.local_path(path)
+        target = os.path.join(_temporary_root(), f"checkpoint_{self._key()}_copy") if path is None else settings.local_path(path)
         download_once(target, self._key(), lambda: self._download(target))
         return target
 

@@ -401,9 +401,7 @@ def _absolute_storage_path(path: str | os.PathLike[str] | None, filesystem: pyar
         raise ValueError("`storage_path=''` names no directory: give one, or None for ~/syncline_results.")
     if "://" in text or (filesystem is not None and not isinstance(filesystem, pyarrow_fs.LocalFileSystem)):
         return text
-    # A user without an entry in the password database and without HOME has no "~"; the directory then lies where the program runs.
-    expanded = os.path.expanduser(text).removeprefix("~/")
-    return os.path.abspath(expanded)
+    return settings.local_path(text)
 
 
 def _check_run_name(name: object) -> None:

@@ -13,6 +13,8 @@ import uuid
 
 from pyarrow import fs as pyarrow_fs
 
+from syncline import settings
+
 TEMPORARY_PREFIX = ".tmp-"
 """Names that begin so are unfinished: readers skip them, and the next start may delete them."""
 
@@ -27,10 +29,10 @@ def resolve(path: str | os.PathLike[str], filesystem: pyarrow_fs.FileSystem | No
     if filesystem is not None:
         text = text.partition("://")[2] if "://" in text else text
         if is_local(filesystem):
-            text = local_path(text)
+            text = settings.local_path(text)
         return filesystem, text if text == "/" else text.rstrip("/")
     if "://" not in text:
-        return pyarrow_fs.LocalFileSystem(), local_path(text)
+        return pyarrow_fs.LocalFileSystem(), settings.local_path(text)
     try:
         filesystem, resolved = pyarrow_fs.FileSystem.from_uri(text)
     except (ValueError, OSError, NotImplementedError) as error:
@@ -40,11 +42,6 @@ def resolve(path: str | os.PathLike[str], filesystem: pyarrow_fs.FileSystem | No
             "for fsspec's `pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))`."
         ) from error
     return filesystem, resolved if resolved == "/" else resolved.rstrip("/")
-
-
-def local_path(path: str | os.PathLike[str]) -> str:
-    """`path` on this machine, absolute, with `~` expanded."""
-    return os.path.abspath(os.path.expanduser(os.fspath(path)))
 
 
 def is_local(filesystem: pyarrow_fs.FileSystem) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 
 import pytest
+from conforming_cluster import tests_on
 
-from syncline.testing import conformance
 from syncline.testing.clusters import SharedCluster
 
 pytestmark = [
@@ -15,22 +14,4 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
 
-DIFFERENCES = {
-    "Generators.test_generator_can_be_handed_to_a_task": "Ray's generators cannot leave the process that made the call",
-    "TaskCrashes.test_signal_and_last_words_are_told": "Ray tells neither signal nor log of a task's worker",
-    "TaskCrashes.test_crash_is_told_with_the_exit_code": "Ray does not tell the exit code of a task's worker",
-    "Environments.test_environment_that_installs_is_refused_at_once": "a cluster installs packages",
-    "NestedTasks.test_actor_that_waits_for_tasks_does_not_deadlock": "an actor keeps the CPUs that it asked for while it waits",
-}
-
-TRAITS = conformance.EngineTraits(processes=True, parallel=True, differences=DIFFERENCES)
-clusters = SharedCluster()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_cluster_left() -> Iterator[None]:
-    yield
-    clusters.stop()
-
-
-globals().update(conformance.tests_for_engine(clusters.options, traits=TRAITS))
+globals().update(tests_on(SharedCluster()))
