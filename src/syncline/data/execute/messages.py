@@ -1,0 +1,180 @@
+"""What the scheduler and its driver say to each other. Events go in, instructions come out; both are plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+
+class TaskId(NamedTuple):
+    """One task of an execution."""
+
+    stage: int
+    kind: Literal["task", "sample", "partition"]
+    """What it does: the stage's chain, or the first two steps of an exchange."""
+    number: int
+    """For "task": in the order of the stage's output. For the others: in the order of the blocks, all ports together."""
+
+
+class BlockFacts(NamedTuple):
+    """What is known of a block."""
+
+    block: int
+    """Number that the driver gave it: unique in the execution."""
+    rows: int
+    size_bytes: int
+
+
+class Piece(NamedTuple):
+    """Rows `start` to `stop` of a block."""
+
+    block: int
+    start: int
+    stop: int
+
+
+# -- events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """The first event: what there is to work with. Sent again when it changes."""
+
+    slots: float
+    """CPUs for tasks."""
+    budget_bytes: int
+    """Bytes of blocks that exist at one moment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Produced:
+    """A running task has made a block, and waits until it is resumed, unless that was its last."""
+
+    task: TaskId
+    facts: BlockFacts
+    is_last: bool
+    """The task has ended with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitioned:
+    """A "partition" task has ended: where the rows of each partition lie. Its input is needed no more."""
+
+    task: TaskId
+    blocks: tuple[BlockFacts, ...]
+    """The blocks that it made."""
+    parts: tuple[Piece | None, ...]
+    """For each partition its rows; None where there are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A task has ended without another block ("sample" tasks end so, too: the driver keeps the sample)."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """`Exchanged.prepare` of a stage has run."""
+
+    stage: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A task has failed for good (whatever may be tried again was): `error` is what the program would get."""
+
+    task: TaskId
+    error: BaseException
+    counts_as_errored_block: bool
+    """Whether `max_errored_blocks` may excuse it: errors of user functions and of reading are, those of the machine are not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """The consumer has taken the oldest delivered block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abandoned:
+    """The consumer wants nothing more."""
+
+
+Event: TypeAlias = Started | Produced | Partitioned | Ended | Prepared | Failed | Taken | Abandoned
+
+
+# -- instructions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Start a task."""
+
+    task: TaskId
+    ports: tuple[tuple[Piece, ...], ...] = ()
+    """The pieces that it works on; for "sample" and "partition" one piece."""
+    payload: Any = None
+    """For `Listed`."""
+    skip_rows: int = 0
+    """Rows of its output that are not wanted: an earlier execution has delivered them."""
+    parts: int = 0
+    """For "partition": number of partitions."""
+    port: int = 0
+    """For "sample" and "partition": the input that the piece came from."""
+    beyond_slots: bool = False
+    """There is no free slot, but the execution could not go on without it: the engine is asked for no CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Let a task make its next block."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare:
+    """Run `Exchanged.prepare` on the samples of a stage's "sample" tasks, in order."""
+
+    stage: int
+    parts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deliver:
+    """The next rows of the output, for the consumer."""
+
+    piece: Piece
+    size_bytes: int
+    point: Any
+    """From where an execution may start to deliver exactly what comes from here on; JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop:
+    """Nobody needs this block any more."""
+
+    block: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancel:
+    """Stop a task; what it says from now on is not listened to."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finish:
+    """There is nothing more to deliver. The last instruction, as is `Fail`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fail:
+    """The execution has failed."""
+
+    error: BaseException
+
+
+Instruction: TypeAlias = Launch | Resume | Prepare | Deliver | Drop | Cancel | Finish | Fail
