@@ -4,6 +4,7 @@ Covered: every error of tasks, actors and objects. Not covered: the errors of tr
 
 RayError (also called SynclineError)
 ├── RayTaskError                    user code raised; also an instance of the class of what it raised
+│   └── UserCodeException           in an operator of a dataset
 ├── TaskCancelledError              the task was cancelled
 ├── RayActorError                   a call to an actor has no answer
 │   ├── ActorDiedError              and never will: the actor is dead
@@ -60,6 +61,7 @@ __all__ = [
     "TaskCancelledError",
     "TaskPlacementGroupRemoved",
     "TaskUnschedulableError",
+    "UserCodeException",
     "WorkerCrashedError",
     "WorkerTraceback",
 ]
@@ -113,9 +115,9 @@ class RayTaskError(RayError):
         StopIteration): `.cause` has the original then.
         """
         cause = self.cause
-        if cause is None or type(self) is not RayTaskError:
+        if cause is None or isinstance(self, type(cause)):
             return self
-        cls = _class_with_cause(type(cause))  # type: ignore[arg-type]  # classes are hashable
+        cls = _class_with_cause(type(self), type(cause))
         error = _instance(cls, cause) if cls is not None else None
         if error is None:
             return self
@@ -138,7 +140,8 @@ class RayTaskError(RayError):
         # `error_frames` finds a form for any cause, also for those that cannot be pickled or built again.
         cause = None if self.cause is None else error_frames.pack_error(self.cause)
         rest = (self.proctitle, self.pid, self.ip)
-        return (_restore_task_error, (self.function_name, self.traceback_str, cause, rest, type(self) is not RayTaskError))
+        plain = UserCodeException if isinstance(self, UserCodeException) else RayTaskError
+        return (_restore_task_error, (plain, self.function_name, self.traceback_str, cause, rest, type(self) is not plain))
 
     @property
     def _where(self) -> str:
@@ -157,23 +160,37 @@ class RayTaskError(RayError):
         return "".join(f", {file.rpartition('/')[2]}:{line} in {function}" for file, line, function in frames[-3:])
 
 
+class UserCodeException(RayTaskError):
+    """An operator of a dataset failed in a function of the program's, or on what it read; also an instance of the class of its cause.
+
+    `function_name` is the operator. `traceback_str`, which is also `str()`, begins with a line that says which operator failed on which
+    rows, and goes on with the traceback, the user's frames last.
+    """
+
+    def __str__(self) -> str:
+        return self.traceback_str
+
+
 def _restore_task_error(
-    function_name: str, traceback_str: str, cause: bytes | None, rest: tuple[Any, ...], with_cause_class: bool
+    plain: type[RayTaskError],
+    function_name: str,
+    traceback_str: str,
+    cause: bytes | None,
+    rest: tuple[Any, ...],
+    with_cause_class: bool,
 ) -> RayTaskError:
-    error = RayTaskError(function_name, traceback_str, None if cause is None else error_frames.unpack_error(cause), *rest)
+    error = plain(function_name, traceback_str, None if cause is None else error_frames.unpack_error(cause), *rest)
     return error.as_instanceof_cause() if with_cause_class else error
 
 
 @lru_cache(maxsize=1024)
-def _class_with_cause(cause_class: type[BaseException]) -> type[RayTaskError] | None:
-    """The class that is both; None where Python cannot make one or raising it would do something else than fail."""
+def _class_with_cause(base: type[RayTaskError], cause_class: type[BaseException]) -> type[RayTaskError] | None:
+    """The class that is `base` and the cause's; None where Python cannot make one or raising it would do something else than fail."""
     if not issubclass(cause_class, Exception) or issubclass(cause_class, (StopIteration, StopAsyncIteration)):
         return None
-    if issubclass(RayTaskError, cause_class):
-        return None  # Exception or RayError itself: every RayTaskError is one
-    name = f"RayTaskError({cause_class.__name__})"
+    name = f"{base.__name__}({cause_class.__name__})"
     try:
-        made = types.new_class(name, (RayTaskError, cause_class), {}, lambda body: body.update(__module__=__name__))
+        made = types.new_class(name, (base, cause_class), {}, lambda body: body.update(__module__=__name__))
     except Exception:  # final classes, metaclasses and `__init_subclass__` that object, layouts that do not fit together
         return None
     return made

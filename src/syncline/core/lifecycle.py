@@ -26,6 +26,9 @@ after_fork_hooks: list[Callable[[Engine], None]] = []
 """Called in a child that this process forked, with the engine of the parent, when this process has let go of it. A hook may give the
 child an engine of its own with `refs.set_engine`."""
 
+shutdown_hooks: list[Callable[[], None]] = []
+"""Called before this process's engine ends: what works on it is ended, and handles of its actors are let go."""
+
 
 class InitContext:
     """What `init` returns: facts about the engine, and a context manager that ends it."""
@@ -122,6 +125,9 @@ def _start(name: engines.EngineName, config: EngineConfig) -> Engine:
 
 def shutdown(_exiting_interpreter: bool = False) -> None:
     """End every task, actor and worker, and free every object. Calling it twice is allowed; in a worker nothing happens."""
+    if _process.started is not None:
+        for hook in shutdown_hooks:
+            hook()
     with _process.lock:
         engine, _process.started = _process.started, None
         if engine is None:

@@ -6,7 +6,8 @@ One column at a time: `columns`; tensors and objects: `tensors`; types that have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,6 +34,7 @@ __all__ = [
     "from_batch",
     "from_columns",
     "from_rows",
+    "row_list",
     "rows",
     "size_bytes",
     "take",
@@ -42,6 +44,8 @@ __all__ = [
 
 # Rows are turned into Python values in pieces, so that looking at the first ones does not convert them all.
 _ROWS_AT_ONCE = 1024
+# Rows of more columns are made by a loop.
+_MOST_WRITTEN_OUT = 64
 # Chunks that are smaller on average are copied into one when blocks are put together: each chunk costs several µs at every access.
 _SMALL_CHUNK_BYTES = 256 * 1024
 # Blocks below this size become one chunk before rows are taken from them; larger ones stay as they are.
@@ -60,7 +64,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], *, first_row: int = 0) -> Block
         values = {name: [row[name] for row in rows] for name in names}
     except KeyError:
         return _from_uneven_rows(rows, first_row)
-    if any(len(row) != len(names) for row in rows):
+    if set(map(len, rows)) != {len(names)}:
         return _from_uneven_rows(rows, first_row)
     return from_columns({name: columns.from_values(name, column, first_row=first_row) for name, column in values.items()}, len(rows))
 
@@ -92,14 +96,21 @@ def from_batch(batch: Batch) -> Block:
 
 def rows(block: Block) -> Iterator[dict[str, Any]]:
     """The rows as dicts of plain Python values; tensors are ndarrays, nulls None."""
-    names = block.column_names
-    if not names:
-        yield from ({} for _ in range(block.num_rows))
-    for start in range(0, block.num_rows if names else 0, _ROWS_AT_ONCE):
-        piece = block.slice(start, _ROWS_AT_ONCE)
-        values = [[value for chunk in column.chunks for value in columns.to_pylist(chunk)] for column in piece.columns]
-        for row in zip(*values, strict=True):
-            yield dict(zip(names, row, strict=True))
+    if not block.num_columns:
+        yield from row_list(block)  # a slice of no columns would not know its rows
+        return
+    for start in range(0, block.num_rows, _ROWS_AT_ONCE):
+        yield from row_list(block.slice(start, _ROWS_AT_ONCE))
+
+
+def row_list(block: Block) -> list[dict[str, Any]]:
+    """What `rows` gives, all at once."""
+    if not block.num_columns:
+        return [{} for _ in range(block.num_rows)]
+    values = [[value for chunk in column.chunks for value in columns.to_pylist(chunk)] for column in block.columns]
+    if len(values) > _MOST_WRITTEN_OUT:
+        return [dict(zip(block.column_names, row, strict=True)) for row in zip(*values, strict=True)]
+    return _row_maker(tuple(block.column_names))(values)
 
 
 def to_batch(block: Block, batch_format: BatchFormat = "default", *, writable: bool = False) -> Any:
@@ -134,6 +145,8 @@ def concat(blocks: Sequence[Block]) -> Block:
         # A block without columns and rows knows nothing of the schema; one without rows still has a say in the types.
         blocks = [schemas.conform(block, schema) for block in blocks if block.num_columns or block.num_rows]
     whole = pa.concat_tables(blocks)
+    if not whole.num_columns:
+        return from_columns({}, sum(block.num_rows for block in blocks))  # Arrow would forget the rows
     return whole.combine_chunks() if whole.nbytes < _SMALL_CHUNK_BYTES * len(blocks) else whole
 
 
@@ -161,6 +174,17 @@ def size_bytes(block: Block) -> int:
 def empty(schema: pa.Schema) -> Block:
     """A block without rows."""
     return pa.table({field.name: schemas.nulls(0, field.type) for field in schema}, schema=schema)
+
+
+@functools.lru_cache(maxsize=256)
+def _row_maker(names: tuple[str, ...]) -> Callable[[list[list[Any]]], list[dict[str, Any]]]:
+    """From one list of values per column to one dict per row. Code that is written out for the names takes half the time of a loop."""
+    values = [f"value_{number}" for number in range(len(names))]
+    pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
+    maker: Callable[[list[list[Any]]], list[dict[str, Any]]] = eval(
+        f"lambda columns: [{{{pairs}}} for {', '.join(values)}, in zip(*columns)]"
+    )
+    return maker
 
 
 def _combined(block: Block) -> Block:

@@ -203,7 +203,8 @@ def _from_ndarrays(name: str, values: Sequence[np.ndarray | None]) -> pa.Array:
         return tensors.ragged_array(values)
     missing = np.fromiter((value is None for value in values), dtype=bool, count=len(values))
     if not missing.any():
-        return tensors.tensor_array(np.stack(present))
+        # Into an array in C order, which a tensor column needs: by itself `stack` keeps the order of transposed images, and copies twice.
+        return tensors.tensor_array(np.stack(present, out=np.empty((len(values), *present[0].shape), dtype)))
     stacked = np.zeros((len(values), *present[0].shape), dtype)
     stacked[~missing] = np.stack(present)
     return tensors.tensor_array(stacked, missing=missing)

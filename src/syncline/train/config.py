@@ -6,19 +6,23 @@ that made it. They are frozen: derive a changed one with `dataclasses.replace`. 
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline import settings
 from syncline.train.callbacks import UserCallback
+
+if TYPE_CHECKING:  # programs without datasets need not wait for the import of them
+    from syncline.data import DataIterator, Dataset, ExecutionOptions
 
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -269,6 +273,48 @@ class DataConfig:
         split = self.datasets_to_split
         if split != "all" and not (isinstance(split, list) and all(isinstance(name, str) for name in split)):
             raise ValueError(f'`datasets_to_split={split!r}` must be "all" or a list of names of datasets.')
+
+    def configure(
+        self,
+        datasets: Mapping[str, Dataset],
+        world_size: int,
+        worker_handles: Sequence[Any] | None = None,
+        worker_node_ids: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> list[dict[str, DataIterator]]:
+        """What each rank gets of each dataset, by rank; programs may override it. Called for every worker group that is started.
+
+        Args:
+            datasets: The trainer's datasets by name.
+            world_size: Number of ranks.
+            worker_handles: Nothing; kept for programs that take it.
+            worker_node_ids: The node of each rank.
+        """
+        hints = list(worker_node_ids) if worker_node_ids is not None and self.enable_shard_locality else None
+        shares: list[dict[str, DataIterator]] = [{} for _ in range(world_size)]
+        for name, given in datasets.items():
+            dataset = self._with_options(name, given)
+            is_split = self.datasets_to_split == "all" or name in self.datasets_to_split
+            if is_split and world_size > 1:
+                iterators = dataset.streaming_split(world_size, equal=True, locality_hints=hints)
+            else:
+                iterators = [dataset.iterator() for _ in range(world_size)]
+            for share, iterator in zip(shares, iterators, strict=True):
+                share[name] = iterator
+        return shares
+
+    @staticmethod
+    def default_ingest_options() -> ExecutionOptions:
+        """The options with which datasets are read where `execution_options` names none."""
+        context = importlib.import_module("syncline.data.context")
+        options: ExecutionOptions = context.DataContext.get_current().copy().execution_options
+        return options
+
+    def _with_options(self, name: str, dataset: Dataset) -> Dataset:
+        options = self.execution_options
+        if isinstance(options, Mapping):
+            options = options.get(name)
+        return dataset if options is None else dataset.with_execution_options(options)
 
 
 @dataclass(frozen=True)

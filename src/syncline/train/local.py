@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncline import settings
+from syncline.train import datasets
 from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
@@ -38,6 +39,7 @@ class LocalSession(TrainSession):
         """Metrics of every report."""
         self._starting_point = spec.resume_from_checkpoint
         self._checkpoints: list[ReportedCheckpoint] = []
+        self._shares = datasets.whole(loaded(spec.datasets))
 
     @property
     def storage(self) -> StorageContext:
@@ -75,7 +77,7 @@ class LocalSession(TrainSession):
         return list(self._checkpoints)
 
     def get_dataset_shard(self, name: str) -> Any:
-        raise KeyError(f"there is no dataset {name!r}: the trainer was given none.")
+        return datasets.shard(self._shares, name)
 
     def get_preemption_info(self) -> PreemptionInfo | None:
         return None

@@ -12,6 +12,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
 from syncline.train.controller.apart import outlives_this_program, run_apart
 from syncline.train.controller.driver import TrainController
+from syncline.train.datasets import check as check_datasets
 from syncline.train.errors import TrainingFailedError
 from syncline.train.local import run_here
 from syncline.train.result import Result
@@ -27,14 +28,15 @@ class DataParallelTrainer:
         backend_config: the framework around the function.
         scaling_config: how many workers, with what.
         run_config: name, storage, failure policy, callbacks.
-        datasets: not available in this version.
+        datasets: name -> `syncline.data.Dataset`, or a function without parameters that makes one; read with `get_dataset_shard(name)`.
         dataset_config: how datasets are shared out.
         resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its own.
         metadata: stored with every checkpoint.
         validation_config: how `report(validation=True)` validates.
 
     Raises:
-        ValueError: for arguments that cannot be meant, and for `datasets`.
+        ValueError: for arguments that cannot be meant.
+        TypeError: for `datasets` that are none.
     """
 
     def __init__(
@@ -59,15 +61,12 @@ class DataParallelTrainer:
             ("dataset_config", dataset_config, DataConfig),
             ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
             ("metadata", metadata, Mapping),
+            ("datasets", datasets, Mapping),
             ("validation_config", validation_config, ValidationConfig),
         ):
             if value is not None and not isinstance(value, kind):
                 raise ValueError(f"`{name}` is a {type(value).__name__} ({value!r:.80}), but must be a {kind.__name__} or None.")
-        if datasets:
-            raise ValueError(
-                f"`datasets={sorted(datasets)!r}`: datasets need syncline.data, which this version does not have yet. "
-                "Feed the training function with a `torch.utils.data.DataLoader` and `syncline.train.torch.prepare_data_loader`."
-            )
+        check_datasets(datasets or {}, dataset_config or DataConfig())
         self._spec = RunSpec(
             train_function=train_loop_per_worker,
             takes_config=takes_config(train_loop_per_worker),
@@ -78,6 +77,8 @@ class DataParallelTrainer:
             resume_from_checkpoint=resume_from_checkpoint,
             metadata=metadata,
             validation_config=validation_config,
+            datasets=datasets or {},
+            data_config=dataset_config or DataConfig(),
         )
 
     def fit(self) -> Result:

@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs as pyarrow_fs
 
+from syncline.data.plan.signature import digest_of
 from syncline.data.sinks import commit
 from syncline.data.sinks.commit import Done
 from syncline.data.sinks.datasink import TaskContext, WriteResult
 from syncline.data.sinks.file_datasink import BlockBasedFileDatasink
+from syncline.data.sinks.filename_provider import FilenameProvider
 from syncline.data.sources.files import list_files
 from syncline.faults import FaultInjected
 from syncline.testing.faults import faults_set
@@ -35,8 +37,12 @@ def run_job(sink: LinesDatasink, positions: Iterable[int] = POSITIONS, prefix: s
     if sink.skips_write:
         return []
     written = [position for position in positions if position not in sink.positions_done()]
-    returns = [sink.write([pa.table({"line": [f"{prefix}-{position}"]})], TaskContext(task_idx=position)) for position in written]
-    sink.on_write_complete(WriteResult(num_rows=len(returns), size_bytes=0, write_returns=returns))
+    try:
+        returns = [sink.write([pa.table({"line": [f"{prefix}-{position}"]})], TaskContext(task_idx=position)) for position in written]
+        sink.on_write_complete(WriteResult(num_rows=len(returns), size_bytes=0, write_returns=returns))
+    except FaultInjected as error:
+        sink.on_write_failed(error)
+        raise
     return written
 
 
@@ -210,9 +216,55 @@ def test_two_positions_with_one_name_are_an_error_and_publish_nothing(place):
     assert content_of(place) in (None, [])
 
 
+class NumberedFiles(FilenameProvider):
+    def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
+        return f"{task_index}.txt"
+
+
+def test_the_same_job_once_more_adds_the_same_rows_once_more(place):
+    for _ in range(2):
+        run_job(sink_at(place, job="first"), prefix="old")
+    assert content_of(place) == sorted(OLD + OLD)
+
+
+def test_the_same_job_twice_at_once_is_two_jobs(tmp_path: Path):
+    class Here:
+        filesystem, path = pyarrow_fs.LocalFileSystem(), str(tmp_path)
+        arrow = filesystem
+
+    first = sink_at(Here)
+    first.on_write_start()
+    run_job(sink_at(Here), prefix="old")
+    assert content_of(Here) == OLD
+    done = first.write([pa.table({"line": ["new-0"]})], TaskContext(task_idx=0))
+    first.on_write_complete(WriteResult(num_rows=1, size_bytes=0, write_returns=[done]))
+    assert content_of(Here) == ["new-0", *OLD]
+    assert leftovers(Here) == []
+
+
+def test_a_job_that_goes_on_knows_what_it_kept(place):
+    sink = sink_at(place)
+    sink.on_write_start()
+    sink.write([pa.table({"line": ["new-0"]})], TaskContext(task_idx=0))
+    sink.keep_state({"seed": 3})
+    sink.on_write_failed(RuntimeError("stopped"))
+    again = sink_at(place)
+    again.on_write_start()
+    assert again.kept_state()["seed"] == 3
+    assert again.earlier_result().num_rows == 1
+
+
+def test_identity_follows_from_what_decides_how_files_look(place):
+    used = sink_at(place)
+    run_job(used)
+    assert digest_of(used.identity()) == digest_of(sink_at(place, job="other").identity())
+    assert digest_of(used.identity()) != digest_of(sink_at(place, "overwrite").identity())
+    assert digest_of(used.identity()) != digest_of(sink_at(place, min_rows_per_file=7).identity())
+
+
 def test_append_never_replaces_a_file(place):
-    run_job(sink_at(place, job="first"), prefix="old")
-    again = sink_at(place, job="first")
+    run_job(sink_at(place, job="first", filename_provider=NumberedFiles()), prefix="old")
+    again = sink_at(place, job="first", filename_provider=NumberedFiles())
     with pytest.raises(ValueError, match="mode='append' replaces none"):
         run_job(again)
     assert content_of(place) == OLD

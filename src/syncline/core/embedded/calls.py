@@ -119,6 +119,7 @@ class Calls:
             self._link.send((m.RETIRE, "exit_actor"))
         else:
             self._link.send((m.DONE, call_id, values, failed, retry, started, time.time()))
+            self._results.sent(values)
 
     # -- on the event loop
 

@@ -255,6 +255,7 @@ class Executor:
 
     def _tell(self, task_id: int, values: list[Value], failed: bytes | None, retry: bool, started: float) -> None:
         self._link.send((m.DONE, task_id, values, failed, retry, started, time.time()))
+        self._results.sent(values)
 
     def _work(self, plan_id: int, plan: TaskSpec, gpu_ids: tuple[str, ...]) -> Work:
         key = (plan_id, gpu_ids)

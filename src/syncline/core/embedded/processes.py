@@ -23,6 +23,7 @@ HEAVY_MODULES = (
     "numpy",
     "pandas",
     "pyarrow",
+    "pyarrow.compute",
     "torch",
     "torch.distributed",
     "torch.nn.parallel",
@@ -30,6 +31,7 @@ HEAVY_MODULES = (
     "syncline.train",
     "syncline.train.torch",
     "syncline.train.workers.worker",
+    "syncline.data.execute.worker",
 )
 """Modules that workers get from the template, if the driver has imported them."""
 LATER_MODULES = ("torch._dynamo",)

@@ -10,7 +10,7 @@ from syncline.core.embedded import messages as m
 from syncline.core.embedded.link import Link
 from syncline.core.embedded.messages import Value
 from syncline.core.embedded.values import make_value
-from syncline.core.refs import DynamicObjectRefGenerator, ObjectRef
+from syncline.core.refs import DynamicObjectRefGenerator, ObjectRef, journal
 from syncline.core.tracebacks import task_error
 
 
@@ -22,7 +22,20 @@ class Results:
         self._new_id = new_id
 
     def pack(self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]) -> list[Value]:
-        """The values of a finished call; `ids` are those of its results. ValueError where `result` is not what was announced."""
+        """The values of a finished call; `ids` are those of its results. ValueError where `result` is not what was announced.
+
+        What they refer to is held until `sent`: the result itself may be dropped before, and whatever another thread sends meanwhile
+        tells the hub of that.
+        """
+        values = self._values(result, name, mode, count, ids)
+        journal.extend(id for value in values for id in value[3])
+        return values
+
+    def sent(self, values: list[Value]) -> None:
+        """The hub has been sent the values of `pack`, and holds what they refer to."""
+        journal.extend(-id for value in values for id in value[3])
+
+    def _values(self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]) -> list[Value]:
         if mode == m.ONE:
             return [self._value(result, ids[0], name)]
         if mode == m.MANY:

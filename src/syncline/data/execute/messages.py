@@ -13,7 +13,8 @@ class TaskId(NamedTuple):
     kind: Literal["task", "sample", "partition"]
     """What it does: the stage's chain, or the first two steps of an exchange."""
     number: int
-    """For "task": in the order of the stage's output. For the others: in the order of the blocks, all ports together."""
+    """For "task": in the order of the stage's output. For the others that of the block: block `i` of port `p` of `ports` is `i * ports + p`,
+    so that numbers do not depend on which input is faster."""
 
 
 class BlockFacts(NamedTuple):
@@ -29,6 +30,8 @@ class Piece(NamedTuple):
     """Rows `start` to `stop` of a block."""
 
     block: int
+    """The driver's number; or a negative one for a block of a `Passed` stage, where the last block of the last such stage is -1, the one
+    before it -2, and so on through all stages' blocks: `held_blocks(stages)[block]` (in `stages`) is it."""
     start: int
     stop: int
 
@@ -93,7 +96,7 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """The consumer has taken the oldest delivered block."""
+    """The consumer has taken the oldest delivered block, and looks after it from now on: a `Drop` may follow at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +156,8 @@ class Deliver:
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
-    """Nobody needs this block any more."""
+    """Nobody needs this block any more. Comes once for every block; for negative ones as well, also for some that no
+    instruction has named (they had no rows, or were left over)."""
 
     block: int
 
@@ -167,12 +171,12 @@ class Cancel:
 
 @dataclass(frozen=True, kw_only=True)
 class Finish:
-    """There is nothing more to deliver. The last instruction, as is `Fail`."""
+    """All is delivered, taken and dropped. The last instruction, as is `Fail`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fail:
-    """The execution has failed."""
+    """The execution has failed: everything was cancelled and dropped, also what is delivered but not taken."""
 
     error: BaseException
 

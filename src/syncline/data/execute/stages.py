@@ -182,3 +182,8 @@ class Stage:
     """Whether a task's output has as many rows as its input; lets a limit downstream be exact in time."""
     slots: float = 1.0
     """CPUs that one task counts as."""
+
+
+def held_blocks(stages: Sequence[Stage]) -> list[HeldBlock]:
+    """The blocks of all `Passed` stages, in order: pieces name them by their negative indices."""
+    return [block for stage in stages if isinstance(stage.grouping, Passed) for block in stage.grouping.blocks]

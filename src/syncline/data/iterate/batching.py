@@ -213,7 +213,8 @@ class Batches(Generic[Ready, T]):
         self.progress.begin(current.cursor)
         last = Mark(current.cursor.rows, current.cursor.restart, current.cursor.total)
         made = (_Made(self.convert(cut.table), cut.mark) for cut in cut_batches(current.pieces, current.cursor, self.options))
-        with closing(Prefetcher(made, depth=self.options.prefetch_batches, cancel=current.cancel)) as ahead:
+        ahead = Prefetcher(made, depth=self.options.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
+        with closing(ahead):
             for batch, last in ahead:
                 received = self.receive(batch)
                 self.progress.advance(last)
@@ -241,7 +242,8 @@ class Rows:
         current = self.begin()
         self.progress.begin(current.cursor)
         rows, restart, total = current.cursor.rows, current.cursor.restart, current.cursor.total
-        with closing(Prefetcher(current.pieces, depth=self.prefetch_batches, cancel=current.cancel)) as ahead:
+        ahead = Prefetcher(current.pieces, depth=self.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
+        with closing(ahead):
             for piece in ahead:
                 restart, total = piece.restart, total if piece.total is None else piece.total
                 for row in blocks.rows(piece.table):

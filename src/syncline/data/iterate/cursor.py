@@ -17,6 +17,7 @@ import numpy as np
 
 from syncline.data.iterate.dealing import Rounds, equal_mode
 from syncline.data.iterate.position import Position, Restart, position_after, restart_from_list, restart_to_list
+from syncline.data.iterate.prefetch import Meter
 from syncline.data.iterate.windows import Windows
 
 VERSION = 1
@@ -277,10 +278,15 @@ class Progress:
 
     def __init__(self) -> None:
         self._state: tuple[Cursor, Mark | None, bool] | None = None
+        self.passes = 0
+        """Passes that have begun."""
+        self.meter = Meter()
+        """What the input of all passes cost the program."""
 
     def begin(self, cursor: Cursor) -> None:
         """A pass begins at `cursor`."""
         self._state = (cursor, None, False)
+        self.passes += 1
 
     def advance(self, mark: Mark) -> None:
         """The program got a batch."""

@@ -29,6 +29,16 @@ class PrefetchStatistics:
 
 
 @dataclass(kw_only=True)
+class Meter:
+    """What a program's input costs it, summed up over the prefetchers that share it."""
+
+    items: int = 0
+    """Items that the program got."""
+    waited_s: float = 0.0
+    """How long it waited for its input, in seconds."""
+
+
+@dataclass(kw_only=True)
 class _Channel(Generic[T]):
     """What the program and the thread share. The thread knows nothing else, so a program that drops the `Prefetcher` ends it."""
 
@@ -52,6 +62,7 @@ class Prefetcher(Iterator[T]):
         depth: Items that may be ready; 0 makes each when it is asked for, without a thread.
         cancel: Called once, by `close` or at the end, on the program's thread; makes a source that waits for something stop waiting.
         clock: Seconds.
+        meter: Counts the items and the waiting, beside the prefetcher's own statistics.
     """
 
     def __init__(
@@ -61,10 +72,12 @@ class Prefetcher(Iterator[T]):
         depth: int,
         cancel: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
+        meter: Meter | None = None,
     ) -> None:
         self._channel = _Channel(source=source, depth=depth)
         self._cancel: Callable[[], None] | None = cancel
         self._clock = clock
+        self._meter = Meter() if meter is None else meter
         self._thread: threading.Thread | None = None
         self._items = 0
         self._waited_s = 0.0
@@ -72,8 +85,11 @@ class Prefetcher(Iterator[T]):
     def __next__(self) -> T:
         begin = self._clock()
         item = self._next_ready() if self._channel.depth else self._make()
-        self._waited_s += self._clock() - begin
+        waited_s = self._clock() - begin
+        self._waited_s += waited_s
         self._items += 1
+        self._meter.waited_s += waited_s
+        self._meter.items += 1
         return item
 
     def close(self) -> None:

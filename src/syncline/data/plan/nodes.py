@@ -36,7 +36,15 @@ class RandomSeedConfig:
     """Whether every epoch has an order of its own."""
 
 
-Seed: TypeAlias = int | RandomSeedConfig | None
+@dataclass(frozen=True, kw_only=True)
+class PlacedSeed:
+    """Set by `seeds.placed`: a seed that is not fixed, and where in the plan it stands, so that rules may move its node."""
+
+    seed: RandomSeedConfig | None
+    place: int
+
+
+Seed: TypeAlias = int | RandomSeedConfig | PlacedSeed | None
 """An int gives the same order in every execution; None another one in each."""
 
 
@@ -139,6 +147,8 @@ class Read(Node):
     resources: Resources = field(default_factory=Resources)
     columns: tuple[str, ...] | None = None
     """Set by the rules: the columns that are left of all, in the order in which they are wanted."""
+    task_order: RandomizeBlocks | None = None
+    """Set by the rules: the node whose seed puts the read tasks into random order; its input means nothing here."""
 
     @property
     def name(self) -> str:
@@ -422,17 +432,25 @@ def walk(node: Node) -> Iterable[Node]:
     """Every node, inputs before those that use them; a node that is used twice comes once."""
     seen: set[int] = set()
     found: list[Node] = []
-
-    def visit(current: Node) -> None:
-        if id(current) in seen:
-            return
-        seen.add(id(current))
-        for each in current.inputs:
-            visit(each)
-        found.append(current)
-
-    visit(node)
+    # Not recursive: loops of programs make deep plans.
+    waiting: list[tuple[Node, bool]] = [(node, False)]
+    while waiting:
+        current, inputs_done = waiting.pop()
+        if inputs_done:
+            found.append(current)
+        elif id(current) not in seen:
+            seen.add(id(current))
+            waiting.append((current, True))
+            waiting.extend((each, False) for each in reversed(current.inputs))
     return found
+
+
+def rewritten(node: Node, change: Callable[[Node, Node], Node]) -> Node:
+    """The plan with `change(node, original)` of every node, inputs before those that use them; `node` has the changed inputs already."""
+    done: dict[int, Node] = {}
+    for original in walk(node):
+        done[id(original)] = change(original.with_inputs([done[id(each)] for each in original.inputs]), original)
+    return done[id(node)]
 
 
 def is_actor_pool(function: UserFunction) -> bool:

@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import json
 import os
 import posixpath
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
 from syncline.data import filesystem as filesystems
-from syncline.data.sinks.record import DATA, DONE, RECORD, STAGING_PREFIX, CommitRecord, is_hidden, read_record, relative_to
+from syncline.data.sinks.lock import DirectoryLock
+from syncline.data.sinks.record import DATA, DONE, RECORD, STAGING_PREFIX, STATE, CommitRecord, is_hidden, read_record, relative_to
 
 PUBLISHED_MARK = ".committed-"
 """Name of a file that lies in `data` until the directory is swapped, so that a swap is never done twice."""
@@ -73,6 +76,7 @@ class WriteJob:
         self.job_id = job_id
         self.overwrite = overwrite
         self.staging = self._inside
+        self._lock: DirectoryLock | None = None
 
     @property
     def _inside(self) -> str:
@@ -95,21 +99,47 @@ class WriteJob:
         """Finish the commits that were decided but cut short below this target. True if this job's own was one of them."""
         mine = False
         for staging in self._decided():
+            lock = DirectoryLock.taken(self.filesystem, staging)
+            if lock is None:
+                continue  # whoever decided it is at it
             record = read_record(self.filesystem, staging)
             if record is not None:
                 self._finish(staging, record)
                 mine = mine or record.job == self.job_id
+            lock.release()
         return mine
 
     def start(self) -> dict[int, Done]:
-        """Make the staging directory, or take the one that this job left; the positions that are done already."""
-        local = filesystems.is_local(self.filesystem)
-        # What an earlier start has staged decides, even if the target has changed since.
-        beside = local and not os.path.isdir(self._inside) and (os.path.isdir(self._beside) or self._may_swap())
-        self.staging = self._beside if beside else self._inside
-        for name in (DATA, DONE):
-            filesystems.make_directory(self.filesystem, filesystems.join(self.staging, name))
+        """Make the staging directory, or take the one that this job left; the positions that are done already.
+
+        If the same job runs elsewhere at this moment, this one becomes another job, with a number behind its id.
+        """
+        given = self.job_id
+        for number in itertools.count(1):
+            self._make_staging()
+            self._lock = DirectoryLock.taken(self.filesystem, self.staging)
+            if self._lock is not None:
+                break
+            self.job_id = f"{given}-{number}"
         return {done.position: done for done in self._journal()}
+
+    def release(self) -> None:
+        """The job does not run any more: the next start under its id may go on with it."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def read_state(self) -> dict[str, Any]:
+        """What `write_state` wrote last in this staging directory; empty if there is nothing yet."""
+        try:
+            with self.filesystem.open_input_stream(filesystems.join(self.staging, STATE)) as file:
+                state: dict[str, Any] = json.loads(file.read())
+                return state
+        except FileNotFoundError:
+            return {}
+
+    def write_state(self, state: Mapping[str, Any]) -> None:
+        """Keep a few values (JSON) for a start that goes on."""
+        self._write(filesystems.join(self.staging, STATE), json.dumps(state).encode())
 
     def staged(self, relative: str) -> str:
         """Where a task writes the file that will be `relative` below the target."""
@@ -147,11 +177,21 @@ class WriteJob:
         self._write(filesystems.join(self.staging, RECORD), record.encode())
         faults.reach("data.commit.decided")
         self._finish(self.staging, record)
+        self.release()
 
     def discard(self) -> None:
         """Delete what the job has staged. What was decided stays, for the next start to finish."""
         if read_record(self.filesystem, self.staging) is None:
             self._delete(self.staging)
+        self.release()
+
+    def _make_staging(self) -> None:
+        local = filesystems.is_local(self.filesystem)
+        # What an earlier start has staged decides, even if the target has changed since.
+        beside = local and not os.path.isdir(self._inside) and (os.path.isdir(self._beside) or self._may_swap())
+        self.staging = self._beside if beside else self._inside
+        for name in (DATA, DONE):
+            filesystems.make_directory(self.filesystem, filesystems.join(self.staging, name))
 
     def _decided(self) -> list[str]:
         found = []

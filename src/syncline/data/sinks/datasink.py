@@ -7,7 +7,7 @@ The driver calls `set_job`, `on_write_start`, then `write` once for each positio
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -109,6 +109,10 @@ class Datasink(Generic[WriteReturnType]):
     the last time counts. Errors that it raises end the job.
     """
 
+    def identity(self) -> Mapping[str, Any]:
+        """What decides where and how it writes, by name: of the base all attributes. A job goes on only where this is the same."""
+        return vars(self)
+
     def set_job(self, job_id: str) -> None:
         """Before anything else: the id of the job, the same for a job that is started again with the same input and plan."""
 
@@ -122,6 +126,17 @@ class Datasink(Generic[WriteReturnType]):
     def positions_done(self) -> frozenset[int]:
         """After `on_write_start`: positions of the input that an earlier run of this job has written. They need not be read again."""
         return frozenset()
+
+    def earlier_result(self) -> WriteResult[WriteReturnType] | None:
+        """After `on_write_start`: what was written at these positions; it becomes part of the result."""
+        return None
+
+    def kept_state(self) -> Mapping[str, Any]:
+        """After `on_write_start`: what `keep_state` kept in an earlier run of this job; empty if there was none."""
+        return {}
+
+    def keep_state(self, state: Mapping[str, Any]) -> None:
+        """On the driver, now and then: keep a few values (JSON) for a run that goes on. Sinks that cannot go on need not."""
 
     @property
     def skips_write(self) -> bool:
@@ -152,6 +167,11 @@ class Datasink(Generic[WriteReturnType]):
     def supports_distributed_writes(self) -> bool:
         """False if only the program's own machine can write."""
         return True
+
+    @property
+    def writes_in_threads(self) -> bool:
+        """Whether it may write on threads of the program, since it lets the others run: what comes with this package does."""
+        return type(self).__module__.startswith(f"{__package__}.")
 
     @property
     def min_rows_per_write(self) -> int | None:

@@ -25,6 +25,9 @@ from syncline.data.sinks.filename_provider import FilenameProvider
 
 logger = logging.getLogger(__name__)
 
+# Attributes that change from run to run without changing what is written.
+_OF_THE_RUN = frozenset({"_resumable", "_skip", "_earlier", "_state", "_job", "_patterns"})
+
 
 class FileDatasink(Datasink[Done]):
     """Base of sinks that write files. Subclasses implement `write_table`.
@@ -68,7 +71,12 @@ class FileDatasink(Datasink[Done]):
         self._resumable = False
         self._skip = False
         self._earlier: dict[int, Done] = {}
+        self._state: dict[str, Any] = {}
         self._job = self._new_job(uuid.uuid4().hex)
+
+    def identity(self) -> Mapping[str, Any]:
+        """The directory, the mode, and everything that decides what files look like."""
+        return {name: value for name, value in vars(self).items() if name not in _OF_THE_RUN}
 
     def set_job(self, job_id: str) -> None:
         """The job is `job_id`; what it stages stays after a failure, so that the next run under this id goes on."""
@@ -93,12 +101,30 @@ class FileDatasink(Datasink[Done]):
         if self._skip:
             return
         self._earlier = self._job.start()
+        self._state = self._job.read_state()
+        if not self._state:
+            # Names differ from those of any other job, also of the same one when it is done and runs once more.
+            self.keep_state({WRITE_UUID: uuid.uuid4().hex})
         if self._earlier:
             logger.info("The write to %s goes on: %d positions are done", self.path, len(self._earlier))
 
     def positions_done(self) -> frozenset[int]:
         """Positions whose files are staged already."""
         return frozenset(self._earlier)
+
+    def earlier_result(self) -> WriteResult[Done]:
+        """What is staged already."""
+        done = [self._earlier[position] for position in sorted(self._earlier)]
+        return WriteResult(sum(one.num_rows for one in done), sum(one.size_bytes for one in done), done)
+
+    def kept_state(self) -> Mapping[str, Any]:
+        """Of the staging directory."""
+        return self._state
+
+    def keep_state(self, state: Mapping[str, Any]) -> None:
+        """Into the staging directory."""
+        self._state = {**self._state, **state}
+        self._job.write_state(self._state)
 
     @property
     def skips_write(self) -> bool:
@@ -126,6 +152,7 @@ class FileDatasink(Datasink[Done]):
         """Leave the target as it was. What was staged stays if the job has an id under which it can go on."""
         if not self._resumable and not self._skip:
             self._job.discard()
+        self._job.release()
 
     @property
     def supports_distributed_writes(self) -> bool:
@@ -154,7 +181,7 @@ class FileDatasink(Datasink[Done]):
 
     def write_uuid(self, ctx: TaskContext) -> str:
         """The id that stands in file names."""
-        return str(ctx.kwargs.get(WRITE_UUID, self._job.job_id))
+        return str(ctx.kwargs.get(WRITE_UUID) or self._state.get(WRITE_UUID, self._job.job_id))
 
     def _new_job(self, job_id: str) -> WriteJob:
         return WriteJob(self.filesystem, self.path, job_id, overwrite=self.mode is SaveMode.OVERWRITE)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as pyarrow_dataset
 
 from syncline.data import filesystem as filesystems
+from syncline.data.optional import arrow_dataset
 from syncline.data.sinks.datasink import TaskContext
 from syncline.data.sinks.file_datasink import FileDatasink, resolved_arguments
 from syncline.data.sinks.filename_provider import split_extension
@@ -86,7 +86,8 @@ class ParquetDatasink(FileDatasink):
 
         def attempt() -> None:
             written.clear()
-            pyarrow_dataset.write_dataset(
+            dataset = arrow_dataset()
+            dataset.write_dataset(
                 table,
                 filesystems.join(root, posixpath.dirname(template)),
                 basename_template=posixpath.basename(template),
@@ -94,7 +95,7 @@ class ParquetDatasink(FileDatasink):
                 filesystem=self.filesystem,
                 partitioning=self._partition_cols or None,
                 partitioning_flavor=flavor if self._partition_cols else None,
-                file_options=pyarrow_dataset.ParquetFileFormat().make_write_options(**arguments),
+                file_options=dataset.ParquetFileFormat().make_write_options(**arguments),
                 file_visitor=lambda file: written.append(relative_to(root, file.path)),
                 # A task that runs again replaces what it wrote.
                 existing_data_behavior="overwrite_or_ignore",

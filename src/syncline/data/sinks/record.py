@@ -3,6 +3,7 @@
     .staging-<job>/             below the target, or beside it with the target's name where one rename can publish everything
         data/…                  the files, under the names that they will have in the target
         done/<position>.json    the journal: positions of the input that are done, each with its files
+        STATE                   what else a start that goes on has to know: the names' id, the seed, from where on rows are needed
         COMMIT                  the decision to publish; until it is there, nothing of the job counts, and from then on all of it does
 
 Publishing many files takes many renames. A program that is killed between them leaves the record, by which readers see the whole result at
@@ -23,6 +24,7 @@ from syncline.data import filesystem as filesystems
 STAGING_PREFIX = ".staging-"
 DATA = "data"
 DONE = "done"
+STATE = "STATE"
 RECORD = "COMMIT"
 
 

@@ -182,6 +182,14 @@ class Datasource:
         """False if only the machine of the program can read it."""
         return True
 
+    @property
+    def reads_in_threads(self) -> bool:
+        """Whether its tasks may run on threads of the program, since they let the others run.
+
+        True for what comes with this package, mostly native decoders; Python code of the program's reads in worker processes.
+        """
+        return type(self).__module__.startswith(f"{__package__}.")
+
     def supports_projection_pushdown(self) -> bool:
         """Whether `apply_projection` makes reading cheaper."""
         return False

@@ -75,7 +75,7 @@ class FileBasedDatasource(Datasource):
         file_extensions: Sequence[str] | None = None,
     ) -> None:
         self._filesystem, resolved = filesystems.resolve(paths, filesystem)
-        self._local_only = str(paths if isinstance(paths, str) else next(iter(paths))).startswith("local://")
+        self._local_only = str(paths if isinstance(paths, str | os.PathLike) else next(iter(paths))).startswith("local://")
         self._schema = schema
         self._open_stream_args = dict(open_stream_args or {})
         self._parser = None if partitioning is None else PathPartitionParser(partitioning)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pyarrow_dataset
 
 from syncline.data import filesystem as filesystems
 from syncline.data import schemas, tensors
 from syncline.data.context import DataContext
+from syncline.data.optional import arrow_dataset
 from syncline.data.schemas import SchemaMismatchError, UnknownColumnError
 from syncline.data.sources.datasource import BlockMetadata, ReadTask
 from syncline.data.sources.file_based import FileBasedDatasource, joined
@@ -30,6 +30,8 @@ from syncline.data.sources.files import FileInfo
 from syncline.data.sources.partitioning import HIVE, Partitioning
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as pyarrow_dataset
+
     from syncline.data.expressions import Expr
 
 TensorColumnSchema = Mapping[str, tuple[Any, tuple[int, ...]]]
@@ -241,7 +243,7 @@ class ParquetDatasource(FileBasedDatasource):
 
     def _footer(self, path: str) -> pyarrow_dataset.ParquetFileFragment:
         def read() -> pyarrow_dataset.ParquetFileFragment:
-            fragment = pyarrow_dataset.ParquetFileFormat().make_fragment(path, filesystem=self._filesystem)
+            fragment = arrow_dataset().ParquetFileFormat().make_fragment(path, filesystem=self._filesystem)
             fragment.ensure_complete_metadata()
             return fragment
 
@@ -299,7 +301,7 @@ class ParquetDatasource(FileBasedDatasource):
         guarantee = pc.scalar(True)
         for name, value in self._constants_of(path)[0].items():
             guarantee = guarantee & (pc.field(name).is_null() if value is None else pc.field(name) == pc.scalar(value))
-        return pyarrow_dataset.ParquetFileFormat(default_fragment_scan_options=self._scan_options).make_fragment(
+        return arrow_dataset().ParquetFileFormat(default_fragment_scan_options=self._scan_options).make_fragment(
             path, filesystem=self._filesystem, partition_expression=guarantee, row_groups=row_groups
         )
 
@@ -412,7 +414,7 @@ def _with_tensor(table: pa.Table, name: str, dtype: np.dtype, shape: tuple[int, 
 
 def _scan_options(arguments: Mapping[str, Any]) -> pyarrow_dataset.ParquetFragmentScanOptions | None:
     try:
-        return pyarrow_dataset.ParquetFragmentScanOptions(**arguments) if arguments else None
+        return arrow_dataset().ParquetFragmentScanOptions(**arguments) if arguments else None
     except TypeError as error:
         raise TypeError(
             f"read_parquet got {sorted(arguments)}: it takes filter, schema, batch_size, use_threads and the options of "

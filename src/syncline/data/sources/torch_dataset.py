@@ -65,6 +65,11 @@ class TorchDatasource(Datasource):
         return len(self._dataset) if self._is_map_style else None
 
     @property
+    def reads_in_threads(self) -> bool:
+        """False: the dataset's own code makes the items."""
+        return False
+
+    @property
     def supports_distributed_reads(self) -> bool:
         """False with `local_read`."""
         return not self._local_read

@@ -117,6 +117,7 @@ def _ship_spec(spec: RunSpec) -> Shipped:
         spec,
         train_function=ship(spec.train_function, f"the training function `{name}`"),
         train_config=ship(spec.train_config, "`train_loop_config`"),
+        datasets=ship(spec.datasets, "`datasets`") if spec.datasets else {},
         described=described,
     )
     return ship(packed, "the run's configuration")

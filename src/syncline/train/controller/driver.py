@@ -33,6 +33,7 @@ from syncline.train.controller.ledger import Ledger
 from syncline.train.controller.policy import FailureBudgets
 from syncline.train.controller.state import Limits, TrainStateMachine
 from syncline.train.controller.validation import Validation, ValidationEnded, ValidationQueue, merged
+from syncline.train.datasets import Datasets
 from syncline.train.result import Result
 from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
@@ -40,6 +41,7 @@ from syncline.train.workers.inline import InlineWorkerGroup
 from syncline.train.workers.messages import Checkpoints, Committed, Consumed, WorkerMessage
 from syncline.train.workers.placement import Reservation
 from syncline.train.workers.ranks import visible_gpus
+from syncline.train.workers.shipped import loaded
 from syncline.train.workers.spec import RunSpec, WorkerSpec
 
 logger = logging.getLogger("syncline")
@@ -82,6 +84,7 @@ class TrainController:
         self._deadlines: dict[str, float] = {}
         self._reservation = Reservation(spec.scaling_config)
         self._backend: Backend[Any] = spec.backend_config.backend_cls()
+        self._datasets = Datasets(loaded(spec.datasets), spec.data_config)
         self._group: TrainingGroup | None = None
         self._attempt = 0
         self._run_token = secrets.token_hex(4)
@@ -219,7 +222,8 @@ class TrainController:
             )
         try:
             self._group.start()
-            self._group.prepare(self._worker_specs(self._group, instruction))
+            shares = self._datasets.shares(self._group.workers)
+            self._group.prepare(self._worker_specs(self._group, instruction, shares))
             with self._storage_seen_by(self._group):
                 self._backend.on_start(self._group, spec.backend_config)
             self._backend.on_training_start(self._group, spec.backend_config)
@@ -253,7 +257,7 @@ class TrainController:
         if problem is not None:
             raise ValueError(problem)
 
-    def _worker_specs(self, group: TrainingGroup, instruction: events.StartGroup) -> list[WorkerSpec]:
+    def _worker_specs(self, group: TrainingGroup, instruction: events.StartGroup, shares: Sequence[Mapping[str, Any]]) -> list[WorkerSpec]:
         return [
             WorkerSpec(
                 worker=worker,
@@ -268,6 +272,7 @@ class TrainController:
                 has_validation=self._spec.validation_config is not None,
                 visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if worker.gpu_ids and not self._local_mode else None,
                 log_path=self._ledger.log_path(f"rank-{worker.rank}.log") if self._keeps_output(worker) else None,
+                shares=shares[worker.rank],
             )
             for worker in group.workers
         ]

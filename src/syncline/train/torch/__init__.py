@@ -12,6 +12,7 @@ Files in the order in which a run meets them:
     samplers.py         torch samplers made of that
     loader.py           `prepare_data_loader`: a rank's share of a DataLoader, on the rank's device
     checkpoint.py       `TorchCheckpoint`: models and state dicts as checkpoints
+    predictor.py        `TorchPredictor`: a checkpoint's model applied to batches
 """
 
 from syncline.train.torch.amp import accelerate, backward, prepare_optimizer
@@ -19,6 +20,7 @@ from syncline.train.torch.checkpoint import TorchCheckpoint
 from syncline.train.torch.device import get_device, get_devices
 from syncline.train.torch.loader import prepare_data_loader
 from syncline.train.torch.model import prepare_model
+from syncline.train.torch.predictor import TorchPredictor
 from syncline.train.torch.reproducibility import enable_reproducibility
 from syncline.train.torch.trainer import TorchTrainer
 from syncline.train.torch_backend import TorchConfig
@@ -26,6 +28,7 @@ from syncline.train.torch_backend import TorchConfig
 __all__ = [
     "TorchCheckpoint",
     "TorchConfig",
+    "TorchPredictor",
     "TorchTrainer",
     "accelerate",
     "backward",

@@ -7,18 +7,21 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from syncline.train.checkpoint import Checkpoint
+from syncline.train.framework_checkpoint import FrameworkCheckpoint
+
+if TYPE_CHECKING:
+    from syncline.data.preprocessor import Preprocessor
 
 SelfT = TypeVar("SelfT", bound="TorchCheckpoint")
 
 
-class TorchCheckpoint(Checkpoint):
+class TorchCheckpoint(FrameworkCheckpoint):
     """A checkpoint with one file, `TorchCheckpoint.MODEL_FILENAME`.
 
     `from_state_dict` and `from_model` write it into a temporary directory, deleted when this object is; an object that has been
@@ -31,16 +34,22 @@ class TorchCheckpoint(Checkpoint):
     _finalizer: weakref.finalize[..., TorchCheckpoint] | None = None
 
     @classmethod
-    def from_state_dict(cls: type[SelfT], state_dict: Mapping[str, Any]) -> SelfT:
-        """A checkpoint of a state dict; the `module.` that DDP puts before the names is taken off."""
+    def from_state_dict(cls: type[SelfT], state_dict: Mapping[str, Any], *, preprocessor: Preprocessor | None = None) -> SelfT:
+        """A checkpoint of a state dict; the `module.` that DDP puts before the names is taken off.
+
+        `preprocessor` is what the model's input went through, for predictors.
+        """
         plain = dict(state_dict)
         consume_prefix_in_state_dict_if_present(plain, "module.")
-        return cls._save(plain)
+        return cls._save(plain, preprocessor)
 
     @classmethod
-    def from_model(cls: type[SelfT], model: nn.Module) -> SelfT:
-        """A checkpoint of the whole module, without DDP's wrapper. Needs the module's class to be importable where it is loaded."""
-        return cls._save(model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model)
+    def from_model(cls: type[SelfT], model: nn.Module, *, preprocessor: Preprocessor | None = None) -> SelfT:
+        """A checkpoint of the whole module, without DDP's wrapper. Needs the module's class to be importable where it is loaded.
+
+        `preprocessor` is what the model's input went through, for predictors.
+        """
+        return cls._save(model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model, preprocessor)
 
     def get_model(self, model: nn.Module | None = None) -> nn.Module:
         """The saved module, on the CPU; with a saved state dict `model`, which gets it.
@@ -72,9 +81,11 @@ class TorchCheckpoint(Checkpoint):
         return {name: value for name, value in vars(self).items() if name != "_finalizer"}
 
     @classmethod
-    def _save(cls: type[SelfT], content: object) -> SelfT:
+    def _save(cls: type[SelfT], content: object, preprocessor: Preprocessor | None) -> SelfT:
         directory = tempfile.mkdtemp(prefix="syncline-torch-checkpoint-")
         torch.save(content, os.path.join(directory, cls.MODEL_FILENAME))
         checkpoint = cls.from_directory(directory)
         checkpoint._finalizer = weakref.finalize(checkpoint, shutil.rmtree, directory, ignore_errors=True)
+        if preprocessor is not None:
+            checkpoint.set_preprocessor(preprocessor)
         return checkpoint

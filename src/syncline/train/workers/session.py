@@ -14,6 +14,7 @@ from typing import Any
 import cloudpickle
 
 from syncline import faults
+from syncline.train import datasets
 from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
@@ -219,7 +220,7 @@ class WorkerSession(TrainSession):
             return self._answers.pop(question, None)
 
     def get_dataset_shard(self, name: str) -> Any:
-        raise KeyError(f"there is no dataset {name!r}: the trainer was given none.")
+        return datasets.shard(self._spec.shares, name)
 
     def get_preemption_info(self) -> PreemptionInfo | None:
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import RunConfig, ScalingConfig, ValidationConfig
+from syncline.train.config import DataConfig, RunConfig, ScalingConfig, ValidationConfig
 from syncline.train.storage import StorageContext
 from syncline.train.workers.shipped import Shipped
 
@@ -31,6 +31,10 @@ class RunSpec:
     metadata: Mapping[str, Any] | None
     """Goes into the metadata of every checkpoint."""
     validation_config: ValidationConfig | None
+    datasets: Mapping[str, Any] | Shipped = field(default_factory=dict)
+    """Datasets by name, or functions that make them."""
+    data_config: DataConfig = field(default_factory=DataConfig)
+    """How they are shared out."""
     described: Mapping[str, Any] | None = None
     """What `run.json` says of all this, where some of it is bytes by now."""
 
@@ -46,6 +50,8 @@ class RunSpec:
             "run_config": self.run_config,
             "resume_from_checkpoint": self.resume_from_checkpoint,
             "metadata": self.metadata,
+            "datasets": self.datasets,
+            "data_config": self.data_config,
         }
 
 
@@ -73,3 +79,5 @@ class WorkerSpec:
     """The GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None leaves the variable alone."""
     log_path: str | None
     """Where what this rank prints is kept, a file of this machine; None keeps nothing."""
+    shares: Mapping[str, Any] = field(default_factory=dict)
+    """What this rank reads of each dataset: a `DataIterator` by name."""

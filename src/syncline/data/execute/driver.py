@@ -1,0 +1,455 @@
+"""The driver of an execution: it does what the scheduler says, and tells the scheduler what came of it.
+
+One thread per execution takes one thing after the other from a queue: answers of tasks, blocks that the program took, the end. In local
+mode there is no thread: the program's own thread takes them while it waits for a block. Covered: launching tasks and trying them
+again, blocks by number, the clock. Not covered: what runs next (`scheduler`), where (`lanes`), what a task does (`turns`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from syncline.core import api, lifecycle
+from syncline.core.refs import ObjectRef
+from syncline.data.context import DataContext
+from syncline.data.execute import messages as m
+from syncline.data.execute.attempts import crash, is_tried_again, raised, survives
+from syncline.data.execute.jobs import Job
+from syncline.data.execute.lanes import Lanes
+from syncline.data.execute.outbox import Outbox, OutputBlock
+from syncline.data.execute.program import Program
+from syncline.data.execute.progress import Progress
+from syncline.data.execute.scheduler import Scheduler
+from syncline.data.execute.stages import Exchanged
+from syncline.data.execute.stats import ExecutionStats, Meter
+from syncline.data.execute.store import BlockStore, stages_to_store
+from syncline.data.execute.turns import Request, Turn, failure
+from syncline.data.execute.worker import WorkKey
+from syncline.data.iterate.position import Restart
+
+logger = logging.getLogger("syncline")
+
+Thunk: TypeAlias = Callable[[], None]
+
+TICK_S = 1.0
+"""How often the number of free CPUs is looked at, and what else depends on the time, while there is something to do."""
+_LEAVE_S = 10.0
+"""How long the program waits, when it leaves, for the driver's thread to have let go of everything."""
+_numbers = count(1)
+
+
+class Driver:
+    """Runs a program. Its methods belong to its own thread, but for `post`, `abandon`, `stats` and those of the consumer."""
+
+    def __init__(self, program: Program) -> None:
+        engine = api.ensure_engine()
+        self.is_local = engine.is_local_mode
+        self.outbox = Outbox()
+        self._program = program
+        self._stages = program.stages
+        self._is_cluster = engine.address != "local"
+        self._number = next(_numbers)
+        self._queue: SimpleQueue[Thunk] = SimpleQueue()
+        options = program.context.execution_options
+        self._scheduler = Scheduler(
+            program.stages,
+            preserve_order=options.preserve_order,
+            max_errored_blocks=program.context.max_errored_blocks,
+            start=program.point,
+        )
+        self._store = BlockStore(program.stages)
+        self._stored_stages = stages_to_store(program.stages)
+        self._jobs: dict[m.TaskId, Job] = {}
+        self._samples: dict[int, dict[int, pa.Table | ObjectRef[Any]]] = {}
+        self._lanes = Lanes(program, self._number, self.post, self, is_local=self.is_local, is_cluster=self._is_cluster)
+        self._meters = tuple(Meter(name=stage.name) for stage in program.stages)
+        self._rows = 0
+        self._delivered_blocks = self._delivered_bytes = 0
+        self._slots = 0.0
+        self._began = self._moved_at = self._ticked_at = time.monotonic()
+        self._ended_at: float | None = None
+        self._progress: Progress | None = None
+        self._over = False
+        self._has_left = threading.Event()
+
+    # -- for the consumer
+
+    def start(self) -> None:
+        """Begin; in local mode nothing runs before the program waits for a block."""
+        _live.add(self)
+        self.post(self._begin)
+        if not self.is_local:
+            threading.Thread(target=self._run, name=f"syncline-data-{self._number}", daemon=True).start()
+
+    def post(self, thunk: Thunk) -> None:
+        """Have something done in the driver's thread."""
+        self._queue.put(thunk)
+
+    def take(self, timeout_s: float | None) -> OutputBlock | None:
+        """The next block; None after `timeout_s` seconds. Raises what the execution failed with, once, then StopIteration."""
+        if self.is_local:
+            self._run_here()
+        block = self.outbox.take(timeout_s)
+        if block is not None:
+            self.post(self._taken)
+        return block
+
+    def abandon(self) -> None:
+        """The program wants nothing more. Returns at once; from any thread, also while garbage is collected."""
+        if self.is_local:
+            self._leave()
+        else:
+            self.post(self._leave)
+
+    def close(self) -> None:
+        """The same, and returns when everything is let go of."""
+        if self._has_left.is_set():
+            self.outbox.clear()
+            return
+        self.abandon()
+        self._has_left.wait(_LEAVE_S)
+        self.outbox.clear()
+
+    def fail(self, error: BaseException) -> None:
+        """The program gets `error`. From any thread."""
+        self.post(partial(self._end, error))
+        if not self.is_local:
+            self._has_left.wait(_LEAVE_S)
+
+    def stats(self) -> ExecutionStats:
+        """What was counted so far. From any thread."""
+        outbox, counts = self.outbox, self._scheduler.snapshot().stages
+        operators = (
+            meter.read() if stage.chain is not None else meter.read_passed(count.output_blocks, count.output_rows, count.output_bytes)
+            for stage, meter, count in zip(self._stages, self._meters, counts, strict=True)
+        )
+        return ExecutionStats(
+            operators=tuple(operators),
+            wall_s=(self._ended_at or time.monotonic()) - self._began,
+            blocks=self._delivered_blocks,
+            rows=self._rows,
+            size_bytes=self._delivered_bytes,
+            first_block_s=None if outbox.first_at is None else outbox.first_at - self._began,
+            program_waited_s=outbox.waited_s,
+        )
+
+    # -- the loop
+
+    def _run(self) -> None:
+        try:
+            while not self._over:
+                self._take_turn()
+        except BaseException as error:  # a defect of ours, or the engine is gone: the program must not wait for ever
+            logger.debug("the driver of an execution met an error", exc_info=True)
+            self._end(error)
+
+    def _take_turn(self) -> None:
+        wait_s = max(0.0, self._ticked_at + TICK_S - time.monotonic()) if self._has_to_tick else None
+        try:
+            thunk = self._queue.get(timeout=wait_s)
+            while not self._over:
+                thunk()
+                thunk = self._queue.get_nowait()
+        except Empty:
+            pass
+        if not self._over and self._has_to_tick and time.monotonic() >= self._ticked_at + TICK_S:
+            self._tick()
+
+    def _run_here(self) -> None:
+        """In local mode: do what is to be done until the program has something to take."""
+        try:
+            while self.outbox.is_open:
+                self._queue.get_nowait()()
+        except Empty:
+            self._end(RuntimeError(f"the execution has nothing to do and has not ended: {self._scheduler.snapshot()}"))
+        except BaseException:
+            self._leave()
+            raise
+
+    @property
+    def _has_to_tick(self) -> bool:
+        return bool(self._jobs) or self._lanes.have_pools
+
+    def _begin(self) -> None:
+        self._lanes.open()
+        if self._program.context.enable_progress_bars and not self.is_local:
+            self._progress = Progress.where_people_look(self._program.context, self._program.name)
+        self._slots = self._free_slots()
+        self._tell(m.Started(slots=self._slots, budget_bytes=self._program.shape.budget_bytes))
+
+    def _tick(self) -> None:
+        now = self._ticked_at = time.monotonic()
+        self._lanes.tick(now)
+        if self._over:
+            return
+        slots = self._free_slots()
+        if slots != self._slots:
+            self._slots = slots
+            self._tell(m.Started(slots=slots, budget_bytes=self._program.shape.budget_bytes))
+        self._watch_progress(now)
+        if self._progress is not None:
+            self._progress.show(self.stats(), self._scheduler.snapshot())
+
+    def _free_slots(self) -> float:
+        if self.is_local:
+            return 1.0
+        options = self._program.context.execution_options
+        free = api.available_resources().get("CPU", 0.0) - options.exclude_resources.cpu
+        return max(1.0, min(free, options.resource_limits.cpu))
+
+    def _watch_progress(self, now: float) -> None:
+        limit_s = self._program.context.execution_no_progress_timeout_s
+        if limit_s <= 0 or now - self._moved_at < limit_s:
+            return
+        working = [job for job in self._jobs.values() if job.in_turn]
+        if not working:
+            return
+        self._moved_at = now
+        oldest = min(working, key=lambda job: job.turn_began)
+        task = oldest.launch.task
+        waits_for = self._lanes.waits_for(oldest)
+        what = f"its task {task.number} has worked for {now - oldest.turn_began:.0f} s on one block"
+        logger.warning(
+            "no block was made for %.0f s (execution_no_progress_timeout_s=%g): %s holds the others up; %s. The execution goes on.",
+            limit_s,
+            limit_s,
+            self._stages[task.stage].name,
+            waits_for or what,
+        )
+
+    # -- the end
+
+    def _leave(self) -> None:
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._ended_at = time.monotonic()
+        try:
+            self._lanes.close()
+        except Exception:  # the engine is gone, and with it all processes
+            logger.debug("the lanes of an execution could not be closed", exc_info=True)
+        finally:
+            self._jobs, self._samples = {}, {}
+            self._store.clear()
+            if self._progress is not None:
+                self._progress.close(self.stats(), self._scheduler.snapshot())
+            self.outbox.end(error)
+            self._has_left.set()
+
+    # -- events and instructions
+
+    def _tell(self, event: m.Event) -> None:
+        for instruction in self._scheduler.handle(event):
+            if self._over:
+                return
+            _DO[type(instruction)](self, instruction)
+
+    def _taken(self) -> None:
+        if not self._over:
+            self._tell(m.Taken())
+
+    def _launch(self, launch: m.Launch) -> None:
+        task = launch.task
+        numbers = list(dict.fromkeys(piece.block for port in launch.ports for piece in port))
+        places = {number: place for place, number in enumerate(numbers)}
+        key = WorkKey(self._number, task.stage, task.kind)
+        job = Job(
+            launch=launch,
+            blocks=numbers,
+            key=key,
+            request=Request(task.number, launch.payload, launch.skip_rows, launch.port, launch.parts),
+            layout=tuple(tuple((places[piece.block], piece.start, piece.stop) for piece in port) for port in launch.ports),
+            stores=task.kind == "partition" or (task.kind == "task" and task.stage in self._stored_stages),
+            apart=task.kind == "partition" and self._is_cluster,
+        )
+        self._jobs[task] = job
+        self._start(job)
+
+    def _start(self, job: Job) -> None:
+        task = job.launch.task
+        stored = [self._store[number] for number in job.blocks]
+        meter = self._meters[task.stage]
+        meter.attempts += 1
+        meter.turn_begins(max((each.made_at for each in stored), default=None))
+        job.in_turn, job.turn_began = True, time.monotonic()
+        self._lanes.start(job, stored)
+
+    def _resume(self, instruction: m.Resume) -> None:
+        job = self._jobs[instruction.task]
+        job.in_turn, job.turn_began = True, time.monotonic()
+        self._meters[instruction.task.stage].turn_begins(None)
+        self._lanes.resume(job)
+
+    def _cancel(self, instruction: m.Cancel) -> None:
+        task = instruction.task
+        job = self._jobs.pop(task)
+        if job.in_turn:
+            self._meters[task.stage].turn_ends()
+        self._lanes.cancel(job)
+
+    def _prepare(self, instruction: m.Prepare) -> None:
+        number, parts = instruction.stage, instruction.parts
+        stage = self._stages[number]
+        assert isinstance(stage.grouping, Exchanged)
+        function = stage.grouping.prepare
+        assert function is not None
+        samples = [sample for _, sample in sorted(self._samples.pop(number, {}).items())]
+
+        def prepare() -> None:
+            try:
+                tables = [api.get(sample) if isinstance(sample, ObjectRef) else sample for sample in samples]
+                with DataContext.current(self._program.context):
+                    made = function(tables, parts)
+            except Exception as error:
+                self.post(partial(self._end, raised(failure(stage.name, error), self._program.context)))
+                return
+            self.post(partial(prepared, made))
+
+        def prepared(made: Any) -> None:
+            if not self._over:
+                self._lanes.keep_prepared(number, made)
+                self._tell(m.Prepared(stage=number))
+
+        self._lanes.submit(prepare)
+
+    def _deliver(self, instruction: m.Deliver) -> None:
+        piece, shape = instruction.piece, self._program.shape
+        rows = piece.stop - piece.start
+        block = OutputBlock(
+            num_rows=rows,
+            size_bytes=instruction.size_bytes,
+            restart=Restart(index=self._program.first_row + self._rows, point=[*shape.to_list(), instruction.point]),
+            _stored=self._store[piece.block],
+            _start=piece.start,
+        )
+        self._rows += rows
+        self._delivered_blocks += 1
+        self._delivered_bytes += instruction.size_bytes
+        self._moved_at = time.monotonic()
+        self.outbox.deliver(block)
+
+    def _drop(self, instruction: m.Drop) -> None:
+        self._store.drop(instruction.block)
+
+    def _finish(self, _: m.Finish) -> None:
+        self._end(None)
+
+    def _give_up(self, instruction: m.Fail) -> None:
+        self._end(instruction.error)
+
+    # -- what lanes tell
+
+    def turned(self, job: Job, turn: Turn, value: pa.Table | ObjectRef[Any] | Sequence[ObjectRef[Any]] | None) -> None:
+        """See `jobs.Listener`."""
+        task = job.launch.task
+        if self._jobs.get(task) is not job:  # cancelled meanwhile
+            return
+        job.in_turn = False
+        self._moved_at = time.monotonic()
+        meter = self._meters[task.stage]
+        meter.turn_ends()
+        meter.count(turn, counts_block=task.kind == "task")
+        job.skipped += turn.skipped
+        if turn.error is not None:
+            self._erred(job, turn)
+            return
+        if turn.rows is None or turn.is_last:
+            del self._jobs[task]
+            meter.ended(task.number, job.skipped)
+        if turn.rows is None:
+            self._tell(m.Ended(task=task))
+        elif task.kind == "sample":
+            assert isinstance(value, pa.Table | ObjectRef)
+            self._samples.setdefault(task.stage, {})[task.number] = value
+            self._tell(m.Ended(task=task))
+        elif task.kind == "partition":
+            self._tell(self._partitioned(task, turn, value))
+        else:
+            assert isinstance(value, pa.Table | ObjectRef)
+            job.produced_rows += turn.rows
+            number = self._store.add(value, turn.rows, turn.size_bytes)
+            self._tell(m.Produced(task=task, facts=m.BlockFacts(number, turn.rows, turn.size_bytes), is_last=turn.is_last))
+
+    def _partitioned(self, task: m.TaskId, turn: Turn, value: Any) -> m.Partitioned:
+        add = self._store.add
+        if isinstance(value, ObjectRef):
+            number = add(value, turn.rows or 0, turn.size_bytes)
+            facts = (m.BlockFacts(number, turn.rows or 0, turn.size_bytes),)
+            parts = tuple(m.Piece(number, part.start, part.stop) if part.stop > part.start else None for part in turn.parts)
+            return m.Partitioned(task=task, blocks=facts, parts=parts)
+        made = [
+            None
+            if part.stop == part.start
+            else m.BlockFacts(add(ref, part.stop - part.start, part.size_bytes), part.stop - part.start, part.size_bytes)
+            for part, ref in zip(turn.parts, value, strict=True)
+        ]
+        pieces = tuple(None if each is None else m.Piece(each.block, 0, each.rows) for each in made)
+        return m.Partitioned(task=task, blocks=tuple(each for each in made if each is not None), parts=pieces)
+
+    def _erred(self, job: Job, turn: Turn) -> None:
+        error = turn.error
+        assert error is not None
+        if turn.stuck is not None:
+            job.request = job.request._replace(failing=job.request.failing | {turn.stuck})
+        elif is_tried_again(job, error, self._stages[job.launch.task.stage], self._program.context):
+            job.retries += 1
+        else:
+            del self._jobs[job.launch.task]
+            self._tell(m.Failed(task=job.launch.task, error=raised(error, self._program.context), counts_as_errored_block=True))
+            return
+        job.again()
+        self._start(job)
+
+    def lost(self, job: Job, error: BaseException) -> None:
+        """See `jobs.Listener`."""
+        task = job.launch.task
+        if self._jobs.get(task) is not job:
+            return
+        self._meters[task.stage].turn_ends()
+        job.deaths += 1
+        if survives(job, error):
+            job.again()
+            self._start(job)
+            return
+        del self._jobs[task]
+        self._tell(m.Failed(task=task, error=crash(job, error, self._stages[task.stage]), counts_as_errored_block=False))
+
+    def broken(self, error: BaseException) -> None:
+        """See `jobs.Listener`."""
+        self._end(raised(error, self._program.context))
+
+
+_DO: dict[type, Callable[[Driver, Any], None]] = {
+    m.Launch: Driver._launch,
+    m.Resume: Driver._resume,
+    m.Prepare: Driver._prepare,
+    m.Deliver: Driver._deliver,
+    m.Drop: Driver._drop,
+    m.Cancel: Driver._cancel,
+    m.Finish: Driver._finish,
+    m.Fail: Driver._give_up,
+}
+
+_live: weakref.WeakSet[Driver] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    """The engine ends, and with it all executions."""
+    for driver in list(_live):
+        driver.fail(RuntimeError("the execution of a dataset ended because syncline was shut down: iterate before `shutdown()`"))
+
+
+lifecycle.shutdown_hooks.append(_end_all)

@@ -1,0 +1,301 @@
+"""Tasks in worker processes: those that any stage may use, and the pools of actors that belong to one stage.
+
+Covered: which process runs a task, growing and shrinking of pools, starting actors again, processes that die or hang. The answers of
+processes arrive on threads of the engine and are passed to the driver's. Not covered: which task runs when (the scheduler).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeAlias
+
+from syncline.core import api
+from syncline.core.refs import ObjectRef
+from syncline.data.execute.jobs import Job, Listener, Post
+from syncline.data.execute.processes import Process, WarmProcesses, options_of
+from syncline.data.execute.program import Program
+from syncline.data.execute.stages import Actors, Workers
+from syncline.data.execute.turns import Turn
+from syncline.data.execute.worker import Plain, WorkKey
+from syncline.exceptions import GetTimeoutError, RayTaskError
+
+Inputs: TypeAlias = Sequence[ObjectRef[Any]]
+
+ACTOR_IDLE_S = 10.0
+"""How long an actor above `min_size` may be without a task."""
+_DEATHS_AT_START = 3
+
+
+class _ProcessLane:
+    """What both kinds of lanes have in common: the calls of processes, and what their answers mean."""
+
+    def __init__(self, execution: int, post: Post, listener: Listener) -> None:
+        self._execution = execution
+        self._post = post
+        self._listener = listener
+        self._busy: set[Process] = set()
+
+    def resume(self, job: Job) -> None:
+        """The next turn of a task, by the process that runs it."""
+        process: Process = job.place
+        self._listen(process, job, process.resume.remote())
+
+    def cancel(self, job: Job) -> None:
+        """Let go of a task. A process in the middle of a turn is ended: nothing else stops a function that runs."""
+        process, job.place = job.place, None
+        if process is None:
+            self._unqueue(job)
+        elif job.in_turn:
+            self._busy.discard(process)
+            process.kill()
+            self._gone(process)
+        else:
+            process.actor.abandon.remote()
+            self._free(process)
+
+    def _begin(self, process: Process, job: Job, work: ObjectRef[Any], inputs: Inputs) -> None:
+        job.place, process.job = process, job
+        self._busy.add(process)
+        sent = None
+        if job.key not in process.known:
+            process.known.add(job.key)
+            sent = work
+        call = process.begin
+        if job.apart:
+            call = process.actor.partition.options(num_returns=1 + job.request.parts)
+        self._listen(process, job, call.remote(tuple(job.key), sent, tuple(job.request), job.layout, *inputs))
+
+    def _listen(self, process: Process, job: Job, answers: Sequence[ObjectRef[Any]]) -> None:
+        told, *values = answers
+        told.future().add_done_callback(lambda future: self._post(partial(self._answered, process, job, future, values)))
+
+    def _answered(self, process: Process, job: Job, future: Future[Plain], values: Sequence[ObjectRef[Any]]) -> None:
+        if job.place is not process:  # cancelled meanwhile
+            return
+        error = future.exception()
+        if isinstance(error, RayTaskError):  # the call itself: an argument could not be unpickled there
+            turn = Turn(error=error)
+        elif error is not None:
+            self._busy.discard(process)
+            job.place = None
+            process.kill()
+            self._gone(process)
+            self._listener.lost(job, error)
+            return
+        else:
+            turn = Turn(*future.result())
+        if turn.hangs:
+            self._busy.discard(process)
+            process.kill()
+            self._gone(process)
+        elif turn.rows is None or turn.is_last:
+            self._free(process)
+        self._listener.turned(job, turn, None if turn.rows is None else values if job.apart else values[0])
+
+    def _free(self, process: Process) -> None:
+        """A process has no task any more."""
+        raise NotImplementedError
+
+    def _gone(self, process: Process) -> None:
+        """A process has ended."""
+
+    def _unqueue(self, job: Job) -> None:
+        """A task that no process has got yet is cancelled."""
+
+
+class WorkerLane(_ProcessLane):
+    """Any process runs any task; there are as many as the scheduler starts tasks at once."""
+
+    def __init__(self, execution: int, post: Post, listener: Listener, lane: Workers, warm: WarmProcesses) -> None:
+        super().__init__(execution, post, listener)
+        self._lane = lane
+        self._warm = warm
+        self._idle: list[Process] = []
+
+    def serves(self, lane: Workers) -> bool:
+        """Whether the processes of `lane` are like those of this one."""
+        return lane.resources == self._lane.resources and lane.resources_fn is self._lane.resources_fn
+
+    @property
+    def _plain(self) -> bool:
+        resources = self._lane.resources
+        return not (resources.num_gpus or resources.memory or resources.options or self._lane.resources_fn)
+
+    def start(self, job: Job, work: ObjectRef[Any], inputs: Inputs) -> None:
+        """Begin a task."""
+        if self._idle:
+            process = self._idle.pop()
+        else:
+            process = self._warm.take() if self._plain else Process(options_of(self._lane.resources, self._lane.resources_fn))
+        self._begin(process, job, work, inputs)
+
+    def tick(self, now: float) -> None:
+        """Nothing to do from time to time."""
+
+    def waits_for(self) -> str | None:
+        """What tasks that no process runs are waiting for."""
+        return None
+
+    def close(self) -> None:
+        """End those that work, keep the others warm."""
+        for process in self._busy:
+            job = process.job
+            if job is not None and job.in_turn:
+                process.kill()
+            else:
+                self._idle.append(process)
+        self._busy = set()
+        for process in self._idle:
+            process.close(self._execution)
+            if self._plain:
+                self._warm.give(process)
+        self._idle = []
+
+    def _free(self, process: Process) -> None:
+        self._busy.discard(process)
+        process.job = None
+        self._idle.append(process)
+
+
+class ActorLane(_ProcessLane):
+    """A pool of one stage: each process has constructed the user's object and keeps it."""
+
+    def __init__(
+        self,
+        key: WorkKey,
+        lane: Actors,
+        work: ObjectRef[Any],
+        program: Program,
+        post: Post,
+        listener: Listener,
+        *,
+        idle_s: float = ACTOR_IDLE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(key.execution, post, listener)
+        self._lane = lane
+        self._context = program.context
+        self._key = key
+        self._name = program.stages[key.stage].name
+        self._work = work
+        self._idle_s = idle_s
+        self._clock = clock
+        self._began = clock()
+        self._starting: set[Process] = set()
+        self._idle: deque[Process] = deque()
+        self._queue: deque[tuple[Job, Inputs]] = deque()
+        self._failures = 0
+        """Starts in a row that failed."""
+        self._was_complete = False
+        for _ in range(lane.initial_size):
+            self._start_one()
+
+    @property
+    def size(self) -> int:
+        """Processes, those that are starting too."""
+        return len(self._starting) + len(self._idle) + len(self._busy)
+
+    def start(self, job: Job, work: ObjectRef[Any], inputs: Inputs) -> None:
+        """Begin a task, once an actor is free."""
+        self._queue.append((job, inputs))
+        self._assign()
+
+    def tick(self, now: float) -> None:
+        """Let actors go that have had nothing to do for a while; give up if too few come up."""
+        while self._idle and self.size > self._lane.min_size and now - self._idle[0].idle_since > self._idle_s:
+            self._idle.popleft().close(self._execution)
+        limit_s = self._context.wait_for_min_actors_s
+        if not self._was_complete and 0 <= limit_s < now - self._began:
+            self._was_complete = True  # said once
+            self._listener.broken(
+                GetTimeoutError(
+                    f"{self._name} has {len(self._idle) + len(self._busy)} of at least {self._lane.min_size} actors after "
+                    f"wait_for_min_actors_s={limit_s} s; {self.waits_for()}: ask for less, free what others hold, or wait longer"
+                )
+            )
+
+    def waits_for(self) -> str | None:
+        """What tasks that no process runs are waiting for."""
+        if not self._starting:
+            return None
+        free = {name: amount for name, amount in api.available_resources().items() if not name.startswith("node:")}
+        return f"an actor with {options_of(self._lane.resources, None) or 'its constructor running'} has not started; free are {free}"
+
+    def close(self) -> None:
+        """End all actors: those that work at once, the others when they have let go of their objects."""
+        self._queue.clear()
+        for process in (*self._starting, *self._busy):
+            process.kill()
+        for process in self._idle:
+            process.close(self._execution)
+        self._starting, self._busy = set(), set()
+        self._idle.clear()
+
+    # -- processes
+
+    def _start_one(self) -> None:
+        process = Process(options_of(self._lane.resources, self._lane.resources_fn))
+        process.known.add(self._key)
+        self._starting.add(process)
+        opened: ObjectRef[Any] = process.actor.open.remote(tuple(self._key), self._work)
+        opened.future().add_done_callback(lambda future: self._post(partial(self._opened, process, future)))
+
+    def _opened(self, process: Process, future: Future[BaseException | None]) -> None:
+        if process not in self._starting:  # closed meanwhile
+            return
+        self._starting.discard(process)
+        died = future.exception()
+        raised = died if isinstance(died, RayTaskError) else None if died is not None else future.result()
+        if raised is None and died is None:
+            self._failures = 0
+            self._free(process)
+            return
+        self._failures += 1
+        process.kill()
+        if self._starts_again(raised):
+            self._start_one()
+        elif raised is not None:
+            self._listener.broken(raised)
+        else:
+            self._listener.broken(
+                RuntimeError(f"the actors of {self._name} died {self._failures} times in a row while they were constructed: {died}")
+            )
+
+    def _starts_again(self, raised: BaseException | None) -> bool:
+        if raised is None:
+            return self._failures < _DEATHS_AT_START
+        most = self._context.actor_init_max_retries
+        return is_listed(raised, self._context.actor_init_retry_on_errors) and (most < 0 or self._failures <= most)
+
+    def _assign(self) -> None:
+        while self._queue and self._idle:
+            job, inputs = self._queue.popleft()
+            self._begin(self._idle.pop(), job, self._work, inputs)
+        most = self._lane.max_size
+        if self._queue and not self._starting and (most is None or self.size < most):
+            self._start_one()
+
+    def _free(self, process: Process) -> None:
+        self._busy.discard(process)
+        process.job = None
+        process.idle_since = self._clock()
+        self._idle.append(process)
+        self._was_complete = self._was_complete or len(self._idle) + len(self._busy) >= self._lane.min_size
+        self._assign()
+
+    def _gone(self, process: Process) -> None:
+        if self.size < self._lane.min_size:
+            self._start_one()
+        self._assign()
+
+    def _unqueue(self, job: Job) -> None:
+        self._queue = deque(entry for entry in self._queue if entry[0] is not job)
+
+
+def is_listed(error: BaseException, listed: bool | Sequence[type[BaseException]]) -> bool:
+    """Whether a setting such as `retried_map_errors` means this error."""
+    return listed if isinstance(listed, bool) else isinstance(error, tuple(listed))

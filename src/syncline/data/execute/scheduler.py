@@ -1,0 +1,393 @@
+"""What to do next, as a pure state machine: events go in, instructions come out. No clock, no I/O, no threads.
+
+Covered: order, budget, slots, choice, failures, restart points. How blocks become tasks is in `operators`; doing it is the driver's.
+
+**Budget.** The bytes of the blocks that exist, plus the expected size of the next block of every running task, stay within the budget: a
+task is started or resumed only if its next block fits. A stage may use only its share of the budget (`_share`), so that there is always
+room for what comes after it. Blocks that a stage gathers, and partitioned ones, do not count (see `Ledger`).
+
+**Progress.** If nothing runs, nothing fits, and the consumer has nothing left to take, the stage that the consumer waits for goes on by one
+block all the same, beyond the budget and, if need be, without a free slot. So an execution never stops for want of room, and exceeds its
+budget by that one block at most, by how far blocks are larger than expected, and by what a single task needs as its input.
+
+**Choice.** Stages whose branch is needed now come first, then those nearest to the consumer, then those with the fewest running tasks. In
+a stage, tasks that wait are resumed before others are started, the earliest first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from syncline.data.execute.messages import (
+    Abandoned,
+    Cancel,
+    Deliver,
+    Drop,
+    Ended,
+    Event,
+    Fail,
+    Failed,
+    Finish,
+    Instruction,
+    Partitioned,
+    Prepared,
+    Produced,
+    Started,
+    Taken,
+    TaskId,
+)
+from syncline.data.execute.operators import operators_for
+from syncline.data.execute.operators.base import Move, Operator
+from syncline.data.execute.operators.exchanged import ExchangedOperator
+from syncline.data.execute.operators.ledger import Ledger, Part
+from syncline.data.execute.operators.tasked import Task, TaskedOperator
+from syncline.data.execute.stages import Stage
+
+# The part of the budget that stages without inputs may use; those between them and the consumer may use more, the last one all of it.
+_FIRST_SHARE = 0.5
+# The part of its share that a stage may use for blocks that are not next in its output, or in a branch that is not needed now.
+_AHEAD_SHARE = 0.75
+# Before a stage has made a block, blocks are assumed to be this part of the budget per slot, as `Shape.block_bytes` lays them out.
+_BLOCKS_IN_BUDGET_PER_SLOT = 4
+# Slots are fractions; sums of them are a little off.
+_SLOT_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCounts:
+    """Where a stage stands."""
+
+    queued_blocks: int
+    """Pieces of its input that no task was started for yet."""
+    queued_rows: int
+    queued_bytes: int
+    held_bytes: int
+    """Bytes of the blocks that it has made and that exist still, wherever they are."""
+    running: int
+    """Tasks that run."""
+    waiting: int
+    """Tasks that wait to be resumed."""
+    done: int
+    """Tasks that have ended."""
+    total: int | None
+    """Tasks in all; None while that is not known, and for stages without tasks."""
+    output_blocks: int
+    """Blocks that it has made or passed on."""
+    output_rows: int
+    output_bytes: int
+    ended: bool
+    """Whether all is passed on, or not wanted any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Where an execution stands."""
+
+    stages: tuple[StageCounts, ...]
+    slots: float
+    used_slots: float
+    budget_bytes: int
+    held_bytes: int
+    """Of blocks that count against the budget."""
+    expected_bytes: int
+    """Of blocks that running tasks are about to make."""
+    delivered_blocks: int
+    """Blocks that the consumer has not taken yet."""
+    delivered_bytes: int
+    errored_tasks: int
+    """Failed tasks that were excused."""
+
+
+class Delivery:
+    """The consumer, as the last operator sees it."""
+
+    def __init__(self, ledger: Ledger, *, has_points: bool) -> None:
+        self._ledger = ledger
+        self._has_points = has_points
+        self._untaken: deque[Part] = deque()
+        self.bytes = 0
+        self.ended = False
+
+    def __len__(self) -> int:
+        return len(self._untaken)
+
+    def add(self, port: int, part: Part) -> None:
+        """Delivers a part."""
+        self._untaken.append(part)
+        self.bytes += part.size_bytes
+        point = part.point if self._has_points else None
+        self._ledger.instructions.append(Deliver(piece=part.piece, size_bytes=part.size_bytes, point=point))
+
+    def end(self, port: int) -> None:
+        """There is nothing more to deliver."""
+        self.ended = True
+
+    def taken(self) -> None:
+        """The consumer has taken the oldest part."""
+        part = self._untaken.popleft()
+        self.bytes -= part.size_bytes
+        self._ledger.release(part.block)
+
+
+class Scheduler:
+    """Decides what an execution does next; for one thread.
+
+    Args:
+        stages: Inputs before those that read them; every stage but the last is read by exactly one.
+        preserve_order: Whether the output comes in its fixed order; else as it is made, and without restart points.
+        max_errored_blocks: So many tasks whose failure counts as an errored block are excused; negative for any number.
+        start: The restart point to begin from; None for the beginning.
+    """
+
+    def __init__(self, stages: Sequence[Stage], *, preserve_order: bool, max_errored_blocks: int, start: Any = None) -> None:
+        if start is not None and not preserve_order:
+            raise ValueError("an execution can only start in the middle of a fixed order: set preserve_order=True, or start=None")
+        self._max_errored = max_errored_blocks
+        self._ledger = Ledger(len(stages))
+        self._operators = operators_for(stages, self._ledger, preserve_order=preserve_order)
+        self._last = self._operators[-1]
+        self._delivery = Delivery(self._ledger, has_points=preserve_order)
+        self._last.target = self._delivery
+        self._last.restore(self._last.beginning() if start is None else start)
+        # Nearest to the consumer first; where there are branches this is sorted anew for every choice.
+        self._by_depth = sorted(self._operators, key=lambda each: (each.depth, each.number))
+        self._has_branches = any(len(each.inputs) > 1 for each in self._operators)
+        self._most_depth = max(each.depth for each in self._operators)
+        self._tasks: dict[TaskId, Task] = {}  # that run or wait to be resumed
+        self._running = 0
+        self._slots = 0.0
+        self._used_slots = 0.0
+        self._budget_bytes = 0
+        self._reserved_bytes = 0  # for the next blocks of running tasks
+        self._errored = 0
+        self._started = False
+        self._over = False
+
+    # -- events
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """What is to be done after an event, in this order."""
+        instructions: list[Instruction] = []
+        self._ledger.instructions = instructions
+        if self._over:
+            instructions.extend(Drop(block=block) for block in _blocks_of(event))
+            return instructions
+        self._apply(event)
+        self._take_off_cancelled()
+        if self._ledger.failure is not None:
+            self._stop(Fail(error=self._ledger.failure))
+        elif self._started and not self._over:
+            while self._go_on():
+                self._take_off_cancelled()
+            if self._delivery.ended and not self._delivery:
+                self._stop(Finish())
+        return instructions
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case Produced(task=task_id):
+                task = self._tasks.get(task_id)
+                if task is None:  # cancelled
+                    self._ledger.instructions.append(Drop(block=event.facts.block))
+                    return
+                self._halt(task, is_over=event.is_last)
+                task.operator.produced(task, event.facts, is_last=event.is_last)
+            case Taken():
+                self._delivery.taken()
+            case Ended(task=task_id):
+                if task := self._tasks.get(task_id):
+                    self._halt(task, is_over=True)
+                    task.operator.ended(task)
+            case Partitioned(task=task_id):
+                self._partitioned(event)
+            case Prepared(stage=stage):
+                operator = self._operators[stage]
+                assert isinstance(operator, ExchangedOperator), f"stage {stage} has nothing to prepare"
+                if not operator.closed:
+                    operator.prepared()
+            case Failed(task=task_id):
+                self._failed(event)
+            case Started():
+                self._set_limits(event)
+            case Abandoned():
+                self._stop(Finish())
+
+    def _set_limits(self, event: Started) -> None:
+        self._slots, self._budget_bytes = event.slots, event.budget_bytes
+        laid_out = int(self._budget_bytes / (_BLOCKS_IN_BUDGET_PER_SLOT * max(1.0, self._slots)))
+        for operator in self._operators:
+            if isinstance(operator, TaskedOperator):
+                chain = operator.stage.chain
+                most = chain.max_block_bytes if chain is not None else None
+                operator.guess_bytes = laid_out if most is None else min(laid_out, most)
+        if not self._started:
+            self._started = True
+            for operator in reversed(self._operators):
+                if not operator.closed:
+                    operator.open()
+
+    def _partitioned(self, event: Partitioned) -> None:
+        task = self._tasks.get(event.task)
+        if task is None:
+            self._ledger.instructions.extend(Drop(block=block) for block in _blocks_of(event))
+            return
+        self._halt(task, is_over=True)
+        assert isinstance(task.operator, ExchangedOperator), f"{task.id} partitions nothing"
+        task.operator.partitioned(task, event)
+
+    def _failed(self, event: Failed) -> None:
+        task = self._tasks.get(event.task)
+        if task is None:
+            return
+        if not event.counts_as_errored_block or 0 <= self._max_errored <= self._errored:
+            self._ledger.failure = event.error
+            del self._tasks[task.id]
+            return
+        self._errored += 1
+        self._halt(task, is_over=True)
+        task.operator.failed(task)
+
+    # -- tasks
+
+    def _halt(self, task: Task, *, is_over: bool) -> None:
+        """A task does not run any more: it waits, or is over."""
+        if task.running:
+            task.running = False
+            task.operator.running -= 1
+            self._running -= 1
+            self._used_slots -= task.slots
+            self._reserved_bytes -= task.reserved_bytes
+        if is_over:
+            del self._tasks[task.id]
+
+    def _take_off_cancelled(self) -> None:
+        for task in self._ledger.cancelled:
+            if task.id in self._tasks:
+                self._halt(task, is_over=True)
+                self._ledger.instructions.append(Cancel(task=task.id))
+        self._ledger.cancelled.clear()
+
+    def _stop(self, last: Finish | Fail) -> None:
+        """Nothing of it goes on, nothing is kept."""
+        self._over = True
+        instructions = self._ledger.instructions
+        instructions.extend(Cancel(task=task_id) for task_id in self._tasks)
+        instructions.extend(Drop(block=block) for block in self._ledger.blocks)
+        instructions.append(last)
+        self._tasks.clear()
+        self._ledger.blocks.clear()
+
+    # -- choice
+
+    def _go_on(self) -> bool:
+        """Makes the most urgent move that fits; False if none does."""
+        for operator in self._by_urgency():
+            move = None if operator.closed else operator.next_move()
+            if move is not None and self._fits(operator, move):
+                self._make(operator, move)
+                return True
+        if self._running or self._delivery:
+            return False
+        found = _needed_move(self._last)
+        if found is None:
+            return False
+        self._make(*found)
+        return True
+
+    def _by_urgency(self) -> Iterable[Operator[Any]]:
+        if not self._has_branches:
+            return self._by_depth
+        for operator in reversed(self._operators):
+            needed = operator.needed_ports() if operator.needed and not operator.closed else ()
+            for port, each in enumerate(operator.inputs):
+                each.needed = port in needed
+        return sorted(self._by_depth, key=lambda each: (not each.needed, each.depth, each.running))
+
+    def _fits(self, operator: Operator[Any], move: Move) -> bool:
+        if self._is_beyond_slots(move):
+            return False
+        if not move.size_bytes:
+            return True
+        share = self._share(operator) * (_AHEAD_SHARE if move.is_ahead else 1.0)
+        return self._ledger.counted_bytes + self._reserved_bytes + move.size_bytes <= share * self._budget_bytes
+
+    def _is_beyond_slots(self, move: Move) -> bool:
+        # Who asks for more than there is gets all there is.
+        needed = min(move.slots, self._slots) if self._slots else move.slots
+        return self._used_slots + needed > self._slots + _SLOT_TOLERANCE
+
+    def _share(self, operator: Operator[Any]) -> float:
+        """The part of the budget that may be in use when this stage adds to it."""
+        if not operator.needed:
+            return _FIRST_SHARE * _AHEAD_SHARE
+        return 1.0 - (1.0 - _FIRST_SHARE) * operator.depth / self._most_depth if self._most_depth else 1.0
+
+    def _make(self, operator: Operator[Any], move: Move) -> None:
+        task = move.make(self._is_beyond_slots(move))
+        if task is None:
+            return
+        task.running = True
+        task.slots = move.slots
+        task.reserved_bytes = move.size_bytes
+        operator.running += 1
+        self._tasks[task.id] = task
+        self._running += 1
+        self._used_slots += move.slots
+        self._reserved_bytes += move.size_bytes
+
+    # -- counts
+
+    def snapshot(self) -> Counts:
+        """Where everything stands; costs the same whatever is queued."""
+        return Counts(
+            stages=tuple(self._stage_counts(each) for each in self._operators),
+            slots=self._slots,
+            used_slots=self._used_slots,
+            budget_bytes=self._budget_bytes,
+            held_bytes=self._ledger.counted_bytes,
+            expected_bytes=self._reserved_bytes,
+            delivered_blocks=len(self._delivery),
+            delivered_bytes=self._delivery.bytes,
+            errored_tasks=self._errored,
+        )
+
+    def _stage_counts(self, operator: Operator[Any]) -> StageCounts:
+        tasked = operator if isinstance(operator, TaskedOperator) else None
+        return StageCounts(
+            queued_blocks=operator.queued_blocks,
+            queued_rows=operator.queued_rows,
+            queued_bytes=operator.queued_bytes,
+            held_bytes=self._ledger.stage_bytes[operator.number],
+            running=operator.running,
+            waiting=0 if tasked is None else tasked.waiting,
+            done=0 if tasked is None else tasked.done,
+            total=None if tasked is None else tasked.total,
+            output_blocks=operator.output_blocks,
+            output_rows=operator.output_rows,
+            output_bytes=operator.output_bytes,
+            ended=operator.closed,
+        )
+
+
+def _needed_move(operator: Operator[Any]) -> tuple[Operator[Any], Move] | None:
+    """The move that the consumer waits for: of the last operator, or of the inputs that it cannot go on without."""
+    if operator.closed:
+        return None
+    move = operator.next_move()
+    if move is not None:
+        return operator, move
+    found = (_needed_move(operator.inputs[port]) for port in operator.needed_ports())
+    return next((each for each in found if each is not None), None)
+
+
+def _blocks_of(event: Event) -> list[int]:
+    match event:
+        case Produced():
+            return [event.facts.block]
+        case Partitioned():
+            return [facts.block for facts in event.blocks]
+        case _:
+            return []

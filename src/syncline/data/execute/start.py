@@ -1,0 +1,55 @@
+"""From a plan to its execution: optimize, lower, run."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from syncline.data.context import DataContext
+from syncline.data.execute.execution import Execution
+from syncline.data.execute.program import Program
+from syncline.data.execute.shape import Shape, shape_for
+from syncline.data.iterate.position import Restart
+from syncline.data.plan.lowering import lower
+from syncline.data.plan.nodes import Node
+from syncline.data.plan.rules import optimize
+
+logger = logging.getLogger("syncline")
+
+_SEED_BITS = 31
+
+
+def start(
+    node: Node,
+    context: DataContext,
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    restart: Restart | None = None,
+    name: str = "",
+) -> Execution:
+    """Begin to execute a plan.
+
+    Args:
+        node: The plan, as the program wrote it.
+        context: The dataset's.
+        seed: What random operators without a seed of their own draw from; None for one that is drawn now (`Execution.seed`).
+        epoch: Number of the pass: operators that draw anew in each pass depend on it.
+        restart: Where to start instead of at the first row: what `OutputBlock.restart` was in an execution of the same plan with the same
+            seed and epoch, on whatever machine.
+        name: For people, in progress.
+    """
+    point: Any = None
+    shape = shape_for(context)
+    if restart is not None and restart.point is not None:
+        cpus, budget_bytes, point = restart.point
+        shape = Shape(cpus=cpus, budget_bytes=budget_bytes)
+    seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    stages = lower(optimize(node, context), context, shape, seed=seed, epoch=epoch)
+    if context.print_on_execution_start:
+        logger.info("%s begins: %s", name or "an execution", " -> ".join(stage.name for stage in stages))
+    first_row = 0 if restart is None else restart.index
+    return Execution(
+        Program(stages=tuple(stages), context=context, shape=shape, seed=seed, epoch=epoch, first_row=first_row, point=point, name=name)
+    )

@@ -1,0 +1,120 @@
+"""Batches as JAX arrays, for `iter_jax_batches`. Importing this needs JAX.
+
+The rows of all processes make up one array, spread over all devices along its first axis. Not covered: other shardings (`jax.device_put`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from syncline.data import block as blocks
+from syncline.data.block import BatchFormat, Block
+from syncline.data.collate_fn import ArrowBatchCollateFn, CollateFn, NumpyBatchCollateFn, PandasBatchCollateFn
+
+jax: Any = import_module("jax")
+
+_FORMATS: tuple[tuple[type, BatchFormat], ...] = (
+    (ArrowBatchCollateFn, "pyarrow"),
+    (PandasBatchCollateFn, "pandas"),
+    (NumpyBatchCollateFn, "numpy"),
+)
+
+Arrays = np.ndarray | Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JaxConversion:
+    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on the program's.
+
+    What all processes do together happens in `receive`, in the order in which the program asks for batches.
+    """
+
+    batch_size: int
+    dtypes: Any
+    collate: Callable[[Any], Any] | None
+    batch_format: BatchFormat
+    synchronize: bool
+    paddings: Any
+    sharding: Any
+
+    def convert(self, table: Block) -> Arrays:
+        """The batch as ndarrays, filled up if need be."""
+        batch = blocks.to_batch(table, self.batch_format)
+        arrays: Arrays = batch if self.collate is None else self.collate(batch)
+        return arrays if self.paddings is None else _each(arrays, self._padded)
+
+    def receive(self, arrays: Arrays) -> Any:
+        """The batch on the devices."""
+        rows = len(arrays) if isinstance(arrays, np.ndarray) else len(next(iter(arrays.values())))
+        devices = jax.local_device_count()
+        if rows % devices:
+            raise ValueError(
+                f"a batch has {rows} rows, which {devices} devices cannot share evenly: set drop_last=True, or give paddings for the last"
+            )
+        if self.synchronize:
+            _check_same(rows)
+        return _each(arrays, self._on_devices)
+
+    def _padded(self, name: str | None, array: np.ndarray) -> np.ndarray:
+        missing = self.batch_size - len(array)
+        if missing <= 0:
+            return array
+        value = _of_column(self.paddings, name)
+        return np.concatenate([array, np.full((missing, *array.shape[1:]), value, dtype=array.dtype)])
+
+    def _on_devices(self, name: str | None, array: np.ndarray) -> Any:
+        shape = (len(array) * jax.process_count(), *array.shape[1:])
+        spread = jax.make_array_from_process_local_data(self.sharding, array, shape)
+        dtype = _of_column(self.dtypes, name)
+        return spread if dtype is None else spread.astype(dtype)
+
+
+def batch_conversion(*, batch_size: int, dtypes: Any, collate_fn: CollateFn[Any] | None, synchronize: bool, paddings: Any) -> JaxConversion:
+    """How `iter_jax_batches` makes batches. ValueError for sizes that the devices cannot share."""
+    devices = jax.local_device_count()
+    if batch_size % devices:
+        raise ValueError(f"batch_size={batch_size} is no multiple of the {devices} devices of this process: choose one that is")
+    batch_format: BatchFormat = "numpy"
+    if collate_fn is not None:
+        found = [form for kind, form in _FORMATS if isinstance(collate_fn, kind)]
+        if not found:
+            raise ValueError(
+                f"collate_fn is a {type(collate_fn).__name__}: derive it from ArrowBatchCollateFn, NumpyBatchCollateFn or "
+                "PandasBatchCollateFn"
+            )
+        batch_format = found[0]
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+    return JaxConversion(
+        batch_size=batch_size,
+        dtypes=dtypes,
+        collate=collate_fn,
+        batch_format=batch_format,
+        synchronize=synchronize,
+        paddings=paddings,
+        sharding=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")),
+    )
+
+
+def _check_same(rows: int) -> None:
+    everywhere = np.asarray(import_module("jax.experimental.multihost_utils").process_allgather(np.array(rows))).ravel()
+    if len(set(everywhere.tolist())) > 1:
+        raise ValueError(
+            f"the processes have batches of {everywhere.tolist()} rows, which make no array together: split the dataset with equal=True, "
+            "and set drop_last=True or give paddings"
+        )
+
+
+def _of_column(value: Any, name: str | None) -> Any:
+    """What a setting, one for all or a dict by column, says for a column."""
+    return value if not isinstance(value, Mapping) else value.get(name) if name is not None else next(iter(value.values()))
+
+
+def _each(arrays: Arrays, change: Callable[[str | None, np.ndarray], Any]) -> Any:
+    if isinstance(arrays, np.ndarray):
+        return change(None, arrays)
+    return {name: change(name, array) for name, array in arrays.items()}

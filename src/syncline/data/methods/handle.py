@@ -1,0 +1,108 @@
+"""What every method of a dataset builds on: the plan, the context, and the one way to execute it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from syncline.data.context import DataContext
+from syncline.data.execute.start import start
+from syncline.data.plan import facts
+from syncline.data.plan.nodes import HeldBlock, Node
+
+if TYPE_CHECKING:
+    from syncline.data.dataset import Dataset, MaterializedDataset
+    from syncline.data.execute.execution import Execution
+    from syncline.data.iterator import DataIterator
+
+
+@dataclass(kw_only=True)
+class Learned:
+    """What executions of a dataset have told about it. No part of its meaning: a copy of the handle may begin without."""
+
+    schema: pa.Schema | None = None
+    num_rows: int | None = None
+    size_bytes: int | None = None
+    executions: int = 0
+    """How often all of it was executed: the epoch of the next execution, for shuffles that are to differ."""
+    stats: Callable[[], str] | None = None
+    """Where the time of the last execution went."""
+    loops: DataIterator | None = None
+    """What `iter_rows`, `iter_batches` and the like loop over."""
+
+
+class Handle(ABC):
+    """A plan that nothing changes, with a context of its own. Methods return new handles on longer plans, or execute the plan.
+
+    Args:
+        node: What the rows are computed from.
+        context: Settings, copied; the current ones if None.
+        name: For people, in progress and statistics.
+    """
+
+    def __init__(self, node: Node, context: DataContext | None = None, *, name: str | None = None) -> None:
+        self._node = node
+        self._context = (context or DataContext.get_current()).copy()
+        self._name = name
+        self._learned = Learned()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_node": self._node, "_context": self._context, "_name": self._name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._learned = Learned()
+
+    @property
+    def context(self) -> DataContext:
+        """The settings of this dataset: a copy of those that were current when it was created."""
+        return self._context
+
+    @property
+    def name(self) -> str | None:
+        """The name that `set_name` gave it; for people only."""
+        return self._name
+
+    def set_name(self, name: str | None) -> None:
+        """Give it a name, which progress and statistics show."""
+        self._name = name
+
+    @abstractmethod
+    def _derive(self, node: Node) -> Dataset:
+        """A dataset of another plan, with a copy of this one's context."""
+
+    @staticmethod
+    @abstractmethod
+    def _of_blocks(blocks: Sequence[HeldBlock], context: DataContext) -> MaterializedDataset:
+        """A dataset of blocks that exist."""
+
+    def _hold(self, blocks: Sequence[HeldBlock]) -> MaterializedDataset:
+        """A dataset of blocks that were made from this one."""
+        return self._of_blocks(blocks, self._context)
+
+    def _known_schema(self) -> pa.Schema | None:
+        """The schema, as far as it is known without executing anything."""
+        return facts.known_schema(self._node) if self._learned.schema is None else self._learned.schema
+
+    @contextmanager
+    def _execution(self, node: Node | None = None) -> Iterator[Execution]:
+        """The running execution of a plan (this dataset's own if None). It ends with the block, complete or not."""
+        epoch = self._learned.executions if node is None else 0
+        execution = start(node or self._node, self._context, epoch=epoch, name=self._name or "")
+        try:
+            yield execution
+        finally:
+            execution.close()
+            self._learned.executions = epoch + (node is None)
+            self._learned.stats = execution.stats().to_string
+
+    def _tables(self, node: Node | None = None) -> Iterator[pa.Table]:
+        """The blocks of a plan (this dataset's own if None) as they are made."""
+        with self._execution(node) as execution:
+            for output in execution:
+                yield output.table()

@@ -1,0 +1,122 @@
+"""`Chain`: several preprocessors, one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from syncline.data.preprocessor import BatchFormat, Preprocessor, SerializablePreprocessorBase, StatComputationPlan
+from syncline.data.preprocessors.base import ColumnPreprocessor
+
+if TYPE_CHECKING:
+    from syncline.data.dataset import Dataset
+
+
+class Chain(SerializablePreprocessorBase):
+    """Each preprocessor is fitted on what those before it make of the dataset, and transforms that.
+
+    Neighbours that have no column in common are fitted in one pass over the dataset.
+
+    Args:
+        *preprocessors: The preprocessors, in order.
+    """
+
+    def __init__(self, *preprocessors: Preprocessor) -> None:
+        super().__init__()
+        self._preprocessors = preprocessors
+
+    @property
+    def preprocessors(self) -> tuple[Preprocessor, ...]:
+        """The preprocessors, in order."""
+        return self._preprocessors
+
+    def fit_status(self) -> Preprocessor.FitStatus:
+        """NOT_FITTABLE if no member is fittable, FITTED if all such are fitted, PARTIALLY_FITTED if some are."""
+        fittable = {status for member in self._preprocessors if (status := member.fit_status()) is not Preprocessor.FitStatus.NOT_FITTABLE}
+        if not fittable:
+            return Preprocessor.FitStatus.NOT_FITTABLE
+        return fittable.pop() if len(fittable) == 1 else Preprocessor.FitStatus.PARTIALLY_FITTED
+
+    def fit_transform(
+        self,
+        ds: Dataset,
+        *,
+        transform_num_cpus: float | None = None,
+        transform_memory: float | None = None,
+        transform_batch_size: int | None = None,
+        transform_concurrency: int | None = None,
+    ) -> Dataset:
+        """Fit to the dataset, then transform it; the arguments are those of `transform`."""
+        return self._fit_members(
+            ds,
+            batch_size=transform_batch_size,
+            num_cpus=transform_num_cpus,
+            memory=transform_memory,
+            concurrency=transform_concurrency,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._preprocessors))})"
+
+    def _start_fit(self) -> None:
+        """Nothing of its own: the members keep what is learned."""
+
+    def _fit(self, ds: Dataset) -> Chain:
+        self._fit_members(ds)
+        return self
+
+    def _fit_members(self, ds: Dataset, **options: Any) -> Dataset:
+        """Fits all members; returns the dataset as the last one transforms it."""
+        together: list[Preprocessor] = []
+        touched: set[str] = set()
+        for member in self._preprocessors:
+            columns = _columns_of(member)
+            if columns is None or columns & touched:
+                ds = _fit_and_transform(together, ds, options)
+                together, touched = [], set()
+            if columns is None:
+                ds = member.fit(ds).transform(ds, **options)
+            else:
+                together.append(member)
+                touched |= columns
+        return _fit_and_transform(together, ds, options)
+
+    def _transform(
+        self, ds: Dataset, batch_size: int | None, num_cpus: float | None, memory: float | None, concurrency: int | None
+    ) -> Dataset:
+        for member in self._preprocessors:
+            ds = member.transform(ds, batch_size=batch_size, num_cpus=num_cpus, memory=memory, concurrency=concurrency)
+        return ds
+
+    def _transform_batch(self, data: Any) -> Any:
+        for member in self._preprocessors:
+            data = member.transform_batch(data)
+        return data
+
+    def _determine_transform_to_use(self) -> BatchFormat:
+        """The first member's, which gets the batches."""
+        return self._preprocessors[0]._determine_transform_to_use()
+
+
+def _columns_of(member: Preprocessor) -> set[str] | None:
+    """The columns that a member reads or writes; None if others may matter to it, or if it fits in a way of its own."""
+    plans_only = isinstance(member, ColumnPreprocessor) and type(member)._fit is ColumnPreprocessor._fit
+    if not plans_only or type(member)._fit_execute is not Preprocessor._fit_execute:
+        return None
+    return {*member.get_input_columns(), *member.get_output_columns()}
+
+
+def _fit_and_transform(members: list[Preprocessor], ds: Dataset, options: dict[str, Any]) -> Dataset:
+    """Fits members that have no column in common in one pass; returns the dataset as they transform it."""
+    fittable = [member for member in members if member.fit_status() is not Preprocessor.FitStatus.NOT_FITTABLE]
+    together = StatComputationPlan()
+    for member in fittable:
+        member._start_fit()
+        member._fit(ds)
+        together.include(member.stat_computation_plan)
+    found = together.collect(ds)
+    for member in fittable:
+        member._learn(member.stat_computation_plan.finish(found))
+        member._fitted = True
+    for member in members:
+        ds = member.transform(ds, **options)
+    return ds

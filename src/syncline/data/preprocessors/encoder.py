@@ -1,0 +1,228 @@
+"""Encoders: categories to numbers, vectors and pandas' categoricals.
+
+Categories are learned from the whole dataset and put in ascending order. Null is no category: it is an error for all but `Categorizer`.
+What was not seen when fitted becomes null, or in vectors nothing but zeros.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncline.data import frames, tensors
+from syncline.data.preprocessor import StatComputationPlan
+from syncline.data.preprocessors import categories
+from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, counts_matrix, with_columns
+from syncline.data.preprocessors.counting import CategoryCounter, counter_of
+from syncline.data.schemas import UnknownColumnError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from syncline.data.dataset import Dataset
+
+
+class _CategoryEncoder(ColumnPreprocessor):
+    """Learns `unique_values(column)`: a dict from each category to its place."""
+
+    _elements = False
+    """Whether the elements of lists are the categories, or the lists as wholes."""
+
+    def _mapping(self, name: str) -> dict[Any, int]:
+        mapping: dict[Any, int] = self.stats_[f"unique_values({name})"]
+        return mapping
+
+    def _limit(self, name: str) -> int | None:
+        """The largest number of categories of a column."""
+        return None
+
+    def _plan_statistics(self, plan: StatComputationPlan) -> None:
+        for name in self.get_input_columns():
+            plan.add_aggregator(
+                aggregator_fn=lambda name: CategoryCounter(name, f"unique_values({name})", elements=self._elements),
+                columns=[name],
+                post_process_fn=partial(self._learned, name),
+            )
+
+    def _learned(self, name: str, found: dict[str, list[Any]] | None) -> dict[Any, int]:
+        try:
+            return categories.mapping_of(counter_of(found), self._limit(name))
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__} cannot be fitted to column {name!r}: {error}") from None
+
+    def _transform_arrow(self, table: pa.Table) -> pa.Table:
+        names = self.get_input_columns()
+        self._check_columns(table.column_names)
+        categories.check_no_nulls(names, [table.column(name) for name in names])
+        return super()._transform_arrow(table)
+
+
+class _LimitedEncoder(_CategoryEncoder):
+    """May leave all but the most frequent categories out."""
+
+    def __init__(
+        self, columns: list[str], *, max_categories: dict[str, int] | None = None, output_columns: list[str] | None = None
+    ) -> None:
+        super().__init__(columns, output_columns)
+        self._max_categories = max_categories or {}
+
+    @property
+    def max_categories(self) -> dict[str, int]:
+        """For some columns, the largest number of categories."""
+        return self._max_categories
+
+    def _limit(self, name: str) -> int | None:
+        return self._max_categories.get(name)
+
+    def _plan_statistics(self, plan: StatComputationPlan) -> None:
+        for name in self._max_categories:
+            if name not in self._columns:
+                raise ValueError(f"max_categories names {name!r}, which is not one of the columns to encode: {', '.join(self._columns)}")
+        super()._plan_statistics(plan)
+
+
+class OrdinalEncoder(_CategoryEncoder):
+    """The place of each category as an int64, null for what was not seen when fitted.
+
+    Args:
+        columns: Names of the columns.
+        encode_lists: Whether the elements of lists are encoded, or each list as a whole.
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    def __init__(self, columns: list[str], *, encode_lists: bool = True, output_columns: list[str] | None = None) -> None:
+        super().__init__(columns, output_columns)
+        self._elements = encode_lists
+
+    @property
+    def encode_lists(self) -> bool:
+        """Whether the elements of lists are encoded."""
+        return self._elements
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        lists = as_lists(column) if self._elements else None
+        if lists is not None:
+            return categories.lists_of_codes(name, lists, self._mapping(name))
+        return categories.codes_of(name, column, self._mapping(name))
+
+
+class OneHotEncoder(_LimitedEncoder):
+    """A uint8 tensor per row: 1 at the place of its category, 0 elsewhere. A list is one category.
+
+    Args:
+        columns: Names of the columns.
+        max_categories: For some columns, the largest number of categories: the most frequent ones.
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        mapping = self._mapping(name)
+        codes = categories.places(categories.codes_of(name, column, mapping))
+        hot = np.zeros((len(codes), len(mapping)), np.uint8)
+        rows = np.flatnonzero(codes >= 0)
+        hot[rows, codes[rows]] = 1
+        return tensors.tensor_array(hot)
+
+
+class MultiHotEncoder(_LimitedEncoder):
+    """An int64 tensor per row: how often each category is in its list.
+
+    Args:
+        columns: Names of columns of lists; a value that is no list counts as a list of one.
+        max_categories: For some columns, the largest number of categories: the most frequent ones.
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    _elements = True
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        mapping = self._mapping(name)
+        codes, parents = categories.element_codes_of(name, column, mapping)
+        return tensors.tensor_array(counts_matrix(codes, parents, len(column), len(mapping)))
+
+
+class LabelEncoder(_CategoryEncoder):
+    """The place of each label as an int64, null for what was not seen when fitted.
+
+    Args:
+        label_column: Name of the column.
+        output_column: Name of the result, by default that of the column.
+    """
+
+    def __init__(self, label_column: str, *, output_column: str | None = None) -> None:
+        super().__init__([label_column], [output_column or label_column])
+
+    @property
+    def label_column(self) -> str:
+        """Name of the column."""
+        return self._columns[0]
+
+    @property
+    def output_column(self) -> str:
+        """Name of the result."""
+        return self._output_columns[0]
+
+    def inverse_transform(self, ds: Dataset) -> Dataset:
+        """The dataset with the labels of `output_column` in `label_column`; null where there is no such label.
+
+        Raises:
+            PreprocessorNotFittedException: `fit` was not called.
+        """
+        self._require_fitted("inverse_transform")
+        return ds.map_batches(self._inverse_transform_arrow, batch_format="pyarrow", **self._get_transform_config())
+
+    def _inverse_transform_arrow(self, table: pa.Table) -> pa.Table:
+        if self.output_column not in table.column_names:
+            raise UnknownColumnError(self.output_column, table.column_names)
+        labels = self._mapping(self.label_column)
+        codes = categories.codes_of(self.output_column, table.column(self.output_column), {place: place for place in labels.values()})
+        return with_columns(table, {self.label_column: pc.take(pa.array(list(labels)), codes)})
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        return categories.codes_of(name, column, self._mapping(name))
+
+
+class Categorizer(ColumnPreprocessor):
+    """Columns of pandas' categorical type, in Arrow a dictionary; null stays null, and so becomes what was not seen when fitted.
+
+    `stats_`: the `pandas.CategoricalDtype` of each column.
+
+    Args:
+        columns: Names of the columns.
+        dtypes: For some columns, the type with its categories; those of the others are learned.
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    def __init__(
+        self, columns: list[str], dtypes: dict[str, pd.CategoricalDtype] | None = None, output_columns: list[str] | None = None
+    ) -> None:
+        super().__init__(columns, output_columns)
+        self._dtypes = dtypes or {}
+
+    @property
+    def dtypes(self) -> dict[str, pd.CategoricalDtype]:
+        """The types that were given."""
+        return self._dtypes
+
+    def _plan_statistics(self, plan: StatComputationPlan) -> None:
+        self.stats_ |= {name: dtype for name, dtype in self._dtypes.items() if dtype.categories is not None}
+        for name in self._columns:
+            if name not in self.stats_:
+                plan.add_aggregator(
+                    aggregator_fn=lambda name: CategoryCounter(name, name), columns=[name], post_process_fn=partial(self._learned, name)
+                )
+
+    def _learned(self, name: str, found: dict[str, list[Any]] | None) -> pd.CategoricalDtype:
+        ordered = name in self._dtypes and bool(self._dtypes[name].ordered)
+        dtype: pd.CategoricalDtype = frames.load_pandas().CategoricalDtype(list(categories.without_null(counter_of(found))), ordered)
+        return dtype
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        dtype = self.stats_[name]
+        mapping = {value: place for place, value in enumerate(dtype.categories.tolist())}
+        codes = categories.codes_of(name, column, mapping).combine_chunks()
+        return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), pa.array(list(mapping)), ordered=bool(dtype.ordered))

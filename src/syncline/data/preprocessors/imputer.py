@@ -1,0 +1,107 @@
+"""`SimpleImputer`: values for those that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncline.data.aggregate import Mean
+from syncline.data.kernels.group import Measure
+from syncline.data.preprocessor import StatComputationPlan
+from syncline.data.preprocessors.base import ColumnPreprocessor, alike, decoded, with_columns
+from syncline.data.preprocessors.counting import CategoryCounter, counter_of
+
+Strategy = Literal["mean", "most_frequent", "constant"]
+
+
+class SimpleImputer(ColumnPreprocessor):
+    """Puts a value in place of null and NaN. A column that a batch lacks is made of that value.
+
+    `stats_`: `mean(column)` or `most_frequent(column)`; of equally frequent values the one that comes first.
+
+    Args:
+        columns: Names of the columns; of numbers for the mean.
+        strategy: "mean", "most_frequent" or "constant".
+        fill_value: The value for "constant".
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    def __init__(
+        self,
+        columns: list[str],
+        strategy: Strategy = "mean",
+        fill_value: str | float | None = None,
+        *,
+        output_columns: list[str] | None = None,
+    ) -> None:
+        super().__init__(columns, output_columns)
+        if strategy not in get_args(Strategy):
+            raise ValueError(f"strategy={strategy!r} is not known: choose {', '.join(map(repr, get_args(Strategy)))}")
+        if strategy == "constant":
+            self._is_fittable = False
+            if fill_value is None:
+                raise ValueError('strategy="constant" needs the value to fill in: give fill_value')
+        self._strategy: Strategy = strategy
+        self._fill_value = fill_value
+
+    @property
+    def strategy(self) -> Strategy:
+        """How the values are chosen."""
+        return self._strategy
+
+    @property
+    def fill_value(self) -> str | float | None:
+        """The value for "constant"."""
+        return self._fill_value
+
+    def _plan_statistics(self, plan: StatComputationPlan) -> None:
+        if self._strategy == "mean":
+            plan.add_aggregator(aggregator_fn=_MeanOfPresent, columns=self._columns)
+        else:
+            plan.add_aggregator(
+                aggregator_fn=lambda name: CategoryCounter(name, f"most_frequent({name})"),
+                columns=self._columns,
+                post_process_fn=_most_frequent,
+            )
+
+    def _transform_arrow(self, table: pa.Table) -> pa.Table:
+        found = {name: table.column(name) for name in self._columns if name in table.column_names}
+        written = {}
+        for name, output in zip(self._columns, self._output_columns, strict=True):
+            value = self._fill_value if self._strategy == "constant" else self.stats_[f"{self._strategy}({name})"]
+            if value is None:
+                raise ValueError(f"column {name!r} had no values when the imputer was fitted, so there is none to fill in")
+            written[output] = _filled(name, found[name], value) if name in found else pa.repeat(pa.scalar(value), table.num_rows)
+        return with_columns(table, written)
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        """Columns may be missing: they are made."""
+
+
+class _MeanOfPresent(Mean):
+    """The mean of what is neither null nor NaN."""
+
+    def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
+        if column is not None and pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        return super().measures(column)
+
+
+def _most_frequent(found: dict[str, list[Any]] | None) -> Any:
+    counts = counter_of(found)
+    del counts[None]
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def _filled(name: str, column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
+    """The column without null and NaN, in a type that holds the value, too."""
+    plain = decoded(column)
+    missing = pc.is_null(plain, nan_is_null=True) if pa.types.is_floating(plain.type) else pc.is_null(plain)
+    both = alike(plain, pa.array([value]))
+    if both is None:
+        raise TypeError(f"column {name!r} is of type {plain.type}, which {value!r} does not fit: choose another value")
+    filled = pc.if_else(missing, both[1][0], both[0])
+    return filled.dictionary_encode() if pa.types.is_dictionary(column.type) else filled

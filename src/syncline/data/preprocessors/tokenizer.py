@@ -1,0 +1,57 @@
+"""`Tokenizer`: strings to lists of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncline.data import columns as column_values
+from syncline.data.preprocessors.base import ColumnPreprocessor, decoded
+
+Tokenize = Callable[[str], list[str]]
+
+
+def simple_split_tokenizer(value: str) -> list[str]:
+    """The text cut at every single space."""
+    return value.split(" ")
+
+
+class Tokenizer(ColumnPreprocessor):
+    """A list of tokens in place of each string; null stays null.
+
+    Args:
+        columns: Names of columns of strings.
+        tokenization_fn: From a string to its tokens; by default cut at every single space.
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    _is_fittable = False
+
+    def __init__(self, columns: list[str], tokenization_fn: Tokenize | None = None, output_columns: list[str] | None = None) -> None:
+        super().__init__(columns, output_columns)
+        self._tokenization_fn = tokenization_fn or simple_split_tokenizer
+
+    @property
+    def tokenization_fn(self) -> Tokenize:
+        """From a string to its tokens."""
+        return self._tokenization_fn
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        return tokens(name, column, self._tokenization_fn)
+
+
+def tokens(name: str, column: pa.ChunkedArray, tokenize: Tokenize) -> pa.Array | pa.ChunkedArray:
+    """A column of lists of tokens, null for null. TypeError if the column is not of strings."""
+    column = decoded(column)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.list_(pa.string()))
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise TypeError(f"column {name!r} is of type {column.type}, but only strings can be cut into tokens: cast it to strings before")
+    if tokenize is simple_split_tokenizer:
+        return pc.split_pattern(column, " ")
+    texts = (text for chunk in column.chunks for text in column_values.to_pylist(chunk))
+    lists = [None if text is None else list(tokenize(text)) for text in texts]
+    return column_values.from_values(name, lists) if any(lists) else pa.array(lists, pa.list_(pa.string()))

@@ -1,0 +1,106 @@
+"""`TorchVisionPreprocessor`: image columns through a transform of torchvision, or through any function on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.data import optional, tensors
+from syncline.data.preprocessor import BatchFormat, SerializablePreprocessorBase
+from syncline.data.schemas import UnknownColumnError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TorchVisionPreprocessor(SerializablePreprocessorBase):
+    """Applies a transform to each image, or to whole batches of them.
+
+    The transform gets a tensor, or if it raises TypeError for that (as `ToTensor` does) an ndarray. Results of several shapes become
+    ragged tensors.
+
+    Args:
+        columns: Names of columns of images `(height, width, channels)`.
+        transform: From an image, or with `batched` from `(batch, height, width, channels)`, to a tensor or ndarray.
+        output_columns: Names of the results, by default those of the columns.
+        batched: Whether the transform takes batches.
+    """
+
+    _is_fittable = False
+
+    def __init__(
+        self,
+        columns: list[str],
+        transform: Callable[[np.ndarray | torch.Tensor], torch.Tensor],
+        output_columns: list[str] | None = None,
+        batched: bool = False,
+    ) -> None:
+        super().__init__()
+        self._columns = columns
+        self._output_columns = self._derive_and_validate_output_columns(columns, output_columns)
+        self._torchvision_transform = transform
+        self._batched = batched
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of images."""
+        return self._columns
+
+    @property
+    def output_columns(self) -> list[str]:
+        """Names of the results."""
+        return self._output_columns
+
+    @property
+    def torchvision_transform(self) -> Callable[[np.ndarray | torch.Tensor], torch.Tensor]:
+        """The transform."""
+        return self._torchvision_transform
+
+    @property
+    def batched(self) -> bool:
+        """Whether the transform takes batches."""
+        return self._batched
+
+    @classmethod
+    def preferred_batch_format(cls) -> BatchFormat:
+        """Always ndarrays."""
+        return BatchFormat.NUMPY
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(columns={self._columns}, output_columns={self._output_columns}, "
+            f"transform={self._torchvision_transform!r})"
+        )
+
+    def _transform_numpy(self, np_data: Any) -> Any:
+        if isinstance(np_data, np.ndarray):
+            return self._transform_images(np_data)
+        for name in self._columns:
+            if name not in np_data:
+                raise UnknownColumnError(name, list(np_data))
+        written = {output: self._transform_images(np_data[name]) for name, output in zip(self._columns, self._output_columns, strict=True)}
+        return {**np_data, **written}
+
+    def _transform_images(self, images: np.ndarray) -> np.ndarray:
+        """`(batch, ...)` to `(batch, ...)`, or objects `(batch,)` where shapes differ."""
+        if self._batched:
+            return self._apply(images)
+        results = [self._apply(image) for image in images]
+        if results and all(result.shape == results[0].shape for result in results):
+            return np.stack(results)
+        return tensors.objects_to_ndarray(results)
+
+    def _apply(self, array: np.ndarray) -> np.ndarray:
+        torch = optional.load("torch", purpose="TorchVisionPreprocessor", install="torch")
+        try:
+            # Torch warns of arrays that it must not write to, as those that share memory with a block are.
+            result: Any = self._torchvision_transform(torch.as_tensor(array if array.flags.writeable else array.copy()))
+        except TypeError:
+            result = self._torchvision_transform(array)
+        if isinstance(result, torch.Tensor):
+            result = result.numpy()
+        if not isinstance(result, np.ndarray):
+            raise ValueError(f"the transform returned {type(result).__name__}, but a torch.Tensor or an ndarray is needed")
+        return result

@@ -1,0 +1,130 @@
+"""Vectorizers: strings to vectors of how often tokens come in them. A missing string has no vector: null."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncline.data import tensors
+from syncline.data.preprocessor import StatComputationPlan
+from syncline.data.preprocessors import categories
+from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, counts_matrix
+from syncline.data.preprocessors.counting import CategoryCounter, counter_of
+from syncline.data.preprocessors.hasher import simple_hash
+from syncline.data.preprocessors.tokenizer import Tokenize, simple_split_tokenizer, tokens
+
+
+class _Vectorizer(ColumnPreprocessor):
+    """Cuts strings into tokens and counts them by place."""
+
+    def __init__(self, columns: list[str], tokenization_fn: Tokenize | None, output_columns: list[str] | None) -> None:
+        super().__init__(columns, output_columns)
+        self._tokenization_fn = tokenization_fn or simple_split_tokenizer
+
+    @property
+    def tokenization_fn(self) -> Tokenize:
+        """From a string to its tokens."""
+        return self._tokenization_fn
+
+    def _vectors(self, column: pa.ChunkedArray, codes: np.ndarray, parents: np.ndarray, width: int) -> Any:
+        """An int64 tensor `(width,)` per row, null where the column is."""
+        missing = column.is_null().to_numpy() if column.null_count else None
+        return tensors.tensor_array(counts_matrix(codes, parents, len(column), width), missing=missing)
+
+
+class HashingVectorizer(_Vectorizer):
+    """An int64 tensor per row: at each place the number of tokens that are hashed to it.
+
+    Args:
+        columns: Names of columns of strings.
+        num_features: Width of the tensors.
+        tokenization_fn: From a string to its tokens; by default cut at every single space.
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    _is_fittable = False
+
+    def __init__(
+        self, columns: list[str], num_features: int, tokenization_fn: Tokenize | None = None, *, output_columns: list[str] | None = None
+    ) -> None:
+        super().__init__(columns, tokenization_fn, output_columns)
+        self._num_features = num_features
+
+    @property
+    def num_features(self) -> int:
+        """Width of the tensors."""
+        return self._num_features
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        lists = _lists(name, column, self._tokenization_fn)
+        # Each distinct token is hashed once.
+        found = pc.list_flatten(lists).dictionary_encode()
+        places = np.array([simple_hash(token, self._num_features) for token in found.dictionary.to_pylist()], np.int64)
+        parents = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+        return self._vectors(column, places[found.indices.to_numpy()], parents, self._num_features)
+
+
+class CountVectorizer(_Vectorizer):
+    """An int64 tensor per row: how often each token of the vocabulary comes in it, the most frequent token first.
+
+    `stats_`: `token_counts(column)`, a Counter of the vocabulary.
+
+    Args:
+        columns: Names of columns of strings.
+        tokenization_fn: From a string to its tokens; by default cut at every single space.
+        max_features: Size of the vocabulary: the most frequent tokens. By default all.
+        output_columns: Names of the results, by default those of the columns.
+    """
+
+    def __init__(
+        self,
+        columns: list[str],
+        tokenization_fn: Tokenize | None = None,
+        max_features: int | None = None,
+        *,
+        output_columns: list[str] | None = None,
+    ) -> None:
+        super().__init__(columns, tokenization_fn, output_columns)
+        self._max_features = max_features
+
+    @property
+    def max_features(self) -> int | None:
+        """Size of the vocabulary."""
+        return self._max_features
+
+    def _plan_statistics(self, plan: StatComputationPlan) -> None:
+        plan.add_aggregator(
+            aggregator_fn=lambda name: _TokenCounter(name, f"token_counts({name})", self._tokenization_fn),
+            columns=self._columns,
+            post_process_fn=lambda found: Counter(dict(counter_of(found).most_common(self._max_features))),
+        )
+
+    def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
+        vocabulary = {token: place for place, (token, _) in enumerate(self.stats_[f"token_counts({name})"].most_common())}
+        lists = _lists(name, column, self._tokenization_fn)
+        codes, parents = categories.element_codes_of(name, pa.chunked_array([lists]), vocabulary)
+        return self._vectors(column, codes, parents, len(vocabulary))
+
+
+class _TokenCounter(CategoryCounter):
+    """Counts the tokens of a column of strings."""
+
+    def __init__(self, on: str, alias_name: str, tokenize: Tokenize) -> None:
+        super().__init__(on, alias_name, elements=True)
+        self._on = on
+        self._tokenize = tokenize
+
+    def prepare(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pa.chunked_array([_lists(self._on, column, self._tokenize)])
+
+
+def _lists(name: str, column: pa.ChunkedArray, tokenize: Tokenize) -> pa.Array:
+    """The tokens of each string as one array of lists."""
+    found = tokens(name, column, tokenize)
+    lists = as_lists(found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found]))
+    assert lists is not None
+    return lists

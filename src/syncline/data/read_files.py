@@ -1,0 +1,333 @@
+"""Reading files: a function for each format. All of them are lazy, but look for the files at once: a missing path fails at the call.
+
+Every function takes the keywords of `FileOptions` besides its own (but those that its signature leaves out). Paths are files and
+directories, which are read recursively, in the order of their names; globs are not expanded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from syncline.data import filesystem as filesystems
+from syncline.data.keywords import keywords
+from syncline.data.options import FILES, FileOptions, file_arguments, rest_of
+from syncline.data.read import read
+from syncline.data.sources.binary import BinaryDatasource
+from syncline.data.sources.csv import CSVDatasource
+from syncline.data.sources.images import ImageDatasource
+from syncline.data.sources.json import JSONDatasource
+from syncline.data.sources.numpy import NumpyDatasource
+from syncline.data.sources.orc import ORCDatasource
+from syncline.data.sources.parquet import ParquetDatasource, TensorColumnSchema
+from syncline.data.sources.partitioning import HIVE
+from syncline.data.sources.text import TextDatasource
+from syncline.data.sources.tfrecords import TFRecordDatasource
+from syncline.data.sources.webdataset import Selection, WebDatasetDatasource
+from syncline.data.sources.webdataset_codecs import Codec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv, json
+    from typing_extensions import Unpack
+
+    from syncline.data.dataset import Dataset
+
+Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+"""Files and directories, paths or URIs, on one filesystem."""
+
+
+class CSVOptions(FileOptions, total=False):
+    """Keywords of `read_csv`."""
+
+    read_options: csv.ReadOptions
+    """Names of the columns, rows to skip, encoding, …"""
+    parse_options: csv.ParseOptions
+    """Delimiter, quotes, …"""
+    convert_options: csv.ConvertOptions
+    """Types of columns, values that are null, columns to read, …"""
+
+
+class JSONOptions(FileOptions, total=False):
+    """Keywords of `read_json`."""
+
+    read_options: json.ReadOptions
+    """Kept for programs that pass it: files are parsed in pieces of whole lines."""
+    parse_options: json.ParseOptions
+    """Types of columns, …"""
+
+
+class NumpyOptions(FileOptions, total=False):
+    """Keywords of `read_numpy`: the last ones are those of `numpy.load`."""
+
+    fix_imports: bool
+    encoding: str
+    max_header_size: int
+
+
+class ParquetOptions(FileOptions, total=False):
+    """Keywords of `read_parquet`: the last ones are those of `pyarrow.dataset.ParquetFragmentScanOptions`."""
+
+    filter: pc.Expression
+    """Rows to read; `Dataset.filter(expr=)` is pushed down as well."""
+    schema: pa.Schema
+    """What the files are read as."""
+    batch_size: int
+    """Rows that are decoded at once."""
+    use_threads: bool
+    """Whether one read task decodes columns on several threads."""
+    use_buffered_stream: bool
+    buffer_size: int
+    pre_buffer: bool
+    cache_options: Any
+    thrift_string_size_limit: int
+    thrift_container_size_limit: int
+    decryption_config: Any
+    page_checksum_verification: bool
+    arrow_extensions_enabled: bool
+
+
+_STREAM = ("arrow_open_stream_args",)
+
+
+def _own(options: type, base: type = FileOptions) -> list[str]:
+    """Names that a TypedDict has besides those of its base."""
+    return [name for name in options.__annotations__ if name not in base.__annotations__]
+
+
+@keywords(
+    FILES,
+    changed={"partitioning": HIVE, "file_extensions": ParquetDatasource._FILE_EXTENSIONS},
+    without=_STREAM,
+    rest="arrow_parquet_args",
+    known=_own(ParquetOptions),
+)
+def read_parquet(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    tensor_column_schema: TensorColumnSchema | None = None,
+    skip_paths: str | Sequence[str] | None = None,
+    include_row_hash: bool = False,
+    catalog: None = None,
+    **options: Unpack[ParquetOptions],
+) -> Dataset:
+    """Rows of Parquet files; only the columns, row groups and files that the plan needs are read.
+
+    Args:
+        paths: Files and directories.
+        columns: Names of the columns to read, in this order; None for all.
+        tensor_column_schema: Columns of bytes that become tensors: name -> (dtype, shape).
+        skip_paths: Files that are left out, whether they exist or not.
+        include_row_hash: Not offered.
+        catalog: Not offered.
+        options: See `ParquetOptions`. hive partitions (`name=value` directories) become columns.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ValueError: A file is no Parquet, an option that is not offered.
+        UnknownColumnError: A column that the files do not have; the text has the nearest name.
+        SchemaMismatchError: Files whose schemas do not fit together.
+    """
+    if include_row_hash:
+        raise ValueError(
+            "include_row_hash=True is not offered: number the rows with with_column('id', monotonically_increasing_id()), "
+            "and add their files with include_paths=True"
+        )
+    if catalog is not None:
+        raise ValueError("catalog=… is not offered: pass the paths of the table's files")
+    files = file_arguments(options)
+    if skip_paths:
+        files["partition_filter"] = _skipping(skip_paths, files)
+    source = ParquetDatasource(
+        paths,
+        columns=columns,
+        tensor_column_schema=tensor_column_schema,
+        arrow_parquet_args=rest_of(options, FILES),
+        **files,
+    )
+    return read(source, options)
+
+
+def _skipping(skip_paths: str | Sequence[str], files: Mapping[str, Any]) -> Callable[[list[str]], list[str]]:
+    skipped = set(filesystems.resolve(skip_paths, files.get("filesystem"))[1])
+    accepts = files.get("partition_filter") or list
+    return lambda paths: [path for path in accepts(paths) if path not in skipped]
+
+
+@keywords(FILES, changed={"partitioning": HIVE}, rest="arrow_csv_args", known=_own(CSVOptions))
+def read_csv(paths: Paths, **options: Unpack[CSVOptions]) -> Dataset:
+    """Rows of CSV files. Types are those of the first megabytes of each file, unless `convert_options` names them.
+
+    Args:
+        paths: Files and directories; the endings .gz, .bz2, .zst, .lz4 and .br are decompressed.
+        options: See `CSVOptions`. hive partitions (`name=value` directories) become columns.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(CSVDatasource(paths, arrow_csv_args=rest_of(options, FILES), **file_arguments(options)), options)
+
+
+@keywords(
+    FILES,
+    changed={"partitioning": HIVE, "file_extensions": JSONDatasource._FILE_EXTENSIONS},
+    rest="arrow_json_args",
+    known=_own(JSONOptions),
+)
+def read_json(paths: Paths, *, lines: bool = False, **options: Unpack[JSONOptions]) -> Dataset:
+    """Rows of JSON files: objects, one a line, or documents that hold a list of objects.
+
+    Args:
+        paths: Files and directories.
+        lines: The files hold one object a line. False finds out.
+        options: See `JSONOptions`. hive partitions (`name=value` directories) become columns.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(JSONDatasource(paths, lines=lines, arrow_json_args=rest_of(options, FILES), **file_arguments(options)), options)
+
+
+@keywords(FILES)
+def read_text(paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Unpack[FileOptions]) -> Dataset:
+    """The lines of text files, in the column `text`.
+
+    Args:
+        paths: Files and directories.
+        encoding: Of the files.
+        drop_empty_lines: Leave out lines that hold only white space.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(TextDatasource(paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **file_arguments(options)), options)
+
+
+@keywords(FILES)
+def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """A row for each file: its content, in the column `bytes`.
+
+    Args:
+        paths: Files and directories.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    return read(BinaryDatasource(paths, **file_arguments(options)), options)
+
+
+@keywords(FILES, changed={"file_extensions": NumpyDatasource._FILE_EXTENSIONS}, rest="numpy_load_args", known=_own(NumpyOptions))
+def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Unpack[NumpyOptions]) -> Dataset:
+    """The rows of arrays `(rows, …)` in `.npy` files, in the column `data`.
+
+    Args:
+        paths: Files and directories.
+        allow_pickle: Read arrays of objects too, which runs code of whoever wrote the file.
+        options: See `NumpyOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    arguments = rest_of(options, FILES)
+    return read(NumpyDatasource(paths, numpy_load_args=arguments, allow_pickle=allow_pickle, **file_arguments(options)), options)
+
+
+@keywords(FILES, changed={"file_extensions": ImageDatasource._FILE_EXTENSIONS}, without=_STREAM)
+def read_images(
+    paths: Paths,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+    arrow_open_file_args: dict[str, Any] | None = None,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """A row for each image file: an array `(height, width)` or `(height, width, channels)`, in the column `image`.
+
+    Args:
+        paths: Files and directories.
+        size: Height and width that every image is resized to; None leaves them, so that the column may be ragged.
+        mode: Pillow's mode that every image is converted to ("RGB", "L", …); None leaves them.
+        arrow_open_file_args: For `filesystem.open_input_stream`.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ImportError: pillow is not installed.
+    """
+    return read(ImageDatasource(paths, size=size, mode=mode, open_stream_args=arrow_open_file_args, **file_arguments(options)), options)
+
+
+@keywords(FILES, changed={"file_extensions": ORCDatasource._FILE_EXTENSIONS}, without=_STREAM)
+def read_orc(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Rows of ORC files; only the columns that the plan needs are read.
+
+    Args:
+        paths: Files and directories.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ValueError: The first file is no ORC.
+    """
+    return read(ORCDatasource(paths, **file_arguments(options)), options)
+
+
+@keywords(FILES, without=("partitioning",))
+def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Unpack[FileOptions]) -> Dataset:
+    """A row for each `tf.train.Example` in TFRecord files, a column for each feature; needs no TensorFlow.
+
+    Args:
+        paths: Files and directories.
+        tf_schema: A `tensorflow_metadata` Schema: every feature it names is a column of lists of its kind, and there are no others.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ImportError: protobuf is not installed.
+    """
+    return read(TFRecordDatasource(paths, tf_schema=tf_schema, **file_arguments(options)), options)
+
+
+@keywords(FILES, without=("partitioning",))
+def read_webdataset(
+    paths: Paths,
+    *,
+    decoder: Codec = True,
+    fileselect: Selection = None,
+    filerename: Callable[[str], str] | list[Callable[[str], str]] | None = None,
+    suffixes: Selection = None,
+    verbose_open: bool = False,
+    expand_json: bool = False,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """The rows of WebDataset shards: tar files in which neighbouring files with one name before the first "." are one row.
+
+    Args:
+        paths: Files and directories.
+        decoder: How bytes become values: True for the rules of the endings, a function on the row, a list of these, or None for bytes.
+        fileselect: Names of files to read: patterns, endings or a function on the name.
+        filerename: A function, or a list of functions, from names to names.
+        suffixes: Endings to keep: patterns, endings or a function on the ending.
+        verbose_open: Print when a shard is opened and done.
+        expand_json: The fields of the column `json` become columns.
+        options: See `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+    """
+    source = WebDatasetDatasource(
+        paths,
+        decoder=decoder,
+        fileselect=fileselect,
+        filerename=filerename,
+        suffixes=suffixes,
+        verbose_open=verbose_open,
+        expand_json=expand_json,
+        **file_arguments(options),
+    )
+    return read(source, options)

@@ -1,0 +1,71 @@
+"""All ranks of a split as threads of this process, on an execution that needs no executor."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from execution_fake import FakeDataset, keep
+
+from syncline.data.iterate.dealing import equal_mode
+from syncline.data.iterator import DataIterator
+from syncline.data.plan import facts
+from syncline.data.split.consumer import SplitFeed
+from syncline.data.split.coordinator import Coordinator, Limits
+from syncline.data.split.link import LocalLink
+
+QUICK = Limits(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
+
+
+def split_of(dataset: FakeDataset, n: int, *, equal: bool | str = False, limits: Limits = QUICK) -> list[DataIterator]:
+    """What `streaming_split` returns."""
+    coordinator = Coordinator(dataset, n, equal_mode(equal), limits, in_process=True, run=dataset.run)  # type: ignore[arg-type]
+    link, signature = LocalLink(coordinator), facts.signature(dataset._node)
+    return [
+        DataIterator(SplitFeed(link=link, rank=rank, world_size=n, signature=signature, data_context=dataset.context, keep=keep))
+        for rank in range(n)
+    ]
+
+
+def coordinator_of(iterator: DataIterator) -> Coordinator:
+    return iterator._feed.link._coordinator  # type: ignore[attr-defined, no-any-return]
+
+
+@dataclass
+class Ranks:
+    """Runs a function for every rank, each on a thread; results and errors by rank."""
+
+    results: dict[int, Any] = field(default_factory=dict)
+    errors: dict[int, BaseException] = field(default_factory=dict)
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self, rank: int, function: Callable[[], Any]) -> None:
+        def work() -> None:
+            try:
+                self.results[rank] = function()
+            except BaseException as error:
+                self.errors[rank] = error
+
+        self.threads.append(threading.Thread(target=work, daemon=True))
+        self.threads[-1].start()
+
+    def join(self) -> "Ranks":
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a rank hangs"
+        return self
+
+
+def on_all(iterators: list[DataIterator], function: Callable[[int, DataIterator], Any]) -> dict[int, Any]:
+    """`function(rank, iterator)` of all ranks at once; raises the first error."""
+    ranks = Ranks()
+    for rank, iterator in enumerate(iterators):
+        ranks.start(rank, lambda rank=rank, iterator=iterator: function(rank, iterator))  # type: ignore[misc]
+    ranks.join()
+    for error in ranks.errors.values():
+        raise error
+    return ranks.results
+
+
+def values(batches: Any) -> list[int]:
+    return [int(value) for batch in batches for value in batch["v"]]
