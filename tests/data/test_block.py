@@ -386,3 +386,19 @@ def test_importing_blocks_and_expressions_loads_neither_pandas_nor_torch() -> No
     program = "import sys, syncline.data.block, syncline.data.expressions; print([m for m in ('pandas', 'torch') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert found.stdout.strip() == "[]"
+
+
+def test_row_list_gives_the_rows_at_once_whatever_columns_are_called() -> None:
+    table = pa.table({"it's": [1, 2], "a\n{}": ["x", None], "value_0": [0.5, 1.5]})
+    expected = [{"it's": 1, "a\n{}": "x", "value_0": 0.5}, {"it's": 2, "a\n{}": None, "value_0": 1.5}]
+    assert block.row_list(table) == list(block.rows(table)) == expected
+
+
+def test_rows_of_very_many_columns() -> None:
+    row = {f"column {number}": number for number in range(500)}
+    assert list(block.rows(block.from_rows([row, row]))) == [row, row]
+
+
+def test_concat_counts_rows_without_columns() -> None:
+    nothing = pa.table({"a": [1, 2]}).select([])
+    assert block.concat([nothing, nothing]).num_rows == 4

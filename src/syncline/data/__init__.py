@@ -13,126 +13,28 @@ What is done with them: `dataset` and `grouped` (the handles that programs hold,
 
 How they go out: `iterator` and `feeds` with `iterate/` and `collate_fn` (loops, batches, cursors), `writing` and `write_job` with `sinks/`
 (files and databases), `converting` (other libraries); `preprocessor` and `preprocessors/` (what is fitted to a dataset and applied to
-others).
+others). `api` has all names of this package; they load when the first of them is used.
 """
 
-from syncline.data.block import Block
-from syncline.data.compute import ActorPoolStrategy, TaskPoolStrategy
-from syncline.data.context import DataContext, ExecutionOptions, ExecutionResources
-from syncline.data.dataset import Dataset, MaterializedDataset, Schema
-from syncline.data.datasource import (
-    BlockBasedFileDatasink,
-    Datasink,
-    Datasource,
-    FileShuffleConfig,
-    ReadTask,
-    RowBasedFileDatasink,
-    SaveMode,
-)
-from syncline.data.datatype import DataType
-from syncline.data.from_libraries import (
-    from_daft,
-    from_dask,
-    from_huggingface,
-    from_mars,
-    from_modin,
-    from_spark,
-    from_tf,
-    from_torch,
-)
-from syncline.data.from_memory import (
-    from_arrow,
-    from_arrow_refs,
-    from_blocks,
-    from_items,
-    from_numpy,
-    from_numpy_refs,
-    from_pandas,
-    from_pandas_refs,
-)
-from syncline.data.iterator import DataIterator
-from syncline.data.methods.combining import MixStoppingCondition
-from syncline.data.methods.summary import DatasetSummary
-from syncline.data.plan.nodes import RandomSeedConfig
-from syncline.data.preprocessor import Preprocessor
-from syncline.data.read import range, range_tensor, read_datasource, read_lance, read_sql
-from syncline.data.read_files import (
-    read_binary_files,
-    read_csv,
-    read_images,
-    read_json,
-    read_numpy,
-    read_orc,
-    read_parquet,
-    read_text,
-    read_tfrecords,
-    read_webdataset,
-)
-from syncline.data.schemas import SchemaMismatchError, UnknownColumnError
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
 
-# Older names.
-DatasetContext = DataContext
-DatasetIterator = DataIterator
-NodeIdStr = str
-"""Id of a node, for `locality_hints`."""
+if TYPE_CHECKING:
+    from syncline.data.api import *
 
-__all__ = [
-    "ActorPoolStrategy",
-    "Block",
-    "BlockBasedFileDatasink",
-    "DataContext",
-    "DataIterator",
-    "DataType",
-    "Dataset",
-    "DatasetContext",
-    "DatasetIterator",
-    "DatasetSummary",
-    "Datasink",
-    "Datasource",
-    "ExecutionOptions",
-    "ExecutionResources",
-    "FileShuffleConfig",
-    "MaterializedDataset",
-    "MixStoppingCondition",
-    "NodeIdStr",
-    "Preprocessor",
-    "RandomSeedConfig",
-    "ReadTask",
-    "RowBasedFileDatasink",
-    "SaveMode",
-    "Schema",
-    "SchemaMismatchError",
-    "TaskPoolStrategy",
-    "UnknownColumnError",
-    "from_arrow",
-    "from_arrow_refs",
-    "from_blocks",
-    "from_daft",
-    "from_dask",
-    "from_huggingface",
-    "from_items",
-    "from_mars",
-    "from_modin",
-    "from_numpy",
-    "from_numpy_refs",
-    "from_pandas",
-    "from_pandas_refs",
-    "from_spark",
-    "from_tf",
-    "from_torch",
-    "range",
-    "range_tensor",
-    "read_binary_files",
-    "read_csv",
-    "read_datasource",
-    "read_images",
-    "read_json",
-    "read_lance",
-    "read_numpy",
-    "read_orc",
-    "read_parquet",
-    "read_sql",
-    "read_text",
-    "read_tfrecords",
-    "read_webdataset",
-]
+
+def __getattr__(name: str) -> Any:
+    """A module of this package, or one of the names in `api`."""
+    if not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name == "__all__" or not name.startswith("__"):
+        value = getattr(importlib.import_module("syncline.data.api"), name, None)
+        if value is not None:
+            globals()[name] = value  # the next time it is simply there
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *importlib.import_module("syncline.data.api").__all__})

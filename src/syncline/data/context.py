@@ -249,7 +249,9 @@ class DataContext:
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Called for what is not there: a setting without effect that nobody set, or a mistake.
+        # Called for what is not there: a setting without effect that nobody set, a mistake, or copy and pickle looking for their hooks.
+        if name.startswith("__"):
+            raise AttributeError(name)
         try:
             return WITHOUT_EFFECT[name]
         except KeyError:

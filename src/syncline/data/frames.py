@@ -43,7 +43,7 @@ def from_frame(frame: pd.DataFrame) -> pa.Table:
         raise ValueError(
             f"the DataFrame has several columns named {', '.join(map(repr, twice))}: rename them, since columns are told apart by name"
         )
-    return pa.table({name: from_series(name, frame.iloc[:, index]) for index, name in enumerate(names)})
+    return pa.table({name: from_series(name, series) for name, (_, series) in zip(names, frame.items(), strict=True)})
 
 
 def from_series(name: str, series: pd.Series[Any]) -> pa.Array:

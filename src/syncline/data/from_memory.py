@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _BLOCKS_PER_CPU = 2
 
-T = TypeVar("T")
-OneOrMany = T | Sequence[T]
+Facts = tuple[int, int, pa.Schema, bool]
+"""Rows, bytes and schema of a table, and whether it is the very value that it was made of."""
 
 
 def from_items(items: Sequence[Any], *, parallelism: int = -1, override_num_blocks: int | None = None) -> MaterializedDataset:
@@ -54,7 +54,7 @@ def from_items(items: Sequence[Any], *, parallelism: int = -1, override_num_bloc
     return held(memory.split_tables(tables, wanted or max(_BLOCKS_PER_CPU * machine_limits().cpus, _least_blocks(size))) or tables)
 
 
-def from_pandas(dfs: OneOrMany[pd.DataFrame], override_num_blocks: int | None = None) -> MaterializedDataset:
+def from_pandas(dfs: pd.DataFrame | list[pd.DataFrame], override_num_blocks: int | None = None) -> MaterializedDataset:
     """The rows of one or several DataFrames, without their index.
 
     Args:
@@ -73,7 +73,7 @@ def from_numpy(ndarrays: np.ndarray | list[np.ndarray]) -> MaterializedDataset:
     return _of_tables(memory.tables_from_numpy(ndarrays), None)
 
 
-def from_arrow(tables: OneOrMany[pa.Table | bytes], *, override_num_blocks: int | None = None) -> MaterializedDataset:
+def from_arrow(tables: pa.Table | bytes | list[pa.Table | bytes], *, override_num_blocks: int | None = None) -> MaterializedDataset:
     """The rows of one or several tables.
 
     Args:
@@ -92,7 +92,7 @@ def from_blocks(blocks: list[pa.Table | pd.DataFrame]) -> MaterializedDataset:  
     return held([memory.tables_from_arrow(block)[0] for block in blocks])
 
 
-def from_pandas_refs(dfs: OneOrMany[ObjectRef[pd.DataFrame]]) -> MaterializedDataset:
+def from_pandas_refs(dfs: ObjectRef[pd.DataFrame] | list[ObjectRef[pd.DataFrame]]) -> MaterializedDataset:
     """The rows of DataFrames in the object store, each of them one block. Waits for them.
 
     Args:
@@ -101,7 +101,7 @@ def from_pandas_refs(dfs: OneOrMany[ObjectRef[pd.DataFrame]]) -> MaterializedDat
     return _of_refs("from_pandas_refs", dfs, blocks.from_batch)
 
 
-def from_numpy_refs(ndarrays: OneOrMany[ObjectRef[np.ndarray]]) -> MaterializedDataset:
+def from_numpy_refs(ndarrays: ObjectRef[np.ndarray] | list[ObjectRef[np.ndarray]]) -> MaterializedDataset:
     """The rows of arrays `(rows, …)` in the object store, in the column `data`, each array one block. Waits for them.
 
     Args:
@@ -110,7 +110,7 @@ def from_numpy_refs(ndarrays: OneOrMany[ObjectRef[np.ndarray]]) -> MaterializedD
     return _of_refs("from_numpy_refs", ndarrays, _table_of_array)
 
 
-def from_arrow_refs(tables: OneOrMany[ObjectRef[pa.Table | bytes]]) -> MaterializedDataset:
+def from_arrow_refs(tables: ObjectRef[pa.Table | bytes] | list[ObjectRef[pa.Table | bytes]]) -> MaterializedDataset:
     """The rows of tables in the object store, each of them one block. Waits for them; tables are used where they lie.
 
     Args:
@@ -160,7 +160,7 @@ def blocks_of_refs(refs: Sequence[ObjectRef[Any]], convert: Callable[[Any], pa.T
     """The values behind references as blocks: converted where they lie, a few at once; only their facts come to the program."""
     converter = api.remote(num_returns=2, num_cpus=0)(_converted)
     room = 2 * machine_limits().cpus
-    facts: list[ObjectRef[HeldBlock]] = []
+    facts: list[ObjectRef[Facts]] = []
     tables: list[ObjectRef[pa.Table]] = []
     for number, ref in enumerate(refs):
         if number >= room:  # no CPU is asked for, so that workers of a training never stop it; so it bounds itself
@@ -175,7 +175,7 @@ def blocks_of_refs(refs: Sequence[ObjectRef[Any]], convert: Callable[[Any], pa.T
     ]
 
 
-def _converted(value: Any, convert: Callable[[Any], pa.Table]) -> tuple[tuple[int, int, pa.Schema, bool], pa.Table | None]:
+def _converted(value: Any, convert: Callable[[Any], pa.Table]) -> tuple[Facts, pa.Table | None]:
     table = convert(value)
     same = table is value
     return (table.num_rows, blocks.size_bytes(table), table.schema, same), None if same else table

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from syncline.data.context import DataContext
-    from syncline.data.execute.execution import ExecutionStats, OutputBlock
+    from syncline.data.execute.outbox import OutputBlock
+    from syncline.data.execute.stats import ExecutionStats
     from syncline.data.plan.nodes import Write
 
 logger = logging.getLogger(__name__)
@@ -59,12 +60,16 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
     if sink.skips_write:
         return None
     try:
-        progress = Progress(sink, context)
-        with closing(start(node, _in_order(context), seed=progress.seed, restart=progress.restart, name=name)) as execution:
-            results = [part for block in execution for part in _taken(block, progress)]
-            stats = execution.stats()
         earlier = sink.earlier_result()
-        sink.on_write_complete(WriteResult.combine(*([] if earlier is None else [earlier]), *results))
+        results = [] if earlier is None else [earlier]
+        progress = Progress(sink, context)
+        stats = None
+        if not progress.is_complete:
+            with closing(start(node, _in_order(context), seed=progress.seed, restart=progress.restart, name=name)) as execution:
+                results += [part for block in execution for part in _taken(block, progress)]
+                stats = execution.stats()
+            progress.complete()
+        sink.on_write_complete(WriteResult.combine(*results))
     except BaseException as error:
         _failed(sink, error)
         raise
@@ -91,6 +96,7 @@ class Progress:
         self._clock = clock
         self._next = -float("inf")
         kept: Mapping[str, Any] = sink.kept_state()
+        self.is_complete: bool = kept.get("complete", False)
         if "seed" in kept:
             self.seed: int = kept["seed"]
             self.restart = Restart(index=kept["restart"][0], point=kept["restart"][1])
@@ -106,9 +112,15 @@ class Progress:
         if self._clock() >= self._next:
             self._keep()
 
+    def complete(self) -> None:
+        """All rows are written; only the commit is left."""
+        self.is_complete = True
+        self._keep()
+
     def _keep(self) -> None:
         began = self._clock()
-        self._sink.keep_state({"seed": self.seed, "restart": [self.restart.index, self.restart.point]})
+        restart = [self.restart.index, self.restart.point]
+        self._sink.keep_state({"seed": self.seed, "restart": restart, "complete": self.is_complete})
         ended = self._clock()
         self._next = ended + (ended - began) / _SHARE_FOR_PROGRESS
 

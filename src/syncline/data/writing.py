@@ -287,4 +287,5 @@ class WritingMixin(Handle):
             resources=resources_of({"ray_remote_args": options.get("ray_remote_args")}),
         )
         stats = write_job.write(node, self._context, name=self._name or "")
-        self._learned.stats = stats or self._learned.stats
+        if stats is not None:
+            self._learned.stats = stats.to_string

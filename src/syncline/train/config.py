@@ -314,7 +314,7 @@ class DataConfig:
         options = self.execution_options
         if isinstance(options, Mapping):
             options = options.get(name)
-        return dataset if options is None else dataset.with_execution_options(options)
+        return dataset if options is None else dataset._with_options(options)
 
 
 @dataclass(frozen=True)

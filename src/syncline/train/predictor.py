@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from syncline.data.preprocessor import Preprocessor
 
-    DataBatchType: TypeAlias = np.ndarray | Mapping[str, np.ndarray] | pd.DataFrame | pa.Table
+DataBatchType: TypeAlias = "np.ndarray | Mapping[str, np.ndarray] | pd.DataFrame | pa.Table"
 
 
 class PredictorNotSerializableException(RuntimeError):
@@ -73,10 +73,8 @@ class Predictor(abc.ABC):
             predictions: Any = self._predict_numpy(_arrays(batch), **kwargs)
         else:
             named = {"data": batch} if isinstance(batch, np.ndarray) else batch
-            predictions = self._predict_pandas(
-                named if frames.is_frame(named) else frames.to_frame(blocks.from_batch(named)),  # type: ignore[arg-type]
-                **kwargs,
-            )
+            frame = named if frames.is_frame(named) else frames.to_frame(blocks.from_batch(named))
+            predictions = self._predict_pandas(frame, **kwargs)
         return _as(data, predictions)
 
     def _predict_pandas(self, data: pd.DataFrame, **kwargs: Any) -> pd.DataFrame:

@@ -200,6 +200,7 @@ class Simulation:
     start: Any = None
     consumer: float = 0.5  # how fast: the chance that it takes a block before another task goes on
     failing: frozenset[TaskId] = frozenset()  # tasks that fail after their first block
+    told_last: float = 0.7  # the chance that a task knows which block is its last
     block_bytes: int | None = None  # of every block; by rows if None
 
     delivered: list[tuple[Rows, Any]] = field(default_factory=list)
@@ -273,7 +274,7 @@ class Simulation:
             self.handle(Ended(task=task_id))
         else:
             rows = task.blocks.pop(0)
-            is_last = not task.blocks and self.random.random() < 0.7
+            is_last = not task.blocks and self.random.random() < self.told_last
             task.runs = False
             if is_last:
                 del self.tasks[task_id]
@@ -320,7 +321,8 @@ class Simulation:
         if self.counts_all:
             assert counts.held_bytes == sum(self.sizes[block] for block in self.alive())
         if counts.held_bytes + counts.expected_bytes > self.budget_bytes and went_on:
-            assert went_on == 1 and idle_before and not self.untaken, "a task went on beyond the budget without need"
+            needed = went_on == 1 and idle_before and not self.untaken
+            assert needed, "a task went on beyond the budget without need"
 
     def do(self, instruction: Instruction) -> None:
         match instruction:
@@ -347,7 +349,8 @@ class Simulation:
     def launch(self, launch: Launch) -> None:
         assert launch.task not in {each.task for each in self.launched}, f"{launch.task} is started twice"
         used = sum(self.slots_of(each) for each, task in self.tasks.items() if task.runs)
-        fits = used + min(self.slots_of(launch.task), self.slots) <= self.slots
+        needed = self.slots_of(launch.task)
+        fits = used + (min(needed, self.slots) if self.slots else needed) <= self.slots
         assert fits != launch.beyond_slots, f"{used} of {self.slots} slots are used, but {launch}"
         self.launched.append(launch)
         stage = self.stages[launch.task.stage]

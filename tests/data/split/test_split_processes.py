@@ -1,24 +1,21 @@
-"""A split whose ranks are processes: rows, killed consumers, what many epochs leave behind."""
+"""A split whose ranks are processes: rows, killed consumers, errors, what many epochs leave behind."""
 
 import os
 import signal
 from collections.abc import Iterator
 from typing import Any
 
-import cloudpickle
-import execution_fake
+import numpy as np
 import psutil
 import pytest
-import split_threads
-from execution_fake import FakeDataset, keep
 
 import syncline
+from syncline.data.context import DataContext
+from syncline.data.dataset import Dataset
 from syncline.data.iterator import DataIterator
-from syncline.data.plan import facts
-from syncline.data.split.consumer import SplitFeed
-from syncline.data.split.coordinator import Coordinator, Limits
-from syncline.data.split.link import ActorLink
-from syncline.data.split.messages import ConsumerDiedError
+from syncline.data.read import range as range_of
+from syncline.data.split import ConsumerDiedError, streaming_split
+from syncline.data.split.coordinator import Limits
 from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes
@@ -28,27 +25,17 @@ LIMITS = Limits(answer_s=1.0, check_s=0.1)
 
 @pytest.fixture(autouse=True, scope="module")
 def engine() -> Iterator[None]:
-    for module in (execution_fake, split_threads):
-        cloudpickle.register_pickle_by_value(module)
     syncline.init(num_cpus=2)
-    yield
+    with DataContext.current(DataContext(enable_progress_bars=False)):
+        yield
     syncline.shutdown()
-    for module in (execution_fake, split_threads):
-        cloudpickle.unregister_pickle_by_value(module)
 
 
-def split_of(dataset: FakeDataset, n: int) -> list[DataIterator]:
-    actor = syncline.remote(num_cpus=0, max_concurrency=4 * n)(Coordinator).remote(dataset, n, False, LIMITS, run=dataset.run)
-    signature = facts.signature(dataset._node)
-    return [
-        DataIterator(
-            SplitFeed(link=ActorLink(actor), rank=rank, world_size=n, signature=signature, data_context=dataset.context, keep=keep)
-        )
-        for rank in range(n)
-    ]
+def split_of(dataset: Dataset, n: int) -> list[DataIterator]:
+    return streaming_split(dataset, n, keep=Dataset._of_blocks, limits=LIMITS)
 
 
-@syncline.remote(num_cpus=0)
+@syncline.remote(num_cpus=1)
 class Consumer:
     """One rank in a process of its own."""
 
@@ -60,33 +47,31 @@ class Consumer:
         return os.getpid()
 
     def read(self, epochs: int = 1) -> list[int]:
-        return [int(row) for _ in range(epochs) for batch in self.iterator.iter_batches(batch_size=4) for row in batch["v"]]
+        return [int(row) for _ in range(epochs) for batch in self.iterator.iter_batches(batch_size=4) for row in batch["id"]]
 
     def read_one(self) -> list[int]:
         self.batches = iter(self.iterator.iter_batches(batch_size=4))
-        return next(self.batches)["v"].tolist()
+        rows: list[int] = next(self.batches)["id"].tolist()
+        return rows
 
     def read_rest(self) -> int:
-        return sum(len(batch["v"]) for batch in self.batches)
-
-    def resources(self) -> tuple[int, int]:
-        process = psutil.Process()
-        return process.num_threads(), process.num_fds()
+        return sum(len(batch["id"]) for batch in self.batches)
 
 
-def consumers_of(dataset: FakeDataset, n: int) -> list[Any]:
-    return [Consumer.remote(iterator) for iterator in split_of(dataset, n)]
+def consumers_of(dataset: Dataset, n: int) -> list[Any]:
+    return [Consumer.options(num_cpus=2 / n).remote(iterator) for iterator in split_of(dataset, n)]
 
 
-def test_ranks_in_processes_get_all_rows_once() -> None:
-    consumers = consumers_of(FakeDataset(block_rows=[50] * 20), 3)
+def test_ranks_that_hold_every_cpu_get_all_rows_once_from_a_function_that_needs_a_worker() -> None:
+    dataset = range_of(1000, override_num_blocks=20).map_batches(lambda batch: {"id": batch["id"] * 2})
+    consumers = consumers_of(dataset, 2)
     results = syncline.get([consumer.read.remote() for consumer in consumers], timeout=60)
-    assert sorted(row for own in results for row in own) == list(range(1000))
-    assert results[2][:4] == [8, 9, 10, 11]
+    assert sorted(row for own in results for row in own) == list(range(0, 2000, 2))
+    assert results[1][:4] == [8, 10, 12, 14]
 
 
 def test_a_killed_consumer_ends_the_others_with_an_error_that_names_it() -> None:
-    consumers = consumers_of(FakeDataset(block_rows=[1000] * 500), 3)
+    consumers = consumers_of(range_of(2_000_000, override_num_blocks=500), 3)
     syncline.get([consumer.read_one.remote() for consumer in consumers], timeout=60)
     pid = syncline.get(consumers[1].pid.remote())
     os.kill(pid, signal.SIGKILL)
@@ -96,7 +81,7 @@ def test_a_killed_consumer_ends_the_others_with_an_error_that_names_it() -> None
 
 
 def test_a_consumer_killed_between_epochs_is_named_to_those_who_wait_for_it() -> None:
-    consumers = consumers_of(FakeDataset(block_rows=[8]), 2)
+    consumers = consumers_of(range_of(8), 2)
     syncline.get([consumer.read.remote() for consumer in consumers], timeout=60)
     pid = syncline.get(consumers[0].pid.remote())
     os.kill(pid, signal.SIGKILL)
@@ -104,23 +89,45 @@ def test_a_consumer_killed_between_epochs_is_named_to_those_who_wait_for_it() ->
         syncline.get(consumers[1].read.remote(), timeout=60)
 
 
-def test_a_hundred_epochs_leave_threads_and_descriptors_as_they_were() -> None:
-    consumers = consumers_of(FakeDataset(block_rows=[8] * 3), 2)
-    syncline.get([consumer.read.remote(5) for consumer in consumers], timeout=60)
+def test_an_error_in_a_function_reaches_every_rank_with_its_traceback() -> None:
+    def fails_on_90(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if 90 in batch["id"]:
+            raise LookupError("row 90 is bad")
+        return batch
+
+    consumers = consumers_of(range_of(100, override_num_blocks=10).map_batches(fails_on_90), 2)
+    for ref in [consumer.read.remote() for consumer in consumers]:
+        with pytest.raises(LookupError, match="row 90 is bad") as caught:
+            syncline.get(ref, timeout=60)
+        assert "fails_on_90" in str(caught.value) + str(caught.value.__cause__)
+
+
+def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() -> None:
+    iterators = split_of(range_of(24, override_num_blocks=3), 2)
+    consumers = [Consumer.remote(iterator) for iterator in iterators]
+    coordinator = iterators[0]._feed.link._actor  # type: ignore[attr-defined]
 
     def resources() -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = syncline.get([consumer.resources.remote() for consumer in consumers])
+        def of_process(_: Any) -> tuple[int, int]:
+            return psutil.Process().num_threads(), psutil.Process().num_fds()
+
+        found: list[tuple[int, int]] = syncline.get([actor.__ray_call__.remote(of_process) for actor in (*consumers, coordinator)])
         return found
 
-    before = resources()
+    def memory() -> int:
+        size: int = syncline.get(coordinator.__ray_call__.remote(lambda _: psutil.Process().memory_info().rss))
+        return size
+
+    syncline.get([consumer.read.remote(20) for consumer in consumers], timeout=60)
+    before, bytes_before = resources(), memory()
     syncline.get([consumer.read.remote(100) for consumer in consumers], timeout=120)
     eventually(lambda: all(now <= then for pair in zip(resources(), before, strict=True) for now, then in zip(*pair, strict=True)))
+    assert memory() < bytes_before + 30 * 1024**2
 
 
 def test_the_coordinator_ends_with_the_last_iterator() -> None:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    iterators = split_of(FakeDataset(block_rows=[8]), 1)
-    assert [row["v"] for row in iterators[0].iter_rows()] == list(range(8))
-    pids = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    iterators = split_of(range_of(8), 1)
+    pid = syncline.get(iterators[0]._feed.link._actor.__ray_call__.remote(lambda _: os.getpid()))  # type: ignore[attr-defined]
+    assert [row["id"] for row in iterators[0].iter_rows()] == list(range(8))
     del iterators
-    eventually(lambda: all(not psutil.pid_exists(pid) or pid in before for pid in pids))
+    eventually(lambda: not psutil.pid_exists(pid) or all(pid != each.pid for each in psutil.Process().children(recursive=True)))

@@ -13,7 +13,9 @@ from split_threads import QUICK, Ranks, coordinator_of, on_all, split_of, values
 import syncline
 from syncline.data.iterate.cursor import CursorError
 from syncline.data.iterator import DataIterator
-from syncline.data.split.messages import SplitError
+from syncline.data.split import consumer
+from syncline.data.split.liveness import Process
+from syncline.data.split.messages import ConsumerDiedError, SplitError
 from syncline.testing.waiting import eventually
 
 
@@ -206,6 +208,41 @@ def test_states_of_some_ranks_only_are_refused_at_all_ranks() -> None:
         ranks.start(rank, lambda rank=rank: read(rank, others[rank]))  # type: ignore[misc]
     ranks.join()
     assert [type(error) for error in ranks.errors.values()] == [CursorError, CursorError]
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator cannot see the processes of the ranks."""
+    monkeypatch.setattr(consumer, "this_process", lambda: Process(place="elsewhere", pid=7, started_s=0.0))
+    monkeypatch.setattr(consumer, "BEAT_S", 0.02)
+
+
+def test_a_rank_that_cannot_be_seen_says_that_it_lives_while_it_reads(far: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    (iterator,) = split_of(FakeDataset(block_rows=[8]), 1)
+    coordinator, beats = coordinator_of(iterator), []
+    monkeypatch.setattr(coordinator, "beat", lambda rank, token: beats.append(rank))
+    for _ in iterator.iter_batches(batch_size=4):
+        eventually(lambda seen=len(beats): len(beats) > seen + 2)  # type: ignore[misc]
+    eventually(lambda: all(thread.name != "syncline-beat" for thread in threading.enumerate()))
+
+
+def test_a_rank_that_cannot_be_seen_and_is_silent_ends_the_pass_for_all(far: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "BEAT_S", 1000.0)
+    iterators = split_of(FakeDataset(block_rows=[5] * 2000), 2, limits=replace(QUICK, silent_s=0.2))
+    ranks = Ranks()
+
+    def read_twice() -> None:
+        for _ in range(2):
+            read(0, iterators[0], batch_size=5)
+
+    def read_after_a_pause() -> None:
+        for _ in iterators[1].iter_batches(batch_size=5):
+            eventually(lambda: 0 in ranks.errors)
+
+    ranks.start(0, read_twice)
+    ranks.start(1, read_after_a_pause)
+    ranks.join()
+    assert [str(ranks.errors[rank]).partition(",")[0] for rank in range(2)] == ["the process of rank 1 (pid 7) has died in epoch 0"] * 2
 
 
 def test_materializing_keeps_a_ranks_rows() -> None:

@@ -22,6 +22,16 @@ def test_a_model_comes_back_whole() -> None:
     assert torch.equal(loaded.weight, model.weight)
 
 
+def test_a_class_that_only_this_process_knows_is_stored_with_its_model() -> None:
+    class Doubling(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+    Doubling.__module__ = "__main__"  # where a worker that got the class from the program does not find it
+    loaded = TorchCheckpoint.from_model(Doubling()).get_model()
+    assert loaded(torch.ones(1)).item() == 2
+
+
 def test_a_state_dict_goes_into_a_model_without_the_prefix_of_ddp() -> None:
     model, target = nn.Linear(3, 2), nn.Linear(3, 2)
     state = {f"module.{name}": value for name, value in model.state_dict().items()}

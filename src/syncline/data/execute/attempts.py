@@ -17,10 +17,9 @@ _HOPELESS = (ActorUnschedulableError, RuntimeEnvSetupError, ObjectLostError)
 
 def is_tried_again(job: Job, error: BaseException, stage: Stage, context: DataContext) -> bool:
     """Whether the program wants another attempt after this error of a function."""
-    raised = error.cause if isinstance(error, RayTaskError) and error.cause is not None else error
     if isinstance(stage.lane, Actors):
-        return job.retries < _MOST_RETRIES_OF_ACTORS and is_listed(raised, context.actor_task_retry_on_errors)
-    return job.retries < context.max_map_retries and is_listed(raised, context.retried_map_errors)
+        return job.retries < _MOST_RETRIES_OF_ACTORS and is_listed(error, context.actor_task_retry_on_errors)
+    return job.retries < context.max_map_retries and is_listed(error, context.retried_map_errors)
 
 
 def survives(job: Job, error: BaseException) -> bool:

@@ -70,6 +70,7 @@ class Driver:
         self._store = BlockStore(program.stages)
         self._stored_stages = stages_to_store(program.stages)
         self._jobs: dict[m.TaskId, Job] = {}
+        self._preparing = 0
         self._samples: dict[int, dict[int, pa.Table | ObjectRef[Any]]] = {}
         self._lanes = Lanes(program, self._number, self.post, self, is_local=self.is_local, is_cluster=self._is_cluster)
         self._meters = tuple(Meter(name=stage.name) for stage in program.stages)
@@ -162,6 +163,8 @@ class Driver:
                 thunk = self._queue.get_nowait()
         except Empty:
             pass
+        if not self._jobs and not self._over:
+            self._check_that_something_is_left()
         if not self._over and self._has_to_tick and time.monotonic() >= self._ticked_at + TICK_S:
             self._tick()
 
@@ -171,10 +174,19 @@ class Driver:
             while self.outbox.is_open:
                 self._queue.get_nowait()()
         except Empty:
-            self._end(RuntimeError(f"the execution has nothing to do and has not ended: {self._scheduler.snapshot()}"))
+            self._end(self._stuck())
         except BaseException:
             self._leave()
             raise
+
+    def _check_that_something_is_left(self) -> None:
+        """Without a task, and without a block that the program has yet to take, nothing would ever happen: better an error than a hang."""
+        if not self._over and not self._preparing and not self._scheduler.snapshot().delivered_blocks:
+            self._end(self._stuck())
+
+    def _stuck(self) -> BaseException:
+        counts = self._scheduler.snapshot()
+        return RuntimeError(f"the execution has nothing to do, but has not ended; this is a defect of syncline. It stands at {counts}")
 
     @property
     def _has_to_tick(self) -> bool:
@@ -248,6 +260,8 @@ class Driver:
                 self._progress.close(self.stats(), self._scheduler.snapshot())
             self.outbox.end(error)
             self._has_left.set()
+        if self._program.context.enable_auto_log_stats:
+            logger.info("%s has ended:\n%s", self._program.name or "an execution", self.stats())
 
     # -- events and instructions
 
@@ -319,10 +333,12 @@ class Driver:
             self.post(partial(prepared, made))
 
         def prepared(made: Any) -> None:
+            self._preparing -= 1
             if not self._over:
                 self._lanes.keep_prepared(number, made)
                 self._tell(m.Prepared(stage=number))
 
+        self._preparing += 1
         self._lanes.submit(prepare)
 
     def _deliver(self, instruction: m.Deliver) -> None:

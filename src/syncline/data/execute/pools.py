@@ -297,5 +297,6 @@ class ActorLane(_ProcessLane):
 
 
 def is_listed(error: BaseException, listed: bool | Sequence[type[BaseException]]) -> bool:
-    """Whether a setting such as `retried_map_errors` means this error."""
-    return listed if isinstance(listed, bool) else isinstance(error, tuple(listed))
+    """Whether a setting such as `retried_map_errors` means this error, or what it was caused by."""
+    raised = error.cause if isinstance(error, RayTaskError) and error.cause is not None else error
+    return listed if isinstance(listed, bool) else isinstance(raised, tuple(listed))

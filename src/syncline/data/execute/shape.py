@@ -6,6 +6,7 @@ point, and nothing else about the machine decides about blocks.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -42,4 +43,10 @@ def shape_for(context: DataContext) -> Shape:
     limits = context.execution_options.resource_limits
     cpus = min(api.cluster_resources().get("CPU", 1), limits.cpu)
     budget = limits.object_store_memory
-    return Shape(cpus=max(1, int(cpus)), budget_bytes=machine_limits().memory_bytes // 4 if math.isinf(budget) else max(MIB, int(budget)))
+    return Shape(cpus=max(1, int(cpus)), budget_bytes=_memory_bytes() // 4 if math.isinf(budget) else max(MIB, int(budget)))
+
+
+@functools.cache
+def _memory_bytes() -> int:
+    """Asked once: reading the system's limits takes longer than starting an execution."""
+    return machine_limits().memory_bytes

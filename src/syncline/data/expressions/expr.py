@@ -148,6 +148,9 @@ class Expr(ABC):
 
         Fails as `evaluate` does where columns are missing or types do not fit.
         """
+        indices = [schema.get_field_index(name) for name in self.columns()]
+        if all(index >= 0 for index in indices):  # of a wide table only what is read; of a missing column the error names all there are
+            schema = pa.schema([schema.field(index) for index in indices])
         try:
             return self._sample(block.empty(schema)).type
         except UndeclaredTypeError:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 
@@ -21,6 +21,20 @@ from syncline.data.plan.nodes import Held, HeldBlock, Limit
 
 if TYPE_CHECKING:
     from syncline.data.dataset import Dataset, MaterializedDataset
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _looping(method: Callable[Concatenate[DataIterator, P], R]) -> Callable[Concatenate[ConsumingMethods, P], R]:
+    """The method of an iterator as one of the dataset; all loops over a dataset are those of one iterator, so that each is an epoch."""
+
+    @wraps(method)
+    def loop(self: ConsumingMethods, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(self._loops(), *args, **kwargs)
+
+    return loop
 
 
 class ConsumingMethods(InspectingMethods):
@@ -67,25 +81,11 @@ class ConsumingMethods(InspectingMethods):
         """What loops over the rows, epoch by epoch, and knows at any moment where it is (`state_dict`)."""
         return DataIterator(WholeFeed(cast("Dataset", self)))
 
-    @wraps(DataIterator.iter_rows)
-    def iter_rows(self) -> Iterable[dict[str, Any]]:
-        return self._loops().iter_rows()
-
-    @wraps(DataIterator.iter_batches)
-    def iter_batches(self, **options: Any) -> Iterable[Any]:
-        return self._loops().iter_batches(**options)
-
-    @wraps(DataIterator.iter_torch_batches)
-    def iter_torch_batches(self, **options: Any) -> Iterable[Any]:
-        return self._loops().iter_torch_batches(**options)
-
-    @wraps(DataIterator.iter_tf_batches)
-    def iter_tf_batches(self, **options: Any) -> Iterable[Any]:
-        return self._loops().iter_tf_batches(**options)
-
-    @wraps(DataIterator.iter_jax_batches)
-    def iter_jax_batches(self, **options: Any) -> Iterable[Any]:
-        return self._loops().iter_jax_batches(**options)
+    iter_rows = _looping(DataIterator.iter_rows)
+    iter_batches = _looping(DataIterator.iter_batches)
+    iter_torch_batches = _looping(DataIterator.iter_torch_batches)
+    iter_tf_batches = _looping(DataIterator.iter_tf_batches)
+    iter_jax_batches = _looping(DataIterator.iter_jax_batches)
 
     def get_internal_block_refs(self) -> list[ObjectRef[pa.Table]]:
         """References to all blocks, computed now."""
@@ -101,7 +101,7 @@ class ConsumingMethods(InspectingMethods):
         raise TypeError("a dataset has several ways to go through its rows: loop over iter_rows() or iter_batches(), or call take_all()")
 
     def _loops(self) -> DataIterator:
-        """The one iterator of all loops over this dataset, so that each of them is the next epoch."""
+        """The iterator of all loops."""
         if self._learned.loops is None:
             self._learned.loops = self.iterator()
         self._learned.stats = self._learned.loops.stats

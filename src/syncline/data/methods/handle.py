@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from syncline.data.context import DataContext
+from syncline.data.context import DataContext, ExecutionOptions
 from syncline.data.execute.start import start
 from syncline.data.plan import facts
 from syncline.data.plan.nodes import HeldBlock, Node
@@ -71,6 +72,12 @@ class Handle(ABC):
     def set_name(self, name: str | None) -> None:
         """Give it a name, which progress and statistics show."""
         self._name = name
+
+    def _with_options(self, options: ExecutionOptions) -> Dataset:
+        """The same plan, executed under other options."""
+        changed = self._derive(self._node)
+        changed._context.execution_options = copy.deepcopy(options)
+        return changed
 
     @abstractmethod
     def _derive(self, node: Node) -> Dataset:

@@ -36,8 +36,8 @@ class InspectingMethods(Handle):
         """Number of rows: from metadata where it tells, or else all rows are computed."""
         known = self._known_rows()
         if known is None:
-            (table,) = self._tables(Aggregate(input=self._node, keys=(), aggregates=(Count(),)))
-            known = self._learned.num_rows = int(table.column(0)[0].as_py())
+            counted = self._tables(Aggregate(input=self._node, keys=(), aggregates=(Count(),)))
+            known = self._learned.num_rows = sum(count for table in counted for count in table.column(0).to_pylist())
         return known
 
     def num_blocks(self) -> int:

@@ -119,8 +119,8 @@ class SplittingMethods(ConsumingMethods):
 
         Args:
             test_size: The share of rows for tests, between 0 and 1; it is met on average.
-            split_type: "random" draws for each row, the same in every execution on as many CPUs; "hash" goes by the value of a column,
-                so that a row is on the same side for ever.
+            split_type: "random" draws for each row, the same in every execution on as many CPUs, which reads all columns; "hash" goes by
+                the value of a column, so that a row is on the same side for ever.
             hash_column: That column.
             seed: Of the draws.
             **ray_remote_kwargs: Accepted; no workers are needed.
@@ -139,7 +139,9 @@ class SplittingMethods(ConsumingMethods):
         elif hash_column is not None:
             raise ValueError(f"hash_column={hash_column!r} goes with split_type='hash': set it, or leave hash_column out")
         else:
-            share = expressions.random(seed=0 if seed is None else seed, reseed_after_execution=False)
+            schema = self._known_schema()
+            draw = expressions.random(seed=0 if seed is None else seed, reseed_after_execution=False)
+            share = DrawBesides(draw, tuple(map(col, () if schema is None else schema.names)))
         in_train = share < lit(1 - test_size)
         return self._derive(FilterExpr(input=self._node, predicate=in_train)), self._derive(
             FilterExpr(input=self._node, predicate=~in_train)
@@ -166,6 +168,31 @@ class SplittingMethods(ConsumingMethods):
             for side in (~col(_IS_TEST), col(_IS_TEST))
         )
         return train.materialize(), test.materialize()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawBesides(Expr):
+    """A random number that counts as computed from all columns.
+
+    What is drawn for a row depends on the pieces in which a source is read, and those on the columns that are read: so both sides of a
+    split have to read the same ones, whichever of them the program selects afterwards, or a row would be on both sides or on none.
+    """
+
+    draw: Expr
+    others: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.draw, *self.others)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return DrawBesides(children[0], children[1:])
+
+    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+        return values[0]
+
+    def _text(self) -> tuple[str, int]:
+        return repr(self.draw), ATOM
 
 
 @dataclass(frozen=True, eq=False, repr=False)

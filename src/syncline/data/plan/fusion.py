@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, Resources, TaskPoolStrategy
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain, Head, Step
-from syncline.data.execute.stages import Actors, Aligned, Bundled, Exchanged, Grouping, Lane, Stage, Threads, Workers
+from syncline.data.execute.stages import Actors, Aligned, Bundled, Exchanged, Grouping, Lane, Listed, Stage, Threads, Workers
 from syncline.data.plan.nodes import UserFunction
 
 
@@ -111,7 +111,8 @@ class Draft:
             return True
         if isinstance(self.grouping, Aligned | Exchanged):
             return work.min_rows <= 1
-        return self.rows_per_task is None or self.rows_per_task >= work.min_rows
+        is_single = isinstance(self.grouping, Listed) and len(self.grouping.payloads) <= 1
+        return is_single or self.rows_per_task is None or self.rows_per_task >= work.min_rows
 
     def stage(self, context: DataContext, block_bytes: int) -> Stage:
         """The finished stage."""

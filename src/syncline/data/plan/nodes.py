@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OnError: TypeAlias = Literal["raise", "skip"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RandomSeedConfig:
     """A seed, and whether each execution draws another order from it."""
 

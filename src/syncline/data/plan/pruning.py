@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from syncline.data.expressions import ColumnExpr, Expr, StarExpr, UnnestExpr
+from syncline.data.expressions import Expr, StarExpr, UnnestExpr
 from syncline.data.plan import facts
 from syncline.data.plan.nodes import (
     Aggregate,
@@ -155,9 +155,10 @@ def _calls_function(expr: Expr) -> bool:
 
 
 def drop_trivial_projections(node: Node) -> Node:
-    """Selections of all columns in the order in which they are there already make no node."""
-    if not isinstance(node, Project) or not facts.is_selection(node):
+    """A projection that gives the columns that are there already, in their order, is nothing."""
+    if not isinstance(node, Project) or not node.expressions or node.dropped:
         return node
-    schema = facts.known_schema(node.input)
-    names = [expr.name for expr in node.expressions if isinstance(expr, ColumnExpr)]
-    return node.input if schema is not None and names == schema.names else node
+    if all(isinstance(expr, StarExpr) for expr in node.expressions):
+        return node.input
+    schema = facts.known_schema(node.input) if facts.is_selection(node) else None
+    return node.input if schema is not None and [expr.name for expr in node.expressions] == schema.names else node

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
+import pyarrow as pa
+
+from syncline.data import block as blocks
 from syncline.data.context import DataContext
 from syncline.data.execute.shape import Shape
 from syncline.data.kernels import partition
 from syncline.data.plan import seeds
 from syncline.data.plan.nodes import Read
-from syncline.data.sources.datasource import ReadTask, limit_tasks
+from syncline.data.sources.datasource import BlockMetadata, ReadTask, limit_tasks
 
 # Readers that end at different times leave no CPU without work.
 _TASKS_PER_CPU = 2
@@ -30,13 +35,22 @@ def parallelism(estimated_bytes: int | None, context: DataContext, shape: Shape)
 
 
 def read_tasks(node: Read, limit: int | None, context: DataContext, shape: Shape, *, seed: int, epoch: int) -> list[ReadTask]:
-    """The tasks of a read, as many as the first `limit` rows may need; `context` is that of the epoch."""
+    """The tasks of a read, as many as the first `limit` rows may need; `context` is that of the epoch.
+
+    If there is nothing to read, one task without rows stands for the columns.
+    """
     count = node.parallelism or parallelism(node.source.estimate_inmemory_data_size(), context, shape)
     tasks = node.source.get_read_tasks(count, limit, context)
     if node.task_order is not None:
         state = partition.random_state(seeds.resolved(node.task_order.seed, execution_seed=seed, epoch=epoch))
         tasks = [tasks[index] for index in state.permutation(len(tasks)).tolist()]
-    return tasks if limit is None else limit_tasks(tasks, limit)
+    needed = tasks if limit is None else limit_tasks(tasks, limit)
+    schema = None if needed else node.source.schema()
+    return needed if schema is None else [ReadTask(functools.partial(_nothing, schema), BlockMetadata(0, 0), schema)]
+
+
+def _nothing(schema: pa.Schema) -> list[pa.Table]:
+    return [blocks.empty(schema)]
 
 
 def rows_of_each(tasks: list[ReadTask]) -> int | None:

@@ -62,7 +62,7 @@ class FileBasedDatasource(Datasource):
 
     def __init__(
         self,
-        paths: str | Sequence[str],
+        paths: filesystems.Path | Sequence[filesystems.Path],
         *,
         filesystem: Any = None,
         schema: pa.Schema | None = None,

@@ -159,7 +159,7 @@ class ParquetDatasource(FileBasedDatasource):
         pieces = self._pieces(context)
         total = sum(piece.decoded_bytes for piece in pieces)
         limit = context.target_max_block_size or math.inf
-        target = max(context.target_min_block_size, min(limit, total / max(1, parallelism)))
+        target = min(limit, total / max(1, parallelism))
         reader = self._reader()
         batch_bytes = context.target_max_block_size
         return [self._task(run, functools.partial(reader._read, run, batch_bytes), per_task_row_limit) for run in _runs(pieces, target)]

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("syncline")
 
-_BEAT_S = 10.0
+BEAT_S = 10.0
+"""How often a rank that the coordinator cannot see says that it lives."""
 
 Keep = Callable[[tuple[HeldBlock, ...], DataContext], "MaterializedDataset"]
 """Makes a dataset of blocks."""
@@ -105,7 +106,7 @@ class SplitFeed(Feed):
         return answer
 
     def _beat(self, token: str, over: threading.Event) -> None:
-        while not over.wait(_BEAT_S):
+        while not over.wait(BEAT_S):
             self.link.tell("beat", self.rank, token)
 
     def _pieces(self, token: str, cursor: Cursor) -> Iterator[Piece]:

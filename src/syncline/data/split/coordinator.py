@@ -244,6 +244,7 @@ class Coordinator:
                 "dataset any more and the pass ends for all ranks: see what ended it, and continue all ranks from their last checkpoint"
             )
             self._fail(current, error)
+            self._refuse(error)  # those who wait for the next pass would wait for it in vain
         current.suspects = gone
 
     def _is_gone(self, join: Join, now: float) -> bool:
@@ -255,17 +256,12 @@ class Coordinator:
         """Refuse those who wait if a rank they wait for cannot come any more, or has not come for too long."""
         for each in absent:
             if each.process is not None and each.process.is_near and not each.process.is_alive():
-                reason = "its process has ended"
-            elif each.silent_s > self._limits.give_up_s:
-                reason = f"it has not come for {each.silent_s:.0f} s (SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S)"
-            else:
-                continue
-            message = (
-                f"{each} does not begin the next pass over the dataset, which all ranks have to: {reason}. "
-                "Let every rank loop equally often over its part."
-            )
-            self._refuse(ConsumerDiedError(message) if "ended" in reason else SplitError(message))
-            return
+                self._refuse(ConsumerDiedError(_does_not_come(each, "its process has ended")))
+                return
+            if each.silent_s > self._limits.give_up_s:
+                reason = f"nothing was heard of it for {each.silent_s:.0f} s (SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S sets the limit)"
+                self._refuse(SplitError(_does_not_come(each, reason)))
+                return
         late = [each for each in absent if each.silent_s > self._limits.warn_s]
         if late and not self._warned:
             self._warned = True
@@ -380,6 +376,13 @@ def _earlier_chunk(cursors: list[Cursor], rank: int, world_size: int) -> int | N
         return None
     chunks = cursors[0].rounds.chunks
     return chunks[rank] if len(chunks) == world_size else max(chunks)
+
+
+def _does_not_come(absent: Absent, reason: str) -> str:
+    return (
+        f"{absent} does not begin the next pass over the dataset, and all ranks have to: {reason}. "
+        "Let every rank loop equally often over its part."
+    )
 
 
 def _replaced(rank: int) -> PassReplacedError:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import cloudpickle
 import torch
 from torch import nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
@@ -45,8 +46,9 @@ class TorchCheckpoint(FrameworkCheckpoint):
 
     @classmethod
     def from_model(cls: type[SelfT], model: nn.Module, *, preprocessor: Preprocessor | None = None) -> SelfT:
-        """A checkpoint of the whole module, without DDP's wrapper. Needs the module's class to be importable where it is loaded.
+        """A checkpoint of the whole module, without DDP's wrapper.
 
+        The module's class is stored with it where it is the program's own; otherwise it has to be importable where it is loaded.
         `preprocessor` is what the model's input went through, for predictors.
         """
         return cls._save(model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model, preprocessor)
@@ -83,7 +85,8 @@ class TorchCheckpoint(FrameworkCheckpoint):
     @classmethod
     def _save(cls: type[SelfT], content: object, preprocessor: Preprocessor | None) -> SelfT:
         directory = tempfile.mkdtemp(prefix="syncline-torch-checkpoint-")
-        torch.save(content, os.path.join(directory, cls.MODEL_FILENAME))
+        # A worker knows the classes of the program's main file only by value, as cloudpickle brought them.
+        torch.save(content, os.path.join(directory, cls.MODEL_FILENAME), pickle_module=cloudpickle)
         checkpoint = cls.from_directory(directory)
         checkpoint._finalizer = weakref.finalize(checkpoint, shutil.rmtree, directory, ignore_errors=True)
         if preprocessor is not None:

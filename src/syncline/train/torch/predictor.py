@@ -87,22 +87,24 @@ class TorchPredictor(Predictor):
         return self.call_model(self._on_device(to_tensor(name, array, chosen), given=chosen is not None))
 
     def _call_with_columns(self, data: dict[str, np.ndarray], dtype: DTypes) -> Any:
-        tensors = to_tensors(data, dtype)
-        if self._takes_columns is not False:
-            try:
-                output = self.call_model({name: self._on_device(tensor, given=dtype is not None) for name, tensor in tensors.items()})
-            except (TypeError, AttributeError):
-                if self._takes_columns or any(tensor.ndim != 1 for tensor in tensors.values()):
-                    raise
-            else:
-                self._takes_columns = True
-                return output
-        own = self._dtype or torch.get_default_dtype()
         given = dtype is not None
-        stacked = torch.stack([tensor if given else tensor.to(own) for tensor in tensors.values()], dim=1)
-        output = self.call_model(stacked.to(self.device))
-        self._takes_columns = False
+        tensors = to_tensors(data, dtype)
+        if self._takes_columns is False:
+            return self._call_with_rows(tensors, given)
+        try:
+            output = self.call_model({name: self._on_device(tensor, given=given) for name, tensor in tensors.items()})
+            self._takes_columns = True
+        except (TypeError, AttributeError):
+            if self._takes_columns or any(tensor.ndim != 1 for tensor in tensors.values()):
+                raise
+            output = self._call_with_rows(tensors, given)
+            self._takes_columns = False
         return output
+
+    def _call_with_rows(self, tensors: dict[str, torch.Tensor], given: bool) -> Any:
+        own = self._dtype or torch.get_default_dtype()
+        rows = torch.stack([tensor if given else tensor.to(own) for tensor in tensors.values()], dim=1)
+        return self.call_model(rows.to(self.device))
 
     @property
     def _dtype(self) -> torch.dtype | None:
@@ -118,8 +120,8 @@ class TorchPredictor(Predictor):
 def _to_array(name: str, value: Any) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         raise TypeError(
-            f"the model returned {type(value).__name__} for {name!r}, not a tensor: override TorchPredictor.call_model to return a tensor or "
-            "a dict of tensors"
+            f"the model returned {type(value).__name__} for {name!r}, not a tensor: override TorchPredictor.call_model so that it returns "
+            "a tensor or a dict of tensors"
         )
     array: np.ndarray = value.detach().cpu().numpy()
     return array

@@ -10,6 +10,7 @@ import pytest
 from syncline.data import block as block_functions
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.batches import MapBatchesStep
+from syncline.data.execute.steps.rows import MapRowsStep
 from syncline.data.execute.steps.user import UserFunctionError
 from syncline.data.plan.nodes import UserFunction
 
@@ -265,8 +266,6 @@ def test_leaving_the_loop_cancels_async_calls_that_run() -> None:
 
 
 def test_an_async_function_of_rows_works_on_several_at_once(run_steps: Run) -> None:
-    from syncline.data.execute.steps.rows import MapRowsStep
-
     begun: list[int] = []
     full = asyncio.Event()
 

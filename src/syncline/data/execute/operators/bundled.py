@@ -50,12 +50,6 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
         self._release(self._collected)
         self._collected = []
 
-    def _most_collected(self) -> int:
-        grouping = self.grouping
-        if isinstance(grouping, stages.Bundled):
-            return max(0, grouping.min_rows - 1)
-        return grouping.rows - 1 if grouping.strict else 0
-
     def beginning(self) -> Any:
         return [[0, self.inputs[0].beginning()], 0]
 
@@ -76,6 +70,9 @@ class BundledOperator(_CollectingOperator[stages.Bundled]):
         if self._collected_rows >= max(1, self.grouping.min_rows):
             self._make_task()
 
+    def _most_collected(self) -> int:
+        return max(0, self.grouping.min_rows - 1)
+
 
 class CutOperator(_CollectingOperator[stages.Cut]):
     """Tasks of so many rows, of several blocks if strict."""
@@ -92,3 +89,6 @@ class CutOperator(_CollectingOperator[stages.Cut]):
             self.ledger.release(part.block)
         else:
             self._collect(part)
+
+    def _most_collected(self) -> int:
+        return self.grouping.rows - 1 if self.grouping.strict else 0

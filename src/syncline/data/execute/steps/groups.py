@@ -38,4 +38,6 @@ class MapGroupsStep(BatchStep):
             return whole.slice(start, stop - start)
         if isinstance(whole, dict):
             return {name: array[start:stop] if self.zero_copy else array[start:stop].copy() for name, array in whole.items()}
-        return whole.iloc[start:stop].reset_index(drop=True)
+        frame = whole.iloc[start:stop].copy()
+        frame.index = whole.index[: stop - start]
+        return frame

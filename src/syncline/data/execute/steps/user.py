@@ -78,6 +78,9 @@ class _Opened:
     key: str = ""
     """Tells the step apart from others of its chain, for `TaskState.in_call` and `TaskState.failing`."""
 
+    def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
+        return _Opened, ()  # what is open stays in its process
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserStep(Step):

@@ -1,0 +1,122 @@
+"""What programs call: all names of `syncline.data`, which this module loads at once (the package itself loads it on first use)."""
+
+from syncline.data.block import Block
+from syncline.data.compute import ActorPoolStrategy, TaskPoolStrategy
+from syncline.data.context import DataContext, ExecutionOptions, ExecutionResources
+from syncline.data.dataset import Dataset, MaterializedDataset, Schema
+from syncline.data.datasource import (
+    BlockBasedFileDatasink,
+    Datasink,
+    Datasource,
+    FileShuffleConfig,
+    ReadTask,
+    RowBasedFileDatasink,
+    SaveMode,
+)
+from syncline.data.datatype import DataType
+from syncline.data.from_libraries import (
+    from_daft,
+    from_dask,
+    from_huggingface,
+    from_mars,
+    from_modin,
+    from_spark,
+    from_tf,
+    from_torch,
+)
+from syncline.data.from_memory import (
+    from_arrow,
+    from_arrow_refs,
+    from_blocks,
+    from_items,
+    from_numpy,
+    from_numpy_refs,
+    from_pandas,
+    from_pandas_refs,
+)
+from syncline.data.iterator import DataIterator
+from syncline.data.methods.combining import MixStoppingCondition
+from syncline.data.methods.summary import DatasetSummary
+from syncline.data.plan.nodes import RandomSeedConfig
+from syncline.data.preprocessor import Preprocessor
+from syncline.data.read import range, range_tensor, read_datasource, read_lance, read_sql
+from syncline.data.read_files import (
+    read_binary_files,
+    read_csv,
+    read_images,
+    read_json,
+    read_numpy,
+    read_orc,
+    read_parquet,
+    read_text,
+    read_tfrecords,
+    read_webdataset,
+)
+from syncline.data.schemas import SchemaMismatchError, UnknownColumnError
+
+# Older names.
+DatasetContext = DataContext
+DatasetIterator = DataIterator
+NodeIdStr = str
+"""Id of a node, for `locality_hints`."""
+
+__all__ = [
+    "ActorPoolStrategy",
+    "Block",
+    "BlockBasedFileDatasink",
+    "DataContext",
+    "DataIterator",
+    "DataType",
+    "Dataset",
+    "DatasetContext",
+    "DatasetIterator",
+    "DatasetSummary",
+    "Datasink",
+    "Datasource",
+    "ExecutionOptions",
+    "ExecutionResources",
+    "FileShuffleConfig",
+    "MaterializedDataset",
+    "MixStoppingCondition",
+    "NodeIdStr",
+    "Preprocessor",
+    "RandomSeedConfig",
+    "ReadTask",
+    "RowBasedFileDatasink",
+    "SaveMode",
+    "Schema",
+    "SchemaMismatchError",
+    "TaskPoolStrategy",
+    "UnknownColumnError",
+    "from_arrow",
+    "from_arrow_refs",
+    "from_blocks",
+    "from_daft",
+    "from_dask",
+    "from_huggingface",
+    "from_items",
+    "from_mars",
+    "from_modin",
+    "from_numpy",
+    "from_numpy_refs",
+    "from_pandas",
+    "from_pandas_refs",
+    "from_spark",
+    "from_tf",
+    "from_torch",
+    "range",
+    "range_tensor",
+    "read_binary_files",
+    "read_csv",
+    "read_datasource",
+    "read_images",
+    "read_json",
+    "read_lance",
+    "read_numpy",
+    "read_orc",
+    "read_parquet",
+    "read_sql",
+    "read_text",
+    "read_tfrecords",
+    "read_webdataset",
+]

@@ -1,0 +1,117 @@
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from syncline.data import block as block_functions
+from syncline.data.aggregate import Count, Sum
+from syncline.data.execute.chain import TaskState
+from syncline.data.execute.steps.heads import (
+    AggregateHead,
+    BlocksHead,
+    ConcatHead,
+    GroupsHead,
+    HashPartitionHead,
+    JoinHead,
+    MergeSortedHead,
+    PermuteHead,
+    ReadHead,
+    ZipHead,
+)
+from syncline.data.sources.datasource import BlockMetadata, ReadTask
+
+
+def ids(*numbers: int, name: str = "id") -> pa.Table:
+    return pa.table({name: pa.array(numbers, pa.int64())})
+
+
+def run(head: Any, *ports: list[pa.Table], payload: Any = None, task: int = 0) -> pa.Table:
+    return block_functions.concat(list(head(ports, payload, TaskState(task=task))))
+
+
+def test_read_gives_what_the_task_reads() -> None:
+    task = ReadTask(lambda: iter([ids(1), {"id": [2, 3]}]), BlockMetadata(3, 24))
+    assert run(ReadHead(), payload=task).column("id").to_pylist() == [1, 2, 3]
+
+
+def test_blocks_come_one_after_the_other_or_as_one() -> None:
+    assert [table.num_rows for table in BlocksHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [1, 2]
+    assert [table.num_rows for table in ConcatHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [3]
+
+
+def test_zip_puts_ports_side_by_side() -> None:
+    made = run(ZipHead(), [ids(1), ids(2)], [ids(3, 4)], [ids(5, 6, name="x")])
+    assert made.to_pydict() == {"id": [1, 2], "id_1": [3, 4], "x": [5, 6]}
+
+
+def test_merge_sorts_pieces_whether_they_are_sorted_or_not() -> None:
+    head = MergeSortedHead(keys=("id",), descending=(True,))
+    assert run(head, [ids(5, 3), ids(1, 4)]).column("id").to_pylist() == [5, 4, 3, 1]
+    assert run(head, [ids(1, 2)]).column("id").to_pylist() == [2, 1]
+    assert run(head, []).num_rows == 0
+
+
+def test_aggregate_of_nothing_is_one_row_without_keys_and_none_with() -> None:
+    assert run(AggregateHead(keys=(), aggregates=(Count(), Sum("a"))), []).to_pydict() == {"count()": [0], "sum(a)": [None]}
+    assert run(AggregateHead(keys=("k",), aggregates=(Count(),)), []).num_rows == 0
+
+
+def join(kind: Any, left: list[pa.Table], right: list[pa.Table], **schemas: pa.Schema) -> dict[str, list[Any]]:
+    made = run(JoinHead(join_type=kind, left_on=("id",), right_on=("key",), **schemas), left, right)
+    return made.to_pydict()
+
+
+RIGHT = pa.table({"key": [2, 9], "x": ["two", "nine"]})
+
+
+def test_join_matches_the_ports() -> None:
+    assert join("inner", [ids(1), ids(2)], [RIGHT]) == {"id": [2], "x": ["two"]}
+
+
+def test_a_side_without_rows_has_the_columns_of_its_schema() -> None:
+    assert join("left_outer", [ids(1)], [], right_schema=RIGHT.schema) == {"id": [1], "x": [None]}
+    assert join("inner", [], [RIGHT], left_schema=ids().schema) == {"id": [], "x": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right"),
+    [
+        ("inner", {}, {}),
+        ("left_outer", {"id": [1]}, {}),
+        ("right_outer", {}, {"id": [2, 9], "x": ["two", "nine"]}),
+        ("full_outer", {"id": [1]}, {"id": [2, 9], "x": ["two", "nine"]}),
+        ("left_semi", {}, {}),
+        ("right_semi", {}, {}),
+        ("left_anti", {"id": [1]}, {}),
+        ("right_anti", {}, {"key": [2, 9], "x": ["two", "nine"]}),
+    ],
+)
+def test_a_side_of_which_nothing_is_known_matches_nothing(kind: str, left: dict[str, Any], right: dict[str, Any]) -> None:
+    assert join(kind, [ids(1)], []) == left
+    assert join(kind, [], [RIGHT]) == right
+
+
+def test_permute_draws_for_the_seed_and_the_task() -> None:
+    table = ids(*range(100))
+    first = run(PermuteHead(seed=4), [table.slice(0, 50), table.slice(50)]).column("id").to_pylist()
+    assert sorted(first) == list(range(100)) != first
+    assert run(PermuteHead(seed=4), [table]).column("id").to_pylist() == first
+    assert run(PermuteHead(seed=4), [table], task=1).column("id").to_pylist() != first
+    assert run(PermuteHead(seed=5), [table]).column("id").to_pylist() != first
+
+
+def test_groups_lie_together_sorted() -> None:
+    assert run(GroupsHead(keys=("id",)), [ids(2, 1), ids(2, 1)]).column("id").to_pylist() == [1, 1, 2, 2]
+    assert run(GroupsHead(keys=()), [ids(2, 1), ids(2)]).column("id").to_pylist() == [2, 1, 2]
+
+
+def test_hash_partitions_are_sorted_if_asked_for() -> None:
+    assert run(HashPartitionHead(keys=("id",)), [ids(2, 1), ids(3)]).column("id").to_pylist() == [2, 1, 3]
+    assert run(HashPartitionHead(keys=("id",), sort=True), [ids(2, 1), ids(3)]).column("id").to_pylist() == [1, 2, 3]
+
+
+def test_tensors_survive_sorting_and_permuting() -> None:
+    table = block_functions.from_batch({"id": np.array([2, 1]), "image": np.arange(8.0).reshape(2, 2, 2)})
+    made = run(MergeSortedHead(keys=("id",), descending=(False,)), [table])
+    np.testing.assert_array_equal(block_functions.to_batch(made)["image"], np.arange(8.0).reshape(2, 2, 2)[::-1])

@@ -1,0 +1,122 @@
+"""Blocks by number, which of them lie in the object store, and what a program takes out of an outbox."""
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from handmade import actors, held, mapped, numbers
+
+import syncline
+from syncline.core.refs import ObjectRef
+from syncline.data.execute.outbox import Outbox, OutputBlock
+from syncline.data.execute.stages import Chained, CutEvenly, Exchanged, First, Stage, Threads, Workers
+from syncline.data.execute.store import BlockStore, Stored, stages_to_store
+from syncline.data.iterate.position import Restart
+
+
+@pytest.fixture(autouse=True, scope="module")
+def local_engine() -> Iterator[None]:
+    syncline.init(local_mode=True)
+    yield
+    syncline.shutdown()
+
+
+TABLE = pa.table({"id": list(range(10))})
+
+
+def test_blocks_are_numbered_and_held_ones_count_backwards():
+    store = BlockStore((held(TABLE, TABLE.slice(5)), held(TABLE.slice(8))))
+    assert [store[number].rows for number in (-3, -2, -1)] == [10, 5, 2]
+    number = store.add(TABLE, 10, 80)
+    assert store[number].value is TABLE
+    store.drop(number)
+    store.drop(-1)
+    assert len(store) == 0
+    with pytest.raises(KeyError):
+        store[number]
+
+
+def test_a_table_is_put_once_without_what_it_was_cut_from():
+    stored = Stored(TABLE.slice(3, 2), 2, 16)
+    reference = stored.in_store()
+    assert isinstance(reference, ObjectRef)
+    assert stored.in_store() is reference
+    assert syncline.get(reference)["id"].to_pylist() == [3, 4]
+
+
+def passing(grouping, *inputs: int) -> Stage:
+    return Stage(name="passes", inputs=inputs, grouping=grouping)
+
+
+def exchange(lane) -> Stage:
+    def partition(table, parts, prepared, number):
+        raise NotImplementedError
+
+    return Stage(
+        name="Sort", inputs=(0,), grouping=Exchanged(partition=(partition,), parts=None, default_parts=2, direct_bytes=0, lane=lane)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "stored"),
+    [
+        ((numbers(4, 2),), set()),
+        ((numbers(4, 2), mapped(len)), {0}),
+        ((numbers(4, 2), mapped(len, lane=actors())), {0}),
+        ((numbers(4, 2), mapped(len, lane=Threads())), set()),
+        ((numbers(4, 2), exchange(Threads())), {0}),
+        ((numbers(4, 2), exchange(Workers())), {0}),
+        ((numbers(4, 2), passing(First(rows=1), 0)), set()),
+        ((numbers(4, 2), passing(First(rows=1), 0), mapped(len, on=1)), {0, 1}),
+        ((numbers(4, 2), numbers(4, 2), passing(Chained(), 0, 1), mapped(len, on=2)), {0, 1, 2}),
+        ((numbers(4, 2), passing(CutEvenly(parts=2), 0)), {0}),
+        ((held(TABLE), mapped(len)), set()),
+    ],
+)
+def test_what_workers_need_and_what_is_gathered_lies_in_the_object_store(stages: tuple[Stage, ...], stored: set[int]):
+    assert stages_to_store(stages) == stored
+
+
+def output(start: int, rows: int) -> OutputBlock:
+    return OutputBlock(num_rows=rows, size_bytes=8 * rows, restart=Restart(index=start), _stored=Stored(TABLE, 10, 80), _start=start)
+
+
+def test_an_output_block_is_a_slice_here_and_in_the_object_store():
+    block = output(4, 3)
+    assert block.table()["id"].to_pylist() == [4, 5, 6]
+    assert syncline.get(block.reference())["id"].to_pylist() == [4, 5, 6]
+
+
+def test_an_outbox_gives_blocks_then_the_error_once_then_the_end():
+    outbox = Outbox()
+    assert outbox.take(0.0) is None
+    first = output(0, 1)
+    outbox.deliver(first)
+    outbox.end(KeyError("lost"))
+    outbox.end(None)
+    assert outbox.take(None) is first
+    with pytest.raises(KeyError):
+        outbox.take(None)
+    with pytest.raises(StopIteration):
+        outbox.take(None)
+
+
+def test_an_outbox_wakes_who_waits():
+    outbox = Outbox()
+    taken: list[OutputBlock | None] = []
+    thread = threading.Thread(target=lambda: taken.append(outbox.take(60)), daemon=True)
+    thread.start()
+    outbox.deliver(output(0, 1))
+    thread.join(60)
+    assert len(taken) == 1
+    assert outbox.waited_s < 60
+
+
+def test_a_cleared_outbox_is_at_its_end():
+    outbox = Outbox()
+    outbox.deliver(output(0, 1))
+    outbox.clear()
+    outbox.deliver(output(0, 1))
+    with pytest.raises(StopIteration):
+        outbox.take(None)

@@ -1,0 +1,91 @@
+"""Lines of progress: what they say, where they are shown, and that nothing is written where nobody looks."""
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from syncline.data.context import DataContext
+from syncline.data.execute import progress
+from syncline.data.execute.progress import Display, Progress, is_watched, lines
+from syncline.data.execute.scheduler import Counts, StageCounts
+from syncline.data.execute.stats import ExecutionStats, OperatorStats
+
+
+def stage(queued_rows: int, held_bytes: int) -> StageCounts:
+    return StageCounts(
+        queued_blocks=1, queued_rows=queued_rows, queued_bytes=0, held_bytes=held_bytes, running=1, waiting=0, done=1, total=None,
+        output_blocks=1, output_rows=1, output_bytes=1, ended=False,
+    )  # fmt: skip
+
+
+COUNTS = Counts(
+    stages=(stage(0, 3_000_000), stage(1234, 0)), slots=2, used_slots=1, budget_bytes=1, held_bytes=0, expected_bytes=0, delivered_blocks=0,
+    delivered_bytes=0, errored_tasks=0,
+)  # fmt: skip
+LONG = "Map(" + "f" * 60 + ")"
+STATS = ExecutionStats(
+    operators=(OperatorStats(name="ReadParquet", rows=5000, busy_s=2.0), OperatorStats(name=LONG, rows=4000)), wall_s=4.0, rows=4000
+)
+
+
+def test_there_is_a_line_for_each_operator():
+    whole, read, work = lines(STATS, COUNTS, name="train")
+    assert whole == "train: 4,000 rows, 1,000 rows/s, 4 s"
+    assert read.split() == ["ReadParquet", "5,000", "rows", "2,500", "rows/s", "queued", "0", "memory", "3", "MB"]
+    assert "queued      1,234" in work
+    assert f"{LONG[:37]}..." in work
+    assert LONG in lines(STATS, COUNTS, truncate=False)[2]
+
+
+def test_operators_can_be_left_out():
+    assert lines(STATS, COUNTS, per_operator=False) == ["dataset: 4,000 rows, 1,000 rows/s, 4 s"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_nobody_looks_at_files_or_closed_streams(monkeypatch: pytest.MonkeyPatch):
+    assert is_watched(Terminal())
+    assert not is_watched(io.StringIO())
+    assert not is_watched(None)
+    closed = Terminal()
+    closed.close()
+    monkeypatch.setattr(Terminal, "isatty", io.StringIO.isatty)
+    assert not is_watched(closed)
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert is_watched(io.StringIO()), "a notebook"
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    assert Progress.where_people_look(DataContext(), "train") is None
+
+
+def display() -> tuple[Display, io.StringIO]:
+    written = Terminal()
+    return Display(Console(file=written, force_terminal=True, width=120)), written
+
+
+def test_executions_share_a_display_and_leave_their_last_lines(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
+    shared, written = display()
+    first, second = Progress(shared, DataContext(), "first"), Progress(shared, DataContext(), "second")
+    first.show(STATS, COUNTS)
+    second.show(STATS, COUNTS)
+    first.close(STATS, COUNTS)
+    second.close(STATS, COUNTS)
+    assert "first: 4,000 rows" in written.getvalue()
+    assert "second: 4,000 rows" in written.getvalue()
+    length = len(written.getvalue())
+    second.close(STATS, COUNTS)
+    assert len(written.getvalue()) == length
+
+
+def test_short_executions_show_nothing():
+    shared, written = display()
+    short = Progress(shared, DataContext(), "short")
+    short.show(STATS, COUNTS)
+    short.close(STATS, COUNTS)
+    assert written.getvalue() == ""
