@@ -15,6 +15,7 @@ from typing import get_args
 from rich.console import Console
 
 from bench.cluster import running_cluster
+from bench.inputs import Inputs
 from bench.machine import facts
 from bench.measure import PYTHON_PATH, ROOT, measure
 from bench.rows import OURS, RAY, ROWS, Group, Row
@@ -31,7 +32,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="syncline beside its peers, alternating, as ratios")
     names = ", ".join(row.name for row in ROWS)
     parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help=f"rows to measure (all): {names}")
-    parser.add_argument("--group", choices=get_args(Group), help="rows on this machine, or those on one Ray cluster (both)")
+    parser.add_argument("--group", choices=get_args(Group), help="rows of one group only (all groups)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; the table shows medians over them (3)")
     parser.add_argument("--ray-python", type=Path, help="an interpreter that has Ray (.venv-bench/bin/python if it exists)")
     parser.add_argument("--json", type=Path, help="file for the raw numbers (bench/results/TIME.json)")
@@ -49,8 +50,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def measured(rows: Sequence[Row], rounds: int, ray_python: str | None) -> Iterator[Measurement]:
     """The measurements as they are made: first those on this machine alone, then, while a cluster is up, those on it."""
-    for turn in turns([row for row in rows if row.group == "machine"], rounds, frozenset() if ray_python else frozenset({RAY})):
-        yield measure(turn, ray_python, {})
+    absent = frozenset() if ray_python else frozenset({RAY})
+    with Inputs() as inputs:
+        for turn in turns([row for row in rows if row.group != "cluster"], rounds, absent):
+            yield measure(turn, ray_python, {}, inputs.folder(turn.row.input) if turn.row.input else None)
     on_cluster = [row for row in rows if row.group == "cluster"]
     if on_cluster and ray_python:
         with running_cluster(ray_python, PYTHON_PATH) as variables:

@@ -13,12 +13,14 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
-from bench.rows import RAY, Contender, Row
+from bench.inputs import INPUT
+from bench.memory import PeakMemory
+from bench.rows import PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Row
 from bench.schedule import Turn
 from bench.summary import Measurement
 
@@ -28,16 +30,18 @@ PYTHON_PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 GRACE_S = 10.0
 TAIL_LINES = 30
 OWN_PREFIX = "user:"
+AT = "_at"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a program ended: `code` is None if it ran past the limit; times are monotonic seconds."""
+    """How a program ended: `code` is None if it ran past the limit; times are monotonic seconds; `peak_bytes` if its memory was watched."""
 
     code: int | None
     started: float
     ended: float
     output: str
+    peak_bytes: int | None = None
 
 
 def command(contender: Contender, python: str, out: Path) -> list[str]:
@@ -59,10 +63,14 @@ def count_lines(output: str) -> int:
 
 
 def derive(values: Mapping[str, float], ended: Ended) -> dict[str, float]:
-    """The program's numbers with what only its launcher sees: the whole duration, time to the first all-reduce, lines printed."""
-    derived = {**values, "process_s": ended.ended - ended.started, "lines": float(count_lines(ended.output))}
-    if "all_reduce_at" in values:
-        derived["all_reduce_s"] = derived.pop("all_reduce_at") - ended.started
+    """The program's numbers with what only its launcher sees: seconds since its start (`x_at` becomes `x_s`), lines, memory."""
+    derived = {name: value for name, value in values.items() if not name.endswith(AT)}
+    derived |= {f"{name.removesuffix(AT)}_s": value - ended.started for name, value in values.items() if name.endswith(AT)}
+    derived |= {"process_s": ended.ended - ended.started, "lines": float(count_lines(ended.output))}
+    if ended.peak_bytes is not None:
+        derived[PEAK_MB] = ended.peak_bytes / 1e6
+        if "budget_mb" in values:
+            derived[PEAK_PER_BUDGET] = derived[PEAK_MB] / values["budget_mb"]
     return derived
 
 
@@ -136,16 +144,30 @@ def interpreter(turn: Turn, ray_python: str | None) -> str:
     return ray_python if ray_python and (turn.contender.name == RAY or turn.row.group == "cluster") else sys.executable
 
 
-def measure(turn: Turn, ray_python: str | None, cluster: Mapping[str, str]) -> Measurement:
-    """Makes one measurement; `cluster` has the variables of the one that is there. Failures are part of the answer, never raised."""
+def watched(arguments: Sequence[str], folder: Path, variables: Mapping[str, str], timeout_s: float, mark: str) -> Ended:
+    """Runs a command as `run` does, with an eye on the memory of all processes of this measurement."""
+    with PeakMemory(lambda: marked(mark)) as memory:
+        ended = run(arguments, folder, variables, timeout_s)
+    return replace(ended, peak_bytes=memory.peak_bytes)
+
+
+def measure(turn: Turn, ray_python: str | None, cluster: Mapping[str, str], given: Path | None = None) -> Measurement:
+    """Makes one measurement; `cluster` has the variables of the one that is there, `given` is the row's input.
+
+    Failures are part of the answer, never raised.
+    """
     python = interpreter(turn, ray_python)
     mark, load = uuid.uuid4().hex, os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         out = folder / "values.json"
+        arguments = command(turn.contender, python, out)
+        variables = environment(os.environ, turn.row, mark, cluster) | ({INPUT: str(given)} if given else {})
         try:
-            variables = environment(os.environ, turn.row, mark, cluster)
-            ended = run(command(turn.contender, python, out), folder, variables, turn.row.timeout_s)
+            if turn.row.shows_memory:
+                ended = watched(arguments, folder, variables, turn.row.timeout_s, mark)
+            else:
+                ended = run(arguments, folder, variables, turn.row.timeout_s)
         except BaseException:
             clear(mark, 0.0)
             raise

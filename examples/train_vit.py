@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import simplejpeg
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from syncline import train
-from syncline.train.torch import TorchTrainer, get_device, prepare_data_loader, prepare_model
+from syncline import data, train
+from syncline.train.torch import TorchTrainer, get_device, prepare_model
 
 SAMPLE = Path(__file__).resolve().parent / "data" / "cifar10"
 CLASSES = 10
@@ -31,35 +29,31 @@ IMAGE_SIZE = 32
 CROP_MARGIN = 4
 
 
-class Cifar10(Dataset[tuple[Tensor, int]]):
-    """JPEG images of a folder of Parquet files; item: (float tensor (3, 32, 32) in [-2, 2], label).
-
-    With `augment`, each image is flipped at random and shifted by up to four pixels.
-    """
-
-    def __init__(self, folder: Path, rows: int | None, augment: bool) -> None:
-        table = pq.read_table(folder, columns=["image", "label"]).slice(0, rows)
-        self.jpegs: list[bytes] = table["image"].to_pylist()
-        self.labels: list[int] = table["label"].to_pylist()
-        self.augment = augment
-
-    def __len__(self) -> int:
-        return len(self.jpegs)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        pixels = simplejpeg.decode_jpeg(self.jpegs[index])
-        if self.augment:
-            pixels = shift_and_flip(pixels)
-        image = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
-        return image.float() / 64 - 2, self.labels[index]
+def decode(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """JPEG bytes -> uint8 (batch, 3, 32, 32)."""
+    pixels = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in batch["image"]])
+    return {"image": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), "label": batch["label"]}
 
 
-def shift_and_flip(pixels: np.ndarray) -> np.ndarray:
-    """(32, 32, 3) -> (32, 32, 3); the random numbers are torch's, which differ between ranks and DataLoader workers."""
-    top, left, flip = torch.randint(2 * CROP_MARGIN + 1, (3,)).tolist()
-    padded = np.pad(pixels, ((CROP_MARGIN, CROP_MARGIN), (CROP_MARGIN, CROP_MARGIN), (0, 0)), mode="reflect")
-    cropped = padded[top : top + IMAGE_SIZE, left : left + IMAGE_SIZE]
-    return cropped[:, ::-1] if flip % 2 else cropped
+def images_of(folder: Path, rows: int | None) -> data.Dataset:
+    """The decoded images of a folder of Parquet files; decoded in the first epoch, and kept for the later ones."""
+    images = data.read_parquet(str(folder), columns=["image", "label"])
+    return (images if rows is None else images.limit(rows)).map_batches(decode).cache()
+
+
+def shift_and_flip(images: Tensor) -> Tensor:
+    """(batch, 3, 32, 32) -> the same, each image shifted by up to four pixels and, every second time, flipped."""
+    padded = nn.functional.pad(images, (CROP_MARGIN,) * 4, mode="reflect")
+    span = torch.arange(IMAGE_SIZE)
+    rows = torch.randint(2 * CROP_MARGIN + 1, (len(images), 1)) + span
+    columns = torch.randint(2 * CROP_MARGIN + 1, (len(images), 1)) + span
+    columns = torch.where(torch.rand(len(images), 1) < 0.5, columns, columns.flip(1))
+    return padded[torch.arange(len(images))[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def scaled(images: Tensor) -> Tensor:
+    """uint8 -> float in [-2, 2]."""
+    return images.float() / 64 - 2
 
 
 class VisionTransformer(nn.Module):
@@ -96,30 +90,31 @@ def warm_up_then_cosine(steps: int) -> Any:
     return factor
 
 
-def train_one_epoch(model: nn.Module, loader: Any, optimizer: Any, schedule: Any, bar: tqdm) -> float:
+def train_one_epoch(model: nn.Module, batches: Any, optimizer: Any, schedule: Any, bar: tqdm) -> float:
     """The mean loss of this rank."""
     model.train()
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
-    total = 0.0
-    for images, labels in loader:
-        loss = loss_of(model(images), labels)
+    total, count = 0.0, 0
+    for batch in batches:
+        images = shift_and_flip(scaled(batch["image"]))
+        loss = loss_of(model(images), batch["label"])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-        total += loss.item()
+        total, count = total + loss.item(), count + 1
         bar.update()
-    return total / max(1, len(loader))
+    return total / max(1, count)
 
 
 @torch.no_grad()
-def accuracy_of(model: nn.Module, loader: Any) -> float:
+def accuracy_of(model: nn.Module, batches: Any) -> float:
     """The share of held-out images that all ranks together classify correctly."""
     model.eval()
     counts = torch.zeros(2, device=get_device())
-    for images, labels in loader:
-        counts[0] += (model(images).argmax(1) == labels).sum()
-        counts[1] += len(labels)
+    for batch in batches:
+        counts[0] += (model(scaled(batch["image"])).argmax(1) == batch["label"]).sum()
+        counts[1] += len(batch["label"])
     if dist.is_initialized():
         dist.all_reduce(counts)
     return (counts[0] / counts[1]).item()
@@ -127,24 +122,20 @@ def accuracy_of(model: nn.Module, loader: Any) -> float:
 
 def train_worker(config: dict[str, Any]) -> None:
     """What each worker runs: its share of the images, the common model, one report with a checkpoint per epoch."""
-    torch.manual_seed(config["seed"] + train.get_context().get_world_rank())
-    folder, rows = Path(config["data"]), config["rows"]
-    training = Cifar10(folder / "train", rows, augment=True)
-    held_out = Cifar10(folder / "test", rows, augment=False)
-    train_loader = prepare_data_loader(DataLoader(training, batch_size=config["batch_size"], shuffle=True, drop_last=True))
-    test_loader = prepare_data_loader(DataLoader(held_out, batch_size=250))
+    rank = train.get_context().get_world_rank()
+    torch.manual_seed(config["seed"] + rank)
+    batches = train.get_dataset_shard("train").iter_torch_batches(batch_size=config["batch_size"], drop_last=True)
+    held_out = train.get_dataset_shard("test").iter_torch_batches(batch_size=250)
+    steps = config["images"] // train.get_context().get_world_size() // config["batch_size"]
 
     model = prepare_model(VisionTransformer())
     optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"], weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_cosine(config["epochs"] * len(train_loader)))
-    rank, world_size = train.get_context().get_world_rank(), train.get_context().get_world_size()
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_cosine(config["epochs"] * steps))
 
     for epoch in range(config["epochs"]):
-        if world_size > 1:
-            train_loader.sampler.set_epoch(epoch)
-        with tqdm(total=len(train_loader), desc=f"epoch {epoch + 1}/{config['epochs']}", disable=rank != 0, mininterval=0.5) as bar:
-            loss = train_one_epoch(model, train_loader, optimizer, schedule, bar)
-            accuracy = accuracy_of(model, test_loader)
+        with tqdm(total=steps, desc=f"epoch {epoch + 1}/{config['epochs']}", disable=rank != 0, mininterval=0.5) as bar:
+            loss = train_one_epoch(model, batches, optimizer, schedule, bar)
+            accuracy = accuracy_of(model, held_out)
             bar.set_postfix(loss=f"{loss:.3f}", accuracy=f"{accuracy:.3f}")
         if rank == 0:
             print(f"epoch {epoch + 1}: loss {loss:.3f}, accuracy on held-out images {accuracy:.3f}", flush=True)
@@ -174,9 +165,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    training, held_out = (images_of(arguments.data / split, arguments.rows) for split in ("train", "test"))
     config = {
-        "data": str(arguments.data.resolve()),
-        "rows": arguments.rows,
+        "images": training.count(),
         "epochs": arguments.epochs,
         "batch_size": 128 // max(1, arguments.workers),
         "lr": 2e-3,
@@ -185,6 +176,7 @@ def main() -> None:
     trainer = TorchTrainer(
         train_worker,
         train_loop_config=config,
+        datasets={"train": training.random_shuffle(), "test": held_out},
         scaling_config=train.ScalingConfig(num_workers=arguments.workers, use_gpu=torch.cuda.device_count() >= max(1, arguments.workers)),
         run_config=train.RunConfig(
             storage_path=arguments.storage_path,

@@ -168,7 +168,7 @@ class UserCodeException(RayTaskError):
     """
 
     def __str__(self) -> str:
-        return self.traceback_str
+        return self.traceback_str or self.function_name
 
 
 def _restore_task_error(

@@ -34,7 +34,7 @@ def test_nodes_carry_the_arguments(ds: Dataset, tmp_path: Path) -> None:
     sample = ds.random_sample(0.5, seed=1)._node
     assert isinstance(sample, RandomSample)
     assert (sample.fraction, sample.seed) == (0.5, 1)
-    shuffle = ds.random_shuffle(seed=RandomSeedConfig(seed=3))._node
+    shuffle = ds.random_shuffle(seed=RandomSeedConfig(3))._node
     assert isinstance(shuffle, RandomShuffle)
     assert shuffle.seed == RandomSeedConfig(seed=3)
     blocks = ds.randomize_block_order(seed=4)._node

@@ -142,7 +142,7 @@ def test_streaming_parts_have_every_row_once_whatever_is_selected_of_them(tmp_pa
     table = pa.table({"id": list(range(2000)), "text": ["x" * 3000] * 2000})
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=20, use_dictionary=False)
     with DataContext.current(DataContext.get_current().copy()) as context:
-        context.target_min_block_size = 50_000
+        context.target_min_block_size = 500_000
         train, test = read_parquet(str(tmp_path)).streaming_train_test_split(0.25)
     assert sorted(ids(train.select_columns("id")) + ids(test)) == list(range(2000))
 

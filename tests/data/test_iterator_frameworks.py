@@ -135,7 +135,7 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             experimental=SimpleNamespace(AutoShardPolicy=SimpleNamespace(OFF="off")),
         ),
     )
-    monkeypatch.setitem(sys.modules, "tensorflow", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tensorflow", fake)
     monkeypatch.delitem(sys.modules, "syncline.data.iterate.tensorflow", raising=False)
     yield fake
     sys.modules.pop("syncline.data.iterate.tensorflow", None)
@@ -181,7 +181,7 @@ def jax(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         ),
         make_array_from_process_local_data=lambda sharding, array, shape: array.reshape(shape).view(FakeArray),
     )
-    monkeypatch.setitem(sys.modules, "jax", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "jax", fake)
     monkeypatch.delitem(sys.modules, "syncline.data.iterate.jax", raising=False)
     yield fake
     sys.modules.pop("syncline.data.iterate.jax", None)

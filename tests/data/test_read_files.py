@@ -72,6 +72,13 @@ def test_numbers_of_tasks_and_what_they_hold_reach_the_plan(text: str):
     assert node.resources.options == {"resources": {"disk": 1}, "max_calls": 4}
 
 
+def test_options_that_no_task_has_are_refused(text: str):
+    with pytest.raises(ValueError, match="num_cpu"):
+        data.read_text(text, ray_remote_args={"num_cpu": 1})
+    with pytest.raises(ValueError, match="num_gpus"):
+        data.read_text(text, num_gpus=-1)
+
+
 def test_parallelism_is_the_older_name_of_override_num_blocks(text: str):
     assert node_of(data.read_text(text, parallelism=5)).parallelism == 5
     assert node_of(data.read_text(text, parallelism=-1)).parallelism is None

@@ -133,6 +133,15 @@ def test_a_failing_function_leaves_the_target_as_it_was(dataset, tmp_path: Path)
     assert by_id(data.read_parquet(target)) == IDS
 
 
+def test_a_write_that_fails_at_once_leaves_nothing_behind(dataset, tmp_path: Path):
+    def fails(batch):
+        raise KeyError("each of them")
+
+    with pytest.raises(KeyError, match="each of them"):
+        dataset.map_batches(fails).write_parquet(str(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_unknown_arguments_are_refused_with_the_nearest_name(dataset, tmp_path: Path):
     with pytest.raises(TypeError, match="write_numpy takes no argument 'colum': is 'column' meant"):
         dataset.write_numpy(str(tmp_path / "out"), colum="id")

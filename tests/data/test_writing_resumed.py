@@ -80,6 +80,17 @@ PLANS: dict[str, Callable[[data.Dataset], data.Dataset]] = {
 }
 
 
+def test_files_in_random_order_are_each_written_once(place: Path):
+    def write() -> None:
+        data.read_parquet(str(place / "in"), override_num_blocks=FILES, shuffle="files").write_parquet(str(place / "out"))
+
+    with faults_set({"data.sink.done": "raise:3"}), pytest.raises(Exception, match="SYNCLINE_FAULTS"):
+        write()
+    write()
+    assert sorted(ids_in(place / "out")) == IDS
+    assert leftovers(place) == []
+
+
 @pytest.mark.parametrize("point", [point for point in POINTS if point != "data.commit.moved"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_cut_off_anywhere_and_started_again(place: Path, plan: str, point: str):

@@ -11,9 +11,9 @@ What is done with them: `dataset` and `grouped` (the handles that programs hold,
 `aggregate/` and `compute` (what and how to compute, as data), `plan/` (nodes, rules, lowering), `execute/` (the streaming executor),
 `kernels/` (pure functions on tables).
 
-How they go out: `iterator` and `feeds` with `iterate/` and `collate_fn` (loops, batches, cursors), `writing` and `write_job` with `sinks/`
-(files and databases), `converting` (other libraries); `preprocessor` and `preprocessors/` (what is fitted to a dataset and applied to
-others). `api` has all names of this package; they load when the first of them is used.
+How they go out: `iterator` and `feeds` with `iterate/`, `split/` and `collate_fn` (loops, batches, cursors, ranks), `writing` and
+`write_job` with `sinks/` (files and databases), `converting` (other libraries); `preprocessor` and `preprocessors/` (what is fitted to a
+dataset and applied to others). `api` has all names of this package; they load when the first of them is used.
 """
 
 import importlib

@@ -196,6 +196,7 @@ class DataContext:
     """Warn when more than this is fetched into the program's own process."""
 
     _execution_idx: int = 0
+    _execution_seed: int | None = None
     _configs: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod

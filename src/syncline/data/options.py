@@ -10,41 +10,20 @@ from typing import Any, Literal, TypedDict
 
 import pyarrow.fs as pyarrow_fs
 
+from syncline.core.options import TaskOptions, updated
 from syncline.data.compute import Resources
+from syncline.data.methods.functions import WORKER, WorkerOptions
 from syncline.data.sinks.datasink import SaveMode
 from syncline.data.sinks.filename_provider import FilenameProvider
 from syncline.data.sources.files import FileShuffleConfig
 from syncline.data.sources.partitioning import Partitioning, PathPartitionFilter
 
 
-class ResourceOptions(TypedDict, total=False):
-    """What each task holds while it runs."""
-
-    num_cpus: float | None
-    """CPUs; 1 if None."""
-    num_gpus: float | None
-    """GPUs, parts of one allowed."""
-    memory: float | None
-    """Bytes that are reserved."""
-    label_selector: dict[str, str] | None
-    """Labels of the nodes that may run it (clusters only)."""
-    fallback_strategy: list[dict[str, Any]] | None
-    """What to try if no node has these labels (clusters only)."""
-    max_calls: int | None
-    """Tasks after which a worker is replaced."""
-    resources: dict[str, float] | None
-    """Custom resources."""
-    accelerator_type: str | None
-    """Kind of GPU (clusters only)."""
-    runtime_env: dict[str, Any] | None
-    """The worker's environment."""
-    ray_remote_args: dict[str, Any] | None
-    """Any of these, or further options of `remote`; those that are given by name count more."""
-
-
-class ReadOptions(ResourceOptions, total=False):
+class ReadOptions(WorkerOptions, total=False):
     """What every reader takes."""
 
+    ray_remote_args: dict[str, Any] | None
+    """Any of those that workers have, or further options of `remote`; those that are given by name count more."""
     override_num_blocks: int | None
     """Number of read tasks; None for as many as the bytes and the CPUs ask for."""
     parallelism: int
@@ -107,8 +86,7 @@ class BlockFileWriteOptions(FileWriteOptions, total=False):
     """Older name of `min_rows_per_file`."""
 
 
-_RESOURCES: ResourceOptions = dict.fromkeys(ResourceOptions.__annotations__)  # type: ignore[assignment]
-READ: ReadOptions = {**_RESOURCES, "override_num_blocks": None, "parallelism": -1, "concurrency": None}
+READ: ReadOptions = {**WORKER, "ray_remote_args": None, "override_num_blocks": None, "parallelism": -1, "concurrency": None}
 """Keywords of every reader, with their defaults."""
 FILES: FileOptions = {
     **READ,
@@ -140,14 +118,11 @@ _NAMED = ("num_cpus", "num_gpus", "memory")
 
 
 def resources_of(options: Mapping[str, Any]) -> Resources:
-    """What the tasks hold: `ray_remote_args`, and over them what is given by name."""
+    """What the tasks hold: `ray_remote_args`, and over them what is given by name. TypeError and ValueError where `remote` raises them."""
     given = dict(options.get("ray_remote_args") or {})
-    given |= {name: options[name] for name in ResourceOptions.__annotations__ if options.get(name) is not None}
-    given.pop("ray_remote_args", None)
-    return Resources(
-        **{name: given.pop(name) for name in _NAMED if name in given},
-        options=given,
-    )
+    given |= {name: options[name] for name in WORKER if options.get(name) is not None}
+    updated(TaskOptions(), given)
+    return Resources(**{name: given.pop(name) for name in _NAMED if name in given}, options=given)
 
 
 def num_blocks_of(override_num_blocks: int | None, parallelism: int | None = -1) -> int | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -22,7 +23,6 @@ from syncline.data.execute.shape import shape_for
 from syncline.data.execute.start import start
 from syncline.data.iterate.position import Restart
 from syncline.data.plan.facts import known_schema
-from syncline.data.plan.seeds import derived
 from syncline.data.plan.signature import digest_of, signature
 from syncline.data.sinks.datasink import Datasink, WriteResult
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SEED_BITS = 31
 # Progress is kept so rarely that it costs no more than this share of the time.
 _SHARE_FOR_PROGRESS = 0.05
 # Settings of the context on which it depends which rows a write task gets.
@@ -102,7 +103,7 @@ class Progress:
             self.restart = Restart(index=kept["restart"][0], point=kept["restart"][1])
             logger.info("The write goes on: %d write tasks need not be looked at again", self.restart.index)
             return
-        self.seed = derived(time.time_ns(), id(self))
+        self.seed = secrets.randbits(_SEED_BITS)
         self.restart = Restart(index=0, point=[*shape_for(context).to_list(), None])
         self._keep()
 

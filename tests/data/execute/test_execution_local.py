@@ -1,6 +1,8 @@
 """Executions in the program's own thread: what they deliver, how they fail, where they start again, what they count."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -240,3 +242,20 @@ def test_a_read_error_is_an_error_of_the_operator():
 
     with pytest.raises(ValueError, match="equally long"):
         ids(execute(numbers(10, 2, steps=[batch_step(broken)])))
+
+
+def test_an_execution_that_has_ended_is_freed_without_a_garbage_collection():
+    class Big:
+        def __call__(self, batch):
+            return batch
+
+    gc.collect()
+    gc.disable()
+    try:
+        function = Big()
+        gone = weakref.ref(function)
+        ids(execute(numbers(10, 2), mapped(function)))
+        del function
+        assert gone() is None
+    finally:
+        gc.enable()

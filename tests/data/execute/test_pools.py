@@ -16,6 +16,7 @@ from syncline.data.execute.pools import ActorLane, is_listed
 from syncline.data.execute.processes import Process, WarmProcesses, options_of, warm
 from syncline.data.execute.program import Program
 from syncline.data.execute.shape import Shape
+from syncline.data.execute.stages import Workers
 from syncline.data.execute.turns import ChainWork, Request
 from syncline.data.execute.worker import WorkKey
 from syncline.exceptions import GetTimeoutError, UserCodeException
@@ -24,7 +25,7 @@ from syncline.testing.waiting import eventually
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[None]:
-    syncline.init(num_cpus=2)
+    syncline.init(num_cpus=2, resources={"licence": 1})
     yield
     syncline.shutdown()
 
@@ -143,6 +144,30 @@ def test_too_few_actors_in_time_are_an_error():
     context = DataContext(wait_for_min_actors_s=1)
     with pytest.raises(GetTimeoutError, match=r"MapBatches\(Slow\) has 0 of at least 1 actors"):
         ids(execute(numbers(10, 2), mapped(Slow, lane=actors(1)), context=context))
+
+
+LICENSED = Resources(options={"resources": {"licence": 1}})
+
+
+@marked
+def test_tasks_share_the_processes_that_there_are_resources_for():
+    def pid(batch):
+        return {"pid": batch["id"] * 0 + os.getpid()}
+
+    assert len(pids(execute(numbers(40, 8), mapped(pid, lane=Workers(resources=LICENSED))))) == 1
+
+
+@marked
+def test_what_idle_processes_hold_goes_to_the_next_stage():
+    first = mapped(lambda batch: batch, lane=Workers(resources=LICENSED))
+    second = mapped(lambda batch: batch, on=1, lane=Workers(resources=Resources(num_cpus=1, options=LICENSED.options)))
+    assert ids(execute(numbers(20, 1), first, second)) == list(range(20))
+
+
+@marked
+def test_what_no_machine_has_is_an_error():
+    with pytest.raises(ValueError, match="gold"):
+        ids(execute(numbers(4, 2), mapped(lambda batch: batch, lane=Workers(resources=Resources(options={"resources": {"gold": 1}})))))
 
 
 @marked

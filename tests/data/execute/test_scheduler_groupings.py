@@ -188,6 +188,13 @@ def test_first_starts_no_more_tasks_than_known_rows_take() -> None:
     assert scheduler.snapshot().stages[0].running == 1
 
 
+def test_a_limit_after_a_restart_counts_the_rows_that_a_task_makes_again() -> None:
+    source = stage(s.Listed(payloads=[Held(4)] * 9), keeps_rows=True)
+    stages = (source, stage(s.Bundled(), 0, keeps_rows=True), stage(s.First(rows=10), 1))
+    assert len(begun(*stages, slots=9, start=[0, [[0, [0, 0]], 0]])[1]) == 3
+    assert len(begun(*stages, slots=9, start=[0, [[0, [0, 0]], 3]])[1]) == 4
+
+
 def test_a_limit_looks_beyond_bundles_that_are_not_full() -> None:
     source = stage(s.Listed(payloads=[Held(2)] * 9), keeps_rows=True)
     _, answer = begun(source, stage(s.Bundled(min_rows=5), 0, keeps_rows=True), stage(s.First(rows=1), 1), slots=9)
@@ -231,6 +238,8 @@ def test_aligned_inputs_that_end_apart_fail_with_both_counts() -> None:
     assert isinstance(answer[-1].error, ValueError)
     assert "input 1 has 4 rows and its input 0 has 5" in str(answer[-1].error)
     assert {each.block for each in answer if isinstance(each, Drop)} == {1, 2}
+    _, answer = begun(passed(5, 3), passed(5), stage(s.Aligned(), 0, 1), start=[[1, [[0, 4], [0, 4]], 4], 0])
+    assert "input 1 has 5 rows and its input 0 has 8" in str(answer[-1])
 
 
 def test_aligned_inputs_without_rows_make_one_task_for_the_columns() -> None:

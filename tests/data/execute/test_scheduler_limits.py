@@ -60,11 +60,49 @@ def test_blocks_larger_than_the_budget_go_through_one_at_a_time() -> None:
     assert run.most_held_bytes <= 5 * BLOCK  # the four first tasks, started before a size was known, and one that goes on
 
 
-def test_an_exchange_takes_more_than_the_budget() -> None:
-    stage = s.Exchanged(partition=(max,), parts=4, default_parts=1, direct_bytes=0)  # type: ignore[arg-type]
-    run = simulation(read(100), s.Stage(name="sort", inputs=(0,), grouping=stage), mapped(1), slots=4, budget_bytes=8 * BLOCK).run()
+SORTED = s.Exchanged(partition=(max,), parts=4, default_parts=1, direct_bytes=0, sample=max, prepare=max)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("grouping", [SORTED, s.CutEvenly(parts=50), s.Shuffled(seed=1)])
+def test_what_needs_all_of_its_input_takes_more_than_the_budget(grouping: s.Grouping) -> None:
+    run = simulation(read(100), s.Stage(name="all", inputs=(0,), grouping=grouping), mapped(1), slots=4, budget_bytes=8 * BLOCK).run()
     assert len(run.rows) == 200
     assert run.most_held_bytes <= 8 * BLOCK
+
+
+def test_shuffled_blocks_come_out_only_as_far_as_there_is_room() -> None:
+    run = simulation(read(100), s.Stage(name="shuffle", inputs=(0,), grouping=s.Shuffled(seed=1)), budget_bytes=8 * BLOCK, consumer=0.0)
+    run.begin()
+    while any(task.runs for task in run.tasks.values()):
+        run.step()
+    assert len(run.untaken) == 8
+
+
+def test_stages_upstream_use_half_of_the_budget() -> None:
+    run = simulation(read(100), mapped(0, s.Threads(size=1)), slots=4, budget_bytes=16 * BLOCK)
+    go_on_alone(run, 0)
+    assert len(run.alive()) == 7  # and one that the map is about to make
+
+
+def test_a_branch_that_is_not_needed_yet_uses_less() -> None:
+    first = s.Stage(name="slow", grouping=s.Listed(payloads=[Read(((1,),))] * 9), lane=s.Threads(size=1))
+    run = simulation(first, read(100), s.Stage(name="union", inputs=(0, 1), grouping=s.Chained()), slots=4, budget_bytes=16 * BLOCK)
+    go_on_alone(run, 1)
+    assert len(run.alive()) == 5  # with what the first one is about to make three eighths of the budget
+
+
+def go_on_alone(run: Simulation, stage: int) -> None:
+    """Lets the tasks of one stage go on as far as they can, while all others are slow and the consumer takes nothing."""
+    run.begin()
+    while tasks := [task for task_id, task in run.tasks.items() if task.runs and task_id.stage == stage]:
+        run.go_on(tasks[0])
+
+
+def test_rows_side_by_side_are_in_order_even_where_order_is_not_asked_for() -> None:
+    numbered = s.Listed(payloads=[Read(((number, number),)) for number in range(20)])
+    stages = [s.Stage(name="read", grouping=numbered), s.Stage(name="read", grouping=numbered), mapped(1)]
+    run = simulation(*stages, s.Stage(name="zip", inputs=(0, 2), grouping=s.Aligned()), slots=4, preserve_order=False).run()
+    assert sorted(run.rows) == [(number, number) for number in range(20) for _ in range(2)]
 
 
 @pytest.mark.parametrize("slow", [0, 1])

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.expressions import EvaluationContext, col, monotonically_increasing_id, random, uuid
+from syncline.data.expressions.generated import seeded
 
 ROWS = pa.table({"x": range(100)})
 
@@ -75,3 +76,19 @@ def test_types_and_equality() -> None:
     assert not uuid().structurally_equals(uuid())
     assert not (uuid().str.upper() + col("x")).is_idempotent()
     assert repr(random(seed=1) + random()) == "random(seed=1) + random()"
+
+
+def test_seeded_gives_unseeded_numbers_and_uuids_a_seed_of_their_own() -> None:
+    context = EvaluationContext(block_index=2, row_offset=5)
+    for expr in (random(), uuid(), random() - random()):
+        first = seeded(expr, [1, 2]).evaluate(ROWS, context)
+        assert first.equals(seeded(expr, [1, 2]).evaluate(ROWS, context))
+        assert not first.equals(seeded(expr, [1, 3]).evaluate(ROWS, context))
+        later = seeded(expr, [1, 2]).evaluate(ROWS.slice(10), EvaluationContext(block_index=2, row_offset=15))
+        assert first.slice(10).equals(later)
+    assert 0.0 not in seeded(random() - random(), [1]).evaluate(ROWS, context).to_pylist()
+
+
+def test_seeded_leaves_other_expressions_as_they_are() -> None:
+    for expr in (random(seed=3) + col("x"), col("x") * 2, monotonically_increasing_id()):
+        assert seeded(expr, [1]) is expr

@@ -61,7 +61,7 @@ def random_dataset(rng: random.Random, directory: Path) -> Dataset:
                 lambda: dataset,
                 lambda: dataset.random_shuffle(),
                 lambda: dataset.random_shuffle(seed=5),
-                lambda: dataset.random_shuffle(seed=RandomSeedConfig(seed=5)),  # type: ignore[arg-type]
+                lambda: dataset.random_shuffle(seed=RandomSeedConfig(seed=5)),
                 lambda: dataset.randomize_block_order(),
                 lambda: dataset.sort("v", descending=True),
                 lambda: dataset.random_sample(0.7, seed=3),

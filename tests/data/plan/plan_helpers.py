@@ -211,7 +211,8 @@ def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
         case st.Chained():
             return [table for tables in inputs for table in tables]
         case st.First(rows=rows):
-            return [blocks.concat(inputs[0]).slice(0, rows)]
+            whole = blocks.concat(inputs[0])
+            return [whole.slice(0, min(rows, whole.num_rows))]  # Arrow makes rows up for tables without columns
         case st.Shuffled(seed=seed):
             order = np.random.RandomState(seed % 2**32).permutation(len(inputs[0]))
             return [inputs[0][index] for index in order]
@@ -260,7 +261,7 @@ def _exchanged(grouping: st.Exchanged, inputs: list[list[pa.Table]]) -> list[tup
         assert grouping.prepare is not None
         prepared = grouping.prepare([grouping.sample(table, number) for number, table in enumerate(inputs[0])], count)
     split = [
-        [partition(table, count, prepared, number) for number, table in enumerate(tables)]
+        [partition(table, count, prepared, number) for number, table in enumerate(tables) if table.num_rows]
         for partition, tables in zip(grouping.partition, inputs, strict=True)
     ]
     return [tuple([each.part(index) for each in of_port] for of_port in split) for index in range(count)]

@@ -1,6 +1,7 @@
 """Stages of small plans: which nodes share tasks, where they run, how they are cut; and the rows that come out."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ from syncline.data.plan import reads
 from syncline.data.plan.rules import optimize
 from syncline.data.sinks.datasink import Datasink
 from syncline.data.sources.range import RangeDatasource
+from syncline.data.sources.torch_dataset import TorchDatasource
+from syncline.data.sources.webdataset import WebDatasetDatasource
 
 TABLE = pa.table({"a": list(range(40)), "b": [value % 7 for value in range(40)]})
 
@@ -159,6 +162,16 @@ def test_python_sources_read_in_worker_processes_unless_they_are_bound_to_the_pr
     assert stage.lane == st.Workers()
     read, map_ = lowered(mapped(n.Read(source=Opaque(RangeDatasource(10), distributed=False)), add_one))
     assert (read.lane, map_.lane) == (st.Threads(), st.Workers())
+
+
+def test_functions_and_datasets_of_the_program_read_in_worker_processes(tmp_path: Path) -> None:
+    shard = tmp_path / "shard.tar"
+    shard.write_bytes(bytes(10240))
+    lanes = [
+        lowered(n.Read(source=source))[0].lane
+        for source in (WebDatasetDatasource(str(shard)), WebDatasetDatasource(str(shard), decoder=[add_one]), TorchDatasource([1, 2, 3]))
+    ]
+    assert lanes == [st.Threads(), st.Workers(), st.Workers()]
 
 
 # -- batches

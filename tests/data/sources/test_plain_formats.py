@@ -9,6 +9,7 @@ import pytest
 from pyarrow import csv as pyarrow_csv
 from pyarrow import orc as pyarrow_orc
 
+from syncline.data.context import DataContext
 from syncline.data.sources import json as json_source
 from syncline.data.sources import text as text_source
 from syncline.data.sources.binary import BinaryDatasource
@@ -195,17 +196,22 @@ def test_shuffled_files_follow_the_seed_and_the_epoch(place, read_all):
     for index in range(20):
         place.write(f"{index:02}.txt", str(index).encode())
 
-    def order(source: Datasource, epoch: int) -> list[str]:
-        context = type("Context", (), {"_execution_idx": epoch})()
+    def order(source: Datasource, epoch: int, seed: int = 0) -> list[str]:
+        context = DataContext(_execution_idx=epoch, _execution_seed=seed)
         return [text for task in source.get_read_tasks(4, None, context) for table in task() for text in table["text"].to_pylist()]
 
     source = TextDatasource(place.path, filesystem=place.filesystem, shuffle=FileShuffleConfig(seed=1))
     same = TextDatasource(place.path, filesystem=place.filesystem, shuffle=FileShuffleConfig(seed=1))
     assert order(source, 0) == order(same, 0) != order(source, 1)
     assert sorted(order(source, 1), key=int) == [str(index) for index in range(20)]
-    drawn = TextDatasource(place.path, filesystem=place.filesystem, shuffle="files")
-    again = TextDatasource(place.path, filesystem=place.filesystem, shuffle=drawn.shuffle_config)
-    assert order(drawn, 3) == order(again, 3)
+    drawn, again = (TextDatasource(place.path, filesystem=place.filesystem, shuffle="files") for _ in range(2))
+    assert drawn.identity() == again.identity() != source.identity()
+    assert order(drawn, 3, seed=1) == order(again, 3, seed=1) != order(drawn, 4, seed=1)
+    assert order(drawn, 3, seed=1) != order(drawn, 3, seed=2)
+    fixed = FileShuffleConfig(reseed_after_execution=False)
+    one, other = (TextDatasource(place.path, filesystem=place.filesystem, shuffle=fixed) for _ in range(2))
+    assert order(one, 3, seed=1) == order(one, 4, seed=2) != order(other, 3, seed=1)
+    assert one.identity() != other.identity()
     with pytest.raises(ValueError, match="shuffle='rows'"):
         TextDatasource(place.path, filesystem=place.filesystem, shuffle="rows")
 

@@ -43,10 +43,11 @@ def test_the_end_is_told_with_the_total_and_what_was_dropped() -> None:
     hands = hands_of(4, 4, equal="drop")
     add(hands, 11)
     hands.end()
-    answer = hands.fetch(0, 0.0)
-    assert answer is not None
-    assert (answer.ended, answer.total, answer.dropped_rows) == (True, 11, 1)
-    assert [share.total for share in answer.shares] == [None, 11]
+    rows, end = hands.fetch(0, 0.0), hands.fetch(0, 0.0)
+    assert rows is not None
+    assert end is not None
+    assert [share.total for share in rows.shares] == [None, 11]
+    assert (rows.ended, end.ended, end.total, end.dropped_rows) == (False, True, 11, 1)
 
 
 def test_nothing_there_is_none() -> None:

@@ -15,7 +15,7 @@ from syncline.data.iterate.cursor import CursorError
 from syncline.data.iterator import DataIterator
 from syncline.data.split import consumer
 from syncline.data.split.liveness import Process
-from syncline.data.split.messages import ConsumerDiedError, SplitError
+from syncline.data.split.messages import SplitError
 from syncline.testing.waiting import eventually
 
 
@@ -93,7 +93,7 @@ def test_when_all_have_left_the_execution_is_closed_and_nothing_is_held() -> Non
     dataset = FakeDataset(block_rows=[10] * 1000)
     executions: list[Any] = []
     run = dataset.run
-    dataset.run = lambda *args, **kwargs: executions.append(run(*args, **kwargs)) or executions[-1]  # type: ignore[method-assign, func-returns-value, assignment]
+    dataset.run = lambda *args, **kwargs: executions.append(run(*args, **kwargs)) or executions[-1]  # type: ignore[method-assign, func-returns-value]
     iterators = split_of(dataset, 2)
     on_all(iterators, lambda _, it: next(iter(it.iter_batches(batch_size=5))))
     eventually(executions[0].closed.is_set)
@@ -221,8 +221,8 @@ def test_a_rank_that_cannot_be_seen_says_that_it_lives_while_it_reads(far: None,
     (iterator,) = split_of(FakeDataset(block_rows=[8]), 1)
     coordinator, beats = coordinator_of(iterator), []
     monkeypatch.setattr(coordinator, "beat", lambda rank, token: beats.append(rank))
-    for _ in iterator.iter_batches(batch_size=4):
-        eventually(lambda seen=len(beats): len(beats) > seen + 2)  # type: ignore[misc]
+    for number, _ in enumerate(iterator.iter_batches(batch_size=4)):
+        eventually(lambda wanted=3 * number + 3: len(beats) >= wanted)  # type: ignore[misc]
     eventually(lambda: all(thread.name != "syncline-beat" for thread in threading.enumerate()))
 
 

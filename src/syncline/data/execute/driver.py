@@ -14,8 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ from syncline.core.refs import ObjectRef
 from syncline.data.context import DataContext
 from syncline.data.execute import messages as m
 from syncline.data.execute.attempts import crash, is_tried_again, raised, survives
+from syncline.data.execute.inbox import Inbox, Thunk
 from syncline.data.execute.jobs import Job
 from syncline.data.execute.lanes import Lanes
 from syncline.data.execute.outbox import Outbox, OutputBlock
@@ -38,8 +38,6 @@ from syncline.data.execute.worker import WorkKey
 from syncline.data.iterate.position import Restart
 
 logger = logging.getLogger("syncline")
-
-Thunk: TypeAlias = Callable[[], None]
 
 TICK_S = 1.0
 """How often the number of free CPUs is looked at, and what else depends on the time, while there is something to do."""
@@ -59,7 +57,7 @@ class Driver:
         self._stages = program.stages
         self._is_cluster = engine.address != "local"
         self._number = next(_numbers)
-        self._queue: SimpleQueue[Thunk] = SimpleQueue()
+        self._inbox = Inbox()
         options = program.context.execution_options
         self._scheduler = Scheduler(
             program.stages,
@@ -72,7 +70,7 @@ class Driver:
         self._jobs: dict[m.TaskId, Job] = {}
         self._preparing = 0
         self._samples: dict[int, dict[int, pa.Table | ObjectRef[Any]]] = {}
-        self._lanes = Lanes(program, self._number, self.post, self, is_local=self.is_local, is_cluster=self._is_cluster)
+        self._lanes = Lanes(program, self._number, self._inbox.put, is_local=self.is_local, is_cluster=self._is_cluster)
         self._meters = tuple(Meter(name=stage.name) for stage in program.stages)
         self._rows = 0
         self._delivered_blocks = self._delivered_bytes = 0
@@ -94,7 +92,7 @@ class Driver:
 
     def post(self, thunk: Thunk) -> None:
         """Have something done in the driver's thread."""
-        self._queue.put(thunk)
+        self._inbox.put(thunk)
 
     def take(self, timeout_s: float | None) -> OutputBlock | None:
         """The next block; None after `timeout_s` seconds. Raises what the execution failed with, once, then StopIteration."""
@@ -156,13 +154,7 @@ class Driver:
 
     def _take_turn(self) -> None:
         wait_s = max(0.0, self._ticked_at + TICK_S - time.monotonic()) if self._has_to_tick else None
-        try:
-            thunk = self._queue.get(timeout=wait_s)
-            while not self._over:
-                thunk()
-                thunk = self._queue.get_nowait()
-        except Empty:
-            pass
+        self._inbox.run(wait_s)
         if not self._jobs and not self._over:
             self._check_that_something_is_left()
         if not self._over and self._has_to_tick and time.monotonic() >= self._ticked_at + TICK_S:
@@ -172,9 +164,8 @@ class Driver:
         """In local mode: do what is to be done until the program has something to take."""
         try:
             while self.outbox.is_open:
-                self._queue.get_nowait()()
-        except Empty:
-            self._end(self._stuck())
+                if not self._inbox.run_next():
+                    self._end(self._stuck())
         except BaseException:
             self._leave()
             raise
@@ -193,7 +184,7 @@ class Driver:
         return bool(self._jobs) or self._lanes.have_pools
 
     def _begin(self) -> None:
-        self._lanes.open()
+        self._lanes.open(self)
         if self._program.context.enable_progress_bars and not self.is_local:
             self._progress = Progress.where_people_look(self._program.context, self._program.name)
         self._slots = self._free_slots()
@@ -249,17 +240,18 @@ class Driver:
             return
         self._over = True
         self._ended_at = time.monotonic()
+        self._inbox.close()
         try:
             self._lanes.close()
         except Exception:  # the engine is gone, and with it all processes
             logger.debug("the lanes of an execution could not be closed", exc_info=True)
-        finally:
-            self._jobs, self._samples = {}, {}
-            self._store.clear()
-            if self._progress is not None:
-                self._progress.close(self.stats(), self._scheduler.snapshot())
-            self.outbox.end(error)
-            self._has_left.set()
+        self._jobs, self._samples = {}, {}
+        self._store.clear()
+        self.outbox.end(error)
+        self._has_left.set()
+        self._scheduler.handle(m.Abandoned())  # it lets go of everything, too; what is to be done then has been done here
+        if self._progress is not None:
+            self._progress.close(self.stats(), self._scheduler.snapshot())
         if self._program.context.enable_auto_log_stats:
             logger.info("%s has ended:\n%s", self._program.name or "an execution", self.stats())
 

@@ -27,12 +27,11 @@ class Lanes:
     everything runs in the driver's thread, which is the program's.
     """
 
-    def __init__(self, program: Program, number: int, post: Post, listener: Listener, *, is_local: bool, is_cluster: bool) -> None:
+    def __init__(self, program: Program, number: int, post: Post, *, is_local: bool, is_cluster: bool) -> None:
         self.number = number
         """Of the execution."""
         self._program = program
         self._post = post
-        self._listener = listener
         self._is_local = is_local
         self._is_cluster = is_cluster
         self._threads: DaemonThreads | None = None
@@ -42,23 +41,23 @@ class Lanes:
         self._references: dict[WorkKey, ObjectRef[Any]] = {}
         self._prepared: dict[int, Any] = {}
 
-    def open(self) -> None:
-        """Begin: pools start their first actors."""
-        here = ThreadLane(self.submit, self._post, self._listener)
+    def open(self, listener: Listener) -> None:
+        """Begin: pools start their first actors. The lanes tell `listener` what becomes of tasks."""
+        here = ThreadLane(self.submit, self._post, listener)
         for number, stage in enumerate(self._program.stages):
             if isinstance(stage.grouping, Exchanged):
                 lane = stage.grouping.lane
                 self._lanes[number, "sample"] = self._lanes[number, "partition"] = (
-                    here if self._runs_here(lane) else self._worker_lane(lane)
+                    here if self._runs_here(lane) else self._worker_lane(lane, listener)
                 )
             if stage.chain is None:
                 continue
             if self._runs_here(stage.lane):
                 self._lanes[number, "task"] = here
             elif isinstance(stage.lane, Actors):
-                self._lanes[number, "task"] = self._actor_lane(number, stage.lane)
+                self._lanes[number, "task"] = self._actor_lane(number, stage.lane, listener)
             else:
-                self._lanes[number, "task"] = self._worker_lane(stage.lane)
+                self._lanes[number, "task"] = self._worker_lane(stage.lane, listener)
 
     @property
     def have_pools(self) -> bool:
@@ -83,7 +82,7 @@ class Lanes:
             lane.start(job, self._reference(job.key), [each.in_store() for each in inputs])
         else:
             # Copying large blocks into the object store takes a while: not in the thread that serves all tasks.
-            self.submit(partial(self._put, job, inputs))
+            self.submit(partial(self._put, lane, job, inputs))
 
     def resume(self, job: Job) -> None:
         """The next turn of a task."""
@@ -97,7 +96,7 @@ class Lanes:
     def waits_for(self, job: Job) -> str | None:
         """What a task that no process runs yet is waiting for; None if it runs."""
         lane = self._of(job.launch.task)
-        return lane.waits_for() if isinstance(lane, ActorLane) and job.place is None else None
+        return None if isinstance(lane, ThreadLane) or job.place is not None else lane.waits_for()
 
     def keep_prepared(self, stage: int, prepared: Any) -> None:
         """What the "partition" tasks of a stage work with."""
@@ -110,7 +109,7 @@ class Lanes:
 
     def close(self) -> None:
         """No more tasks: everything that runs is ended."""
-        lanes, self._lanes = set(self._lanes.values()), {}
+        lanes, self._lanes, self._workers = set(self._lanes.values()), {}, []
         try:
             for lane in lanes:
                 lane.close()
@@ -119,18 +118,16 @@ class Lanes:
                 self._threads.close()
             self._works, self._references, self._prepared = {}, {}, {}
 
-    def _put(self, job: Job, inputs: Sequence[Stored]) -> None:
+    def _put(self, lane: WorkerLane | ActorLane, job: Job, inputs: Sequence[Stored]) -> None:
         try:
             references = [each.in_store() for each in inputs]
         except Exception as error:
-            self._post(partial(self._listener.lost, job, error))
+            self._post(partial(lane.lost, job, error))
             return
-        self._post(partial(self._start_with, job, references))
+        self._post(partial(self._start_with, lane, job, references))
 
-    def _start_with(self, job: Job, references: Sequence[ObjectRef[Any]]) -> None:
-        lane = self._of(job.launch.task)
+    def _start_with(self, lane: WorkerLane | ActorLane, job: Job, references: Sequence[ObjectRef[Any]]) -> None:
         if not job.cancelled:
-            assert not isinstance(lane, ThreadLane)
             lane.start(job, self._reference(job.key), references)
 
     def _of(self, task: TaskId) -> ThreadLane | WorkerLane | ActorLane:
@@ -139,17 +136,17 @@ class Lanes:
     def _runs_here(self, lane: Lane) -> bool:
         return self._is_local or not (self._is_cluster or isinstance(lane, Workers | Actors))
 
-    def _worker_lane(self, lane: Lane) -> WorkerLane:
+    def _worker_lane(self, lane: Lane, listener: Listener) -> WorkerLane:
         wanted = lane if isinstance(lane, Workers) else Workers()
         found = next((each for each in self._workers if each.serves(wanted)), None)
         if found is None:
-            found = WorkerLane(self.number, self._post, self._listener, wanted, warm)
+            found = WorkerLane(self.number, self._post, listener, wanted, warm)
             self._workers.append(found)
         return found
 
-    def _actor_lane(self, number: int, lane: Actors) -> ActorLane:
+    def _actor_lane(self, number: int, lane: Actors, listener: Listener) -> ActorLane:
         key = WorkKey(self.number, number, "task")
-        return ActorLane(key, lane, self._reference(key), self._program, self._post, self._listener)
+        return ActorLane(key, lane, self._reference(key), self._program, self._post, listener)
 
     def _work(self, key: WorkKey) -> Work:
         work = self._works.get(key)

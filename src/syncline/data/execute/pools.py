@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeAlias
@@ -24,31 +24,49 @@ from syncline.data.execute.worker import Plain, WorkKey
 from syncline.exceptions import GetTimeoutError, RayTaskError
 
 Inputs: TypeAlias = Sequence[ObjectRef[Any]]
+Waiting: TypeAlias = tuple[Job, ObjectRef[Any], Inputs]
+"""A task that no process has got yet."""
 
 ACTOR_IDLE_S = 10.0
 """How long an actor above `min_size` may be without a task."""
+WORKER_IDLE_S = 1.0
+"""The same for processes of tasks that hold more than a place, such as GPUs: other stages may wait for them."""
 _DEATHS_AT_START = 3
 
 
 class _ProcessLane:
     """What both kinds of lanes have in common: the calls of processes, and what their answers mean."""
 
-    def __init__(self, execution: int, post: Post, listener: Listener) -> None:
+    def __init__(self, execution: int, post: Post, listener: Listener, clock: Callable[[], float]) -> None:
         self._execution = execution
         self._post = post
         self._listener = listener
+        self._clock = clock
+        self._queue: deque[Waiting] = deque()
+        self._starting: set[Process] = set()
+        self._idle: deque[Process] = deque()
+        """The one that was used last is the last."""
         self._busy: set[Process] = set()
+
+    @property
+    def size(self) -> int:
+        """Processes, those that are starting too."""
+        return len(self._starting) + len(self._idle) + len(self._busy)
 
     def resume(self, job: Job) -> None:
         """The next turn of a task, by the process that runs it."""
         process: Process = job.place
         self._listen(process, job, process.resume.remote())
 
+    def lost(self, job: Job, error: BaseException) -> None:
+        """The input of a task could not be had."""
+        self._listener.lost(job, error)
+
     def cancel(self, job: Job) -> None:
         """Let go of a task. A process in the middle of a turn is ended: nothing else stops a function that runs."""
         process, job.place = job.place, None
         if process is None:
-            self._unqueue(job)
+            self._queue = deque(entry for entry in self._queue if entry[0] is not job)
         elif job.in_turn:
             self._busy.discard(process)
             process.kill()
@@ -88,6 +106,8 @@ class _ProcessLane:
             return
         else:
             turn = Turn(*future.result())
+        if turn.error is not None:
+            process.known.discard(job.key)  # the work may not have arrived, or not be open
         if turn.hangs:
             self._busy.discard(process)
             process.kill()
@@ -97,68 +117,106 @@ class _ProcessLane:
         self._listener.turned(job, turn, None if turn.rows is None else values if job.apart else values[0])
 
     def _free(self, process: Process) -> None:
-        """A process has no task any more."""
-        raise NotImplementedError
+        """A process has no task any more, or has just started."""
+        self._busy.discard(process)
+        process.job = None
+        process.idle_since = self._clock()
+        self._idle.append(process)
+        self._assign()
+
+    def _assign(self) -> None:
+        while self._queue and self._idle:
+            self._begin(self._idle.pop(), *self._queue.popleft())
 
     def _gone(self, process: Process) -> None:
         """A process has ended."""
+        raise NotImplementedError
 
-    def _unqueue(self, job: Job) -> None:
-        """A task that no process has got yet is cancelled."""
+    def _close_idle(self, most: int, now: float, idle_s: float) -> None:
+        """Let processes go that have had nothing to do for so long, but for the last ones."""
+        while self._idle and self.size > most and now - self._idle[0].idle_since > idle_s:
+            self._idle.popleft().close(self._execution)
 
 
 class WorkerLane(_ProcessLane):
-    """Any process runs any task; there are as many as the scheduler starts tasks at once."""
+    """Any process runs any task; there are as many as the scheduler starts tasks at once.
 
-    def __init__(self, execution: int, post: Post, listener: Listener, lane: Workers, warm: WarmProcesses) -> None:
-        super().__init__(execution, post, listener)
+    A process that holds GPUs or other resources may have to wait for them: its task is taken by whichever process is free first.
+    """
+
+    def __init__(
+        self,
+        execution: int,
+        post: Post,
+        listener: Listener,
+        lane: Workers,
+        warm: WarmProcesses,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(execution, post, listener, clock)
         self._lane = lane
         self._warm = warm
-        self._idle: list[Process] = []
+        resources = lane.resources
+        self._plain = not (resources.num_gpus or resources.memory or resources.options or lane.resources_fn)
 
     def serves(self, lane: Workers) -> bool:
         """Whether the processes of `lane` are like those of this one."""
         return lane.resources == self._lane.resources and lane.resources_fn is self._lane.resources_fn
 
-    @property
-    def _plain(self) -> bool:
-        resources = self._lane.resources
-        return not (resources.num_gpus or resources.memory or resources.options or self._lane.resources_fn)
-
     def start(self, job: Job, work: ObjectRef[Any], inputs: Inputs) -> None:
         """Begin a task."""
-        if self._idle:
-            process = self._idle.pop()
-        else:
-            process = self._warm.take() if self._plain else Process(options_of(self._lane.resources, self._lane.resources_fn))
-        self._begin(process, job, work, inputs)
+        if self._plain and not self._idle:
+            self._begin(self._warm.take(), job, work, inputs)
+            return
+        self._queue.append((job, work, inputs))
+        self._assign()
+        if len(self._queue) > len(self._starting):
+            self._start_one()
 
     def tick(self, now: float) -> None:
-        """Nothing to do from time to time."""
+        """Give back what idle processes hold."""
+        if not self._plain:
+            self._close_idle(0, now, WORKER_IDLE_S)
 
     def waits_for(self) -> str | None:
         """What tasks that no process runs are waiting for."""
-        return None
+        return _what_is_missing(options_of(self._lane.resources, None)) if self._starting else None
 
     def close(self) -> None:
         """End those that work, keep the others warm."""
+        self._queue.clear()
+        for process in self._starting:
+            process.kill()
         for process in self._busy:
-            job = process.job
-            if job is not None and job.in_turn:
+            if process.job is not None and process.job.in_turn:
                 process.kill()
             else:
                 self._idle.append(process)
-        self._busy = set()
         for process in self._idle:
             process.close(self._execution)
             if self._plain:
                 self._warm.give(process)
-        self._idle = []
+        self._starting, self._busy = set(), set()
+        self._idle.clear()
 
-    def _free(self, process: Process) -> None:
-        self._busy.discard(process)
-        process.job = None
-        self._idle.append(process)
+    def _start_one(self) -> None:
+        process = Process(options_of(self._lane.resources, self._lane.resources_fn))
+        self._starting.add(process)
+        up: ObjectRef[None] = process.actor.abandon.remote()
+        up.future().add_done_callback(lambda future: self._post(partial(self._is_up, process, future)))
+
+    def _is_up(self, process: Process, future: Future[None]) -> None:
+        if process not in self._starting:  # closed meanwhile
+            return
+        self._starting.discard(process)
+        error = future.exception()
+        if error is None:
+            self._free(process)
+        elif self._queue:
+            self._listener.lost(self._queue.popleft()[0], error)
+
+    def _gone(self, process: Process) -> None:
+        """Another one is started when there is a task for it."""
 
 
 class ActorLane(_ProcessLane):
@@ -176,38 +234,29 @@ class ActorLane(_ProcessLane):
         idle_s: float = ACTOR_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(key.execution, post, listener)
+        super().__init__(key.execution, post, listener, clock)
         self._lane = lane
         self._context = program.context
         self._key = key
         self._name = program.stages[key.stage].name
         self._work = work
         self._idle_s = idle_s
-        self._clock = clock
         self._began = clock()
-        self._starting: set[Process] = set()
-        self._idle: deque[Process] = deque()
-        self._queue: deque[tuple[Job, Inputs]] = deque()
         self._failures = 0
         """Starts in a row that failed."""
         self._was_complete = False
         for _ in range(lane.initial_size):
             self._start_one()
 
-    @property
-    def size(self) -> int:
-        """Processes, those that are starting too."""
-        return len(self._starting) + len(self._idle) + len(self._busy)
-
     def start(self, job: Job, work: ObjectRef[Any], inputs: Inputs) -> None:
         """Begin a task, once an actor is free."""
-        self._queue.append((job, inputs))
+        self._queue.append((job, work, inputs))
         self._assign()
+        self._grow()
 
     def tick(self, now: float) -> None:
         """Let actors go that have had nothing to do for a while; give up if too few come up."""
-        while self._idle and self.size > self._lane.min_size and now - self._idle[0].idle_since > self._idle_s:
-            self._idle.popleft().close(self._execution)
+        self._close_idle(self._lane.min_size, now, self._idle_s)
         limit_s = self._context.wait_for_min_actors_s
         if not self._was_complete and 0 <= limit_s < now - self._began:
             self._was_complete = True  # said once
@@ -220,10 +269,7 @@ class ActorLane(_ProcessLane):
 
     def waits_for(self) -> str | None:
         """What tasks that no process runs are waiting for."""
-        if not self._starting:
-            return None
-        free = {name: amount for name, amount in api.available_resources().items() if not name.startswith("node:")}
-        return f"an actor with {options_of(self._lane.resources, None) or 'its constructor running'} has not started; free are {free}"
+        return _what_is_missing(options_of(self._lane.resources, None)) if self._starting else None
 
     def close(self) -> None:
         """End all actors: those that work at once, the others when they have let go of their objects."""
@@ -271,29 +317,25 @@ class ActorLane(_ProcessLane):
         most = self._context.actor_init_max_retries
         return is_listed(raised, self._context.actor_init_retry_on_errors) and (most < 0 or self._failures <= most)
 
-    def _assign(self) -> None:
-        while self._queue and self._idle:
-            job, inputs = self._queue.popleft()
-            self._begin(self._idle.pop(), job, self._work, inputs)
+    def _grow(self) -> None:
         most = self._lane.max_size
         if self._queue and not self._starting and (most is None or self.size < most):
             self._start_one()
 
     def _free(self, process: Process) -> None:
-        self._busy.discard(process)
-        process.job = None
-        process.idle_since = self._clock()
-        self._idle.append(process)
+        super()._free(process)
         self._was_complete = self._was_complete or len(self._idle) + len(self._busy) >= self._lane.min_size
-        self._assign()
+        self._grow()
 
     def _gone(self, process: Process) -> None:
         if self.size < self._lane.min_size:
             self._start_one()
-        self._assign()
+        self._grow()
 
-    def _unqueue(self, job: Job) -> None:
-        self._queue = deque(entry for entry in self._queue if entry[0] is not job)
+
+def _what_is_missing(options: Mapping[str, Any]) -> str:
+    free = {name: amount for name, amount in api.available_resources().items() if not name.startswith("node:")}
+    return f"a process with {dict(options)} has not started; free are {free}" if options else "its constructor has not returned"
 
 
 def is_listed(error: BaseException, listed: bool | Sequence[type[BaseException]]) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOW_AFTER_S = 0.5
 """Executions that end before that show nothing."""
-_NAME_WIDTH = 40
+_NAME_WIDTH = 32
 
 
 class Progress:
@@ -64,8 +64,8 @@ def lines(stats: ExecutionStats, counts: Counts, *, name: str = "", per_operator
     width = max(map(len, titles), default=0)
     for title, operator, stage in zip(titles, stats.operators, counts.stages, strict=True):
         made.append(
-            f"  {title.ljust(width)}  {operator.rows:>12,} rows  {operator.rows_per_s:>10,.0f} rows/s"
-            f"  queued {stage.queued_rows:>10,}  memory {size_text(stage.held_bytes):>8}"
+            f"  {title.ljust(width)} {operator.rows:>10,} rows {operator.rows_per_s:>8,.0f}/s"
+            f" {stage.queued_rows:>7,} queued {size_text(stage.held_bytes):>7}"
         )
     return made
 
@@ -121,7 +121,8 @@ class Display:
         from rich.text import Text
 
         assert self._live is not None
-        self._live.update(Text("\n".join(line for text in self._shown.values() for line in text)), refresh=True)
+        text = "\n".join(line for lines in self._shown.values() for line in lines)
+        self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 _lock = threading.Lock()

@@ -177,12 +177,12 @@ class Scheduler:
             return instructions
         self._apply(event)
         self._take_off_cancelled()
-        if self._ledger.failure is not None:
-            self._stop(Fail(error=self._ledger.failure))
-        elif self._started and not self._over:
-            while self._go_on():
+        if self._started and not self._over:
+            while self._ledger.failure is None and self._go_on():
                 self._take_off_cancelled()
-            if self._delivery.ended and not self._delivery:
+            if self._ledger.failure is not None:
+                self._stop(Fail(error=self._ledger.failure))
+            elif self._delivery.ended and not self._delivery:
                 self._stop(Finish())
         return instructions
 
@@ -279,6 +279,8 @@ class Scheduler:
         instructions.append(last)
         self._tasks.clear()
         self._ledger.blocks.clear()
+        for operator in self._operators:
+            operator.inputs = ()  # operators refer to each other both ways: without this, stages would stay until a garbage collection
 
     # -- choice
 

@@ -60,7 +60,7 @@ class DataWorker:
         return None
 
     def begin(self, key: Plain, work: Work | None, request: Plain, layout: Layout, *tables: pa.Table) -> tuple[Plain, pa.Table | None]:
-        """The first turn of a task. `work` comes with the first task of each work."""
+        """The first turn of a task. `work` comes with the first task of each work, and after errors."""
         turn, table = self._begin(key, work, request, layout, tables)
         return tuple(turn), table
 
@@ -79,7 +79,7 @@ class DataWorker:
     def _begin(
         self, key: Plain, work: Work | None, request: Plain, layout: Layout, tables: Sequence[pa.Table]
     ) -> tuple[Turn, pa.Table | None]:
-        if work is not None:
+        if work is not None and WorkKey(*key) not in self._works:
             error = self.open(key, work)
             if error is not None:
                 return Turn(error=error), None

@@ -7,7 +7,9 @@ Files, in the order in which data flows through them:
     cursor.py       how far one rank is; the cursors of all ranks -> a position, or the exact continuation
     batching.py     pieces of blocks -> batches; the iterables that programs loop over
     prefetch.py     the next batches on a thread
-    torch.py        batches -> tensors on a device
+    device.py       which device training wants tensors on
+    torch.py        batches -> tensors on a device; torch_features.py: -> (features, label)
+    tensorflow.py, jax.py   the same for these libraries
 
 Everything but `prefetch` is free of threads, and nothing here knows of processes or of the executor.
 """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from syncline.data import block as blocks
 from syncline.data.aggregate import AggregateFn, AggregateFnV2, Max, Mean, Min, Std, Sum, Unique
 from syncline.data.datatype import DataType
 from syncline.data.grouped import GroupedData
@@ -12,6 +13,9 @@ from syncline.data.methods import checks
 from syncline.data.methods.inspecting import InspectingMethods
 from syncline.data.methods.summary import DatasetSummary, aggregators_of, summarized
 from syncline.data.schemas import UnknownColumnError
+
+if TYPE_CHECKING:
+    from syncline.data.dataset import Dataset
 
 
 class AggregatingMethods(InspectingMethods):
@@ -33,12 +37,12 @@ class AggregatingMethods(InspectingMethods):
         """
         keys = () if key is None else checks.column_names("key", key)
         checks.keys(self._known_schema(), keys, "group by")
-        blocks = None if num_partitions is None else checks.count("num_partitions", num_partitions, least=1)
-        return GroupedData(self._derive(self._node), key if key else None, num_partitions=blocks)
+        num_blocks = None if num_partitions is None else checks.count("num_partitions", num_partitions, least=1)
+        return GroupedData(cast("Dataset", self), key if key else None, num_partitions=num_blocks)
 
     def aggregate(self, *aggs: AggregateFn) -> dict[str, Any]:
         """The results of aggregators on all rows, by their names."""
-        (row,) = self.groupby(None).aggregate(*aggs).take(1)
+        (row,) = (row for table in self._tables(self.groupby(None).aggregate(*aggs)._node) for row in blocks.rows(table))
         return row
 
     def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:

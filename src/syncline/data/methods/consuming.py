@@ -31,7 +31,7 @@ def _looping(method: Callable[Concatenate[DataIterator, P], R]) -> Callable[Conc
     """The method of an iterator as one of the dataset; all loops over a dataset are those of one iterator, so that each is an epoch."""
 
     @wraps(method)
-    def loop(self: ConsumingMethods, *args: P.args, **kwargs: P.kwargs) -> R:
+    def loop(self: ConsumingMethods, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return method(self._loops(), *args, **kwargs)
 
     return loop

@@ -24,10 +24,8 @@ AllToAll = RandomShuffle | Sort | Aggregate | HashPartition | MapGroups | Join
 
 # Each CPU works on one partition, whose rows exist before and after the work, beside those on their way in and out.
 _PARTITIONS_IN_BUDGET_PER_CPU = 3
-# One task is quicker than many for so many bytes.
+# One task is quicker than many for so many bytes; a million groups, whose states fit, come out in order of their keys.
 _DIRECT_BYTES = 64 * MIB
-# Groups that fit here come out in order of their keys, in one piece.
-_DIRECT_AGGREGATE_BYTES = 256 * MIB
 # Partitions where nothing is known of the input: enough for data far larger than memory, and cheap for little.
 _PARTS_OF_UNKNOWN = 64
 _PARTS_PER_CPU = 2
@@ -67,28 +65,18 @@ def _grouping(node: AllToAll, seed: int, context: DataContext, shape: Shape) -> 
     part_bytes = max(MIB, min(shape.budget_bytes // (_PARTITIONS_IN_BUDGET_PER_CPU * shape.cpus), context.target_shuffle_max_block_size))
     parts = _default_parts(node, part_bytes, context, shape)
     direct_bytes = min(_DIRECT_BYTES, part_bytes)
-    match node:
-        case RandomShuffle():
-            partition = PartitionAtRandom(seed=seed)
-            return Exchanged(partition=(partition,), parts=node.num_blocks, default_parts=parts, direct_bytes=direct_bytes)
-        case Sort():
-            return _sorted(node, parts, direct_bytes)
-        case Aggregate():
-            return Exchanged(
-                partition=(PartitionByHash(keys=node.keys),),
-                parts=node.num_blocks if node.keys else 1,
-                default_parts=parts,
-                direct_bytes=min(_DIRECT_AGGREGATE_BYTES, part_bytes),
-            )
-        case MapGroups():
-            # One task for all groups would call the function for one group after the other.
-            parts, direct_bytes = max(parts, _PARTS_PER_CPU * shape.cpus), 0
+    if isinstance(node, Sort):
+        return _sorted(node, parts, direct_bytes)
+    if isinstance(node, RandomShuffle):
+        at_random = PartitionAtRandom(seed=seed)
+        return Exchanged(partition=(at_random,), parts=node.num_blocks, default_parts=parts, direct_bytes=direct_bytes)
     keys = (node.left_on, node.right_on) if isinstance(node, Join) else (node.keys,)
     return Exchanged(
         partition=tuple(PartitionByHash(keys=names) for names in keys),
-        parts=node.num_blocks,
+        parts=1 if isinstance(node, Aggregate) and not node.keys else node.num_blocks,
         default_parts=parts,
-        direct_bytes=direct_bytes,
+        # One task for all groups would call the program's function for one group after the other.
+        direct_bytes=0 if isinstance(node, MapGroups) else direct_bytes,
     )
 
 

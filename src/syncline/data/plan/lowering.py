@@ -79,9 +79,9 @@ def lower(node: Node, context: DataContext, shape: Shape, *, seed: int, epoch: i
         seed: What nodes without a seed of their own draw from.
         epoch: Number of the pass.
     """
-    if context._execution_idx != epoch:
+    if (context._execution_idx, context._execution_seed) != (epoch, seed):
         context = context.copy()
-        context._execution_idx = epoch
+        context._execution_idx, context._execution_seed = epoch, seed
     lowering = _Lowering(context, shape, seed, epoch)
     lowering.lower(seeds.placed(node))
     return tuple(draft.stage(context, shape.block_bytes(context)) for draft in lowering.drafts)

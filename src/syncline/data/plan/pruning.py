@@ -86,7 +86,7 @@ def _of_join(node: Join, needed: Needed) -> list[Needed]:
 
 def _project(node: Project, needed: Needed) -> Node:
     expressions = _kept(node.expressions, needed)
-    if expressions != node.expressions:
+    if expressions is not node.expressions:
         node = dataclasses.replace(node, expressions=expressions)
     if facts.is_selection(node):
         selected = _selected(node)

@@ -123,6 +123,10 @@ class WriteJob:
             self.job_id = f"{given}-{number}"
         return {done.position: done for done in self._journal()}
 
+    def has_progress(self) -> bool:
+        """Whether there is anything to go on with: a position that is done, or a commit that was decided."""
+        return bool(self._journal()) or read_record(self.filesystem, self.staging) is not None
+
     def release(self) -> None:
         """The job does not run any more: the next start under its id may go on with it."""
         if self._lock is not None:

@@ -149,8 +149,12 @@ class FileDatasink(Datasink[Done]):
         self._job.commit({**self._earlier, **{done.position: done for done in write_result.write_returns}}.values())
 
     def on_write_failed(self, error: Exception) -> None:
-        """Leave the target as it was. What was staged stays if the job has an id under which it can go on."""
-        if not self._resumable and not self._skip:
+        """Leave the target as it was. What was staged stays if the job has an id under which it can go on, and a position is done."""
+        if self._skip:
+            return
+        if self._resumable and self._job.has_progress():
+            logger.info("The same write to %s would go on with what is in %s", self.path, self._job.staging)
+        else:
             self._job.discard()
         self._job.release()
 

@@ -142,14 +142,14 @@ class FileBasedDatasource(Datasource):
         """The files in the order of one execution."""
         if self._shuffle is None:
             return list(self._files)
-        seed = self._shuffle.get_seed(0 if data_context is None else data_context._execution_idx)
+        context = data_context or DataContext.get_current()
+        config = self._shuffle
+        if config.seed is None:
+            # Nobody chose a seed: that of the execution is known to whoever goes on with it.
+            config = FileShuffleConfig(seed=context._execution_seed or 0, reseed_after_execution=True)
+        seed = config.get_seed(context._execution_idx)
         assert seed is not None
         return file_lists.shuffled(self._files, seed)
-
-    @property
-    def shuffle_config(self) -> FileShuffleConfig | None:
-        """How the files are shuffled, always with a seed: a job that goes on passes it again."""
-        return self._shuffle
 
     def estimate_inmemory_data_size(self) -> int | None:
         """The size of the files, where it is known."""
@@ -173,7 +173,9 @@ class FileBasedDatasource(Datasource):
     def identity(self) -> str:
         """Changes with the files' paths, sizes and times, and with what is read of them."""
         files = [(file.path, file.size, file.mtime_ns) for file in self._files]
-        return digest(type(self).__qualname__, files, self._projection, self._predicate_expr, self._include_paths, self._options())
+        return digest(
+            type(self).__qualname__, files, self._shuffle, self._projection, self._predicate_expr, self._include_paths, self._options()
+        )
 
     @property
     def supports_distributed_reads(self) -> bool:
@@ -287,10 +289,11 @@ def _one(tables: list[pa.Table]) -> pa.Table:
 
 
 def _shuffle_config(shuffle: Shuffle) -> FileShuffleConfig | None:
-    if shuffle is None or (isinstance(shuffle, FileShuffleConfig) and shuffle.seed is not None):
-        return shuffle
-    if shuffle != "files" and not isinstance(shuffle, FileShuffleConfig):
+    if shuffle == "files":
+        return FileShuffleConfig()
+    if shuffle is not None and not isinstance(shuffle, FileShuffleConfig):
         raise ValueError(f"shuffle={shuffle!r}: choose None, 'files' or a FileShuffleConfig")
-    # A seed of its own, so that the order is known to whoever goes on with this dataset.
-    seed = int.from_bytes(os.urandom(4), "little")
-    return FileShuffleConfig(seed=seed, reseed_after_execution=shuffle == "files" or shuffle.reseed_after_execution)
+    if shuffle is None or shuffle.seed is not None or shuffle.reseed_after_execution:
+        return shuffle
+    # One order for all executions of this dataset.
+    return FileShuffleConfig(seed=int.from_bytes(os.urandom(4), "little"), reseed_after_execution=False)

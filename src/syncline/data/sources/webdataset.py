@@ -56,6 +56,13 @@ class WebDatasetDatasource(FileBasedDatasource):
         self.verbose_open = verbose_open
         self.expand_json = expand_json
 
+    @property
+    def reads_in_threads(self) -> bool:
+        """False with functions of the program's."""
+        given = (self.decoder, self.fileselect, self.filerename, self.suffixes)
+        functions = [each for value in given for each in (value if isinstance(value, list) else [value]) if callable(each)]
+        return super().reads_in_threads and not functions
+
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         if self.verbose_open:
             print(f"start {path}")

@@ -45,7 +45,7 @@ class Limits:
     answer_s: float = 5.0
     """A call is answered after so long, with or without what was asked for."""
     check_s: float = 1.0
-    """Time between two looks at the other ranks; a process is dead when it is at two of them."""
+    """Time between two looks at the other ranks; a process that is gone for so long has died, and not just ended after its last word."""
     warn_s: float = 30.0
     """A rank that keeps others waiting is named in a warning."""
     give_up_s: float = field(default_factory=settings.train_collective_timeout_s)
@@ -65,8 +65,8 @@ class _Pass:
     hands: Hands | None = None
     left: set[int] = field(default_factory=set)
     failure: bytes | None = None
-    suspects: set[int] = field(default_factory=set)
-    """Ranks whose process was gone at the last look."""
+    gone_since: dict[int, float] = field(default_factory=dict)
+    """Ranks whose process was gone at the last look, and when that was first seen."""
 
     @property
     def is_over(self) -> bool:
@@ -150,7 +150,7 @@ class Coordinator:
                     return Refused(error=current.failure)
                 assert current.hands is not None, "a rank fetches after it has joined"
                 fetched = current.hands.fetch(rank, now)
-                if fetched is not None:
+                if fetched is not None and not (fetched.ended and self._misses_somebody(current, now)):
                     self._changed.notify_all()
                     return fetched
                 if now >= deadline:
@@ -198,6 +198,7 @@ class Coordinator:
         joins = self._meeting.complete()
         if joins is not None:
             self._warned = False
+            self._refused.clear()  # all ranks have come anew: nobody asks for those any more
             self._pass = _Pass(joins=joins)
             threading.Thread(target=self._produce, args=(self._pass,), name="syncline-split", daemon=True).start()
 
@@ -235,9 +236,11 @@ class Coordinator:
 
     def _look_at_pass(self, current: _Pass, now: float) -> None:
         """Fail the pass if a rank in it has died."""
-        gone = {rank for rank in range(len(current.joins)) if rank not in current.left and self._is_gone(current.joins[rank], now)}
-        # At the second look only: a rank that has just left and ended may be gone before its word has come.
-        for rank in sorted(gone & current.suspects):
+        gone = [rank for rank in range(len(current.joins)) if rank not in current.left and self._is_gone(current.joins[rank], now)]
+        current.gone_since = {rank: current.gone_since.get(rank, now) for rank in gone}
+        for rank, since in current.gone_since.items():
+            if now - since < self._limits.check_s:
+                continue  # a rank that has just left and ended may be gone before its word has come
             epoch = "" if current.beginning is None else f" in epoch {current.beginning.epoch}"
             error = ConsumerDiedError(
                 f"the process of rank {rank} (pid {current.joins[rank].process.pid}) has died{epoch}, so nobody reads its part of the "
@@ -245,7 +248,12 @@ class Coordinator:
             )
             self._fail(current, error)
             self._refuse(error)  # those who wait for the next pass would wait for it in vain
-        current.suspects = gone
+            return
+
+    def _misses_somebody(self, current: _Pass, now: float) -> bool:
+        """Whether a rank's process is gone, before another rank is told that all went well."""
+        self._look_at_pass(current, now)
+        return bool(current.gone_since)
 
     def _is_gone(self, join: Join, now: float) -> bool:
         if join.process.is_near:
@@ -277,7 +285,7 @@ class Coordinator:
 
     def _refuse(self, error: SplitError) -> None:
         packed = pack_error(error)
-        self._refused = dict.fromkeys(self._meeting.dissolve(), packed)  # who never asked for older ones is gone
+        self._refused.update(dict.fromkeys(self._meeting.dissolve(), packed))
         self._changed.notify_all()
 
     # -- the thread of a pass
@@ -286,8 +294,7 @@ class Coordinator:
         execution: Execution | None = None
         try:
             beginning, execution, first = self._begin(current)
-            if execution is not None:
-                self._deal(current, beginning, execution, first)
+            self._deal(current, beginning, execution, first)
         except BaseException as error:  # whatever it is, it belongs to the ranks
             with self._changed:
                 self._fail(current, error)
@@ -296,7 +303,7 @@ class Coordinator:
                 execution.close()
                 self._stats = execution.stats()
 
-    def _begin(self, current: _Pass) -> tuple[Beginning, Execution | None, OutputBlock | None]:
+    def _begin(self, current: _Pass) -> tuple[Beginning, Execution, OutputBlock | None]:
         """Where the pass begins, its execution, and the first block if it was needed to know the chunks."""
         cursors: list[Cursor] = []
         for join in current.joins:

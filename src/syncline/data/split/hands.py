@@ -94,7 +94,7 @@ class Hands:
         self._deal(deals, self._total)
 
     def fetch(self, rank: int, now: float) -> Fetched | None:
-        """What a rank gets next; None where there is nothing yet."""
+        """What a rank gets next; None where there is nothing yet. The end comes alone, after all rows."""
         hand = self._hands[rank]
         assert hand is not None, f"rank {rank} has left"
         shares: list[Share] = []
@@ -110,13 +110,13 @@ class Hands:
             hand.size_bytes -= _part_bytes(held, deal)
             shares.append(Share(held.value, deal.start, deal.stop, deal.restart, total))
             self._release(deal)
-        ended = self._ended and not hand.deals
-        if not shares and not ended:
-            hand.starving_since = now if hand.starving_since is None else hand.starving_since
-            return None
-        hand.starving_since = None
-        dropped = self._dealer.statistics().dropped_rows if ended else 0
-        return Fetched(shares=tuple(shares), ended=ended, total=self._total if ended else None, dropped_rows=dropped)
+        if shares:
+            hand.starving_since = None
+            return Fetched(shares=tuple(shares))
+        if self._ended:
+            return Fetched(ended=True, total=self._total, dropped_rows=self._dealer.statistics().dropped_rows)
+        hand.starving_since = now if hand.starving_since is None else hand.starving_since
+        return None
 
     def leave(self, rank: int) -> None:
         """A rank wants nothing more."""

@@ -41,7 +41,9 @@ class ActorLink:
         return self.submit(method, *args)()
 
     def tell(self, method: str, *args: Any) -> None:
-        self.submit(method, *args)
+        # A loop may be dropped when the engine has ended, which a call would start again.
+        if api.is_initialized():
+            self.submit(method, *args)
 
 
 class LocalLink:

@@ -63,7 +63,7 @@ class Fetched:
     shares: tuple[Share, ...] = ()
     """In order; empty where there were none in time."""
     ended: bool = False
-    """There is nothing more after these."""
+    """There is nothing more."""
     total: int | None = None
     """Rows of the dealt sequence, with `ended`."""
     dropped_rows: int = 0

@@ -147,6 +147,16 @@ def test_skip_leaves_out_failing_batches_as_a_whole(run_steps: Run) -> None:
     assert [(skipped.first_row, skipped.rows, skipped.error) for skipped in task.skipped] == [(3, 3, "ValueError: four")]
 
 
+def test_the_types_of_a_batch_that_is_left_out_do_not_count(run_steps: Run) -> None:
+    def fails(batch: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+        if batch["id"][0] == 0:
+            yield {"y": ["text"]}
+            raise ValueError("first")
+        yield {"y": batch["id"]}
+
+    assert run_steps([ids(4)], step(fails, batch_size=1, on_error="skip")).column("y").to_pylist() == [1, 2, 3]
+
+
 def test_batches_whose_types_do_not_go_together_are_an_error_that_names_column_and_rows(run_steps: Run) -> None:
     changing = step(lambda batch: {"y": batch["id"] if batch["id"][0] < 4 else ["x"] * len(batch["id"])}, batch_size=2)
     with pytest.raises(UserFunctionError, match=r"rows 4 to 5.*'y' is int64 in one and string in another"):

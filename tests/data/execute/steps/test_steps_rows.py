@@ -249,3 +249,12 @@ def test_portions_of_rows_with_large_results_are_short(run_steps: Run) -> None:
     next(outputs)
     next(outputs)
     assert len(begun) < 50
+
+
+def test_portions_of_large_rows_are_short() -> None:
+    table = pa.table({"payload": pa.array([bytes(1024 * 1024)] * 40)})
+    called: list[int] = []
+    step = filter_step(lambda row: called.append(1))
+    step.open()
+    next(step.run(iter([table]), TaskState()))
+    assert len(called) < 8

@@ -17,7 +17,7 @@ from syncline.data.execute import stages
 from syncline.data.execute.messages import Launch, Partitioned, Prepare, TaskId
 from syncline.data.execute.operators.base import Move, Operator
 from syncline.data.execute.operators.ledger import Ledger, Part
-from syncline.data.execute.operators.tasked import Spec, Task, TaskedOperator, lane_limits
+from syncline.data.execute.operators.tasked import Spec, Task, TaskedOperator, most_running
 from syncline.data.execute.stages import Stage
 
 
@@ -31,7 +31,7 @@ class ExchangedOperator(TaskedOperator[stages.Exchanged]):
     ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._count = grouping.default_parts if grouping.parts is None else grouping.parts
-        self._most_aside, _ = lane_limits(grouping.lane)
+        self._most_aside = most_running(grouping.lane)
         self._phase: Literal["gather", "partition", "reduce"] = "gather"
         self._came = [0] * len(self.inputs)
         self._bytes = 0

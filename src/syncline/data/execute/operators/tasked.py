@@ -70,7 +70,7 @@ class TaskedOperator(Operator[G], Generic[G]):
         self.launched = 0
         self.done = 0
         self._mean_bytes: float | None = None
-        self._most_running, self._most_active = lane_limits(stage.lane)
+        self._most_running = most_running(stage.lane)
         self._active: dict[int, Task] = {}  # started, and not over
         self._unpassed = 0  # started, and not all passed on
         self._in_order: deque[Task] = deque()  # those, with order
@@ -116,7 +116,7 @@ class TaskedOperator(Operator[G], Generic[G]):
         if waiting:
             is_ahead = self.ordered and waiting[0][1] is not self._in_order[0]
             return Move(self.expected_bytes, self.stage.slots, is_ahead, self._resume)
-        if len(self._active) < self._most_active and (self._quota is None or self._promised < self._quota) and self._has_spec():
+        if (self._quota is None or self._promised < self._quota) and self._has_spec():
             return Move(self.expected_bytes, self.stage.slots, self.ordered and bool(self._in_order), self._launch)
         return None
 
@@ -279,9 +279,10 @@ class QueuedOperator(TaskedOperator[G], Generic[G]):
         self._ready.clear()
 
 
-def lane_limits(lane: Lane) -> tuple[float, float]:
-    """The most tasks that may run at once, and the most that may be begun at once: an actor keeps a task that waits to be resumed."""
-    if isinstance(lane, Actors):
-        most = float("inf") if lane.max_size is None else lane.max_size * lane.in_flight
-        return most, most
-    return float("inf") if lane.size is None else lane.size, float("inf")
+def most_running(lane: Lane) -> float:
+    """The most tasks that may run at once.
+
+    No task is started while one of its stage waits, so that actors and workers which keep a waiting task are bounded as well.
+    """
+    most = lane.size if not isinstance(lane, Actors) else None if lane.max_size is None else lane.max_size * lane.in_flight
+    return float("inf") if most is None else most

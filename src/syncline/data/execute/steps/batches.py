@@ -54,20 +54,22 @@ class BatchStep(UserStep):
             yield from self._run_async(self.batches(blocks), calls, results)
             return
         for batch in self.batches(blocks):
-            yield from self._unless_failed(batch, self._called(batch, calls, results), calls)
+            yield from self._unless_failed(batch, self._called(batch, calls, results), calls, results)
 
     def _run_async(self, batches: Iterator[Batch], calls: Calls, results: Results) -> Iterator[pa.Table]:
         call = self.awaitable()
         outcomes = self.loop.in_order(lambda batch: call(batch.value), batches, at_once=_CALLS_AT_ONCE, timeout_s=calls.timeout_s)
         with closing(outcomes):
             for batch, future in outcomes:
-                yield from self._unless_failed(batch, self._awaited(batch, future, calls, results), calls)
+                yield from self._unless_failed(batch, self._awaited(batch, future, calls, results), calls, results)
 
-    def _unless_failed(self, batch: Batch, made: Iterator[pa.Table], calls: Calls) -> Iterator[pa.Table]:
+    def _unless_failed(self, batch: Batch, made: Iterator[pa.Table], calls: Calls, results: Results) -> Iterator[pa.Table]:
         """What was made of a batch. One that may be left out has to be complete first, since what is passed on cannot be taken back."""
+        schema_before = results.schema
         try:
             yield from list(made) if calls.skips else made
         except Exception as error:
+            results.schema = schema_before
             calls.failed(batch.first_row, batch.rows, error)
 
     def _called(self, batch: Batch, calls: Calls, results: Results) -> Iterator[pa.Table]:

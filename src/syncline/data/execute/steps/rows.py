@@ -2,7 +2,7 @@
 
 Rows are dicts that the function may change. Arrays in them are read-only views of the block where the layout allows: changing one in place
 raises numpy's ValueError, and a function that wants to copies it first. Rows go through in portions, whose length follows from how much
-memory the results take.
+memory they and their results take.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syncline.data.execute.steps.user import Calls, Results, UserStep, described
 
 # Rows of the first portion of a task, whose results show how much memory a row takes.
 _FIRST_ROWS = 32
-# Results of a portion: large enough for long memory copies, small beside a block.
+# Memory of the rows of a portion, and of their results: large enough for long copies, small beside a block.
 _PORTION_BYTES = 4 * 1024 * 1024
 # More rows at once would only keep the garbage collector busy with dicts.
 _MOST_ROWS = 1024
@@ -60,9 +60,9 @@ class RowStep(UserStep):
         for block in blocks:
             if self.keeps_columns and not block.num_rows:
                 yield block
-            start = 0
+            start, most = 0, _fitting(block.num_rows, block.nbytes)
             while start < block.num_rows:
-                portion = block.slice(start, min(length, block.num_rows - start))
+                portion = block.slice(start, min(length, most, block.num_rows - start))
                 made = self._portion(portion, before + start, calls, results)
                 start += portion.num_rows
                 length = _next_length(portion.num_rows, made.nbytes)
@@ -196,5 +196,9 @@ def _without(count: int, left_out: list[int]) -> list[int]:
 
 def _next_length(rows: int, result_bytes: int) -> int:
     """How many rows the next portion has, after one whose results took so much memory."""
-    fitting = _PORTION_BYTES * rows // max(1, result_bytes)
-    return max(1, min(fitting, rows * _GROWTH, _MOST_ROWS))
+    return min(_fitting(rows, result_bytes), rows * _GROWTH, _MOST_ROWS)
+
+
+def _fitting(rows: int, size_bytes: int) -> int:
+    """How many rows like these take as much memory as a portion may, at least one."""
+    return max(1, _PORTION_BYTES * rows // max(1, size_bytes))

@@ -210,15 +210,15 @@ class Results:
     """The schema that the results of a function have had so far, so that results of another type are noticed where they come from."""
 
     def __init__(self) -> None:
-        self._schema: pa.Schema | None = None
+        self.schema: pa.Schema | None = None
 
     def check(self, table: pa.Table, first_row: int, rows: int) -> None:
         """TypeError that names columns, types and rows if the results for these rows do not go together with those before."""
-        if self._schema is None:
-            self._schema = table.schema
-        elif not table.schema.equals(self._schema):
+        if self.schema is None:
+            self.schema = table.schema
+        elif not table.schema.equals(self.schema):
             try:
-                self._schema = schemas.unify([self._schema, table.schema])
+                self.schema = schemas.unify([self.schema, table.schema])
             except SchemaMismatchError as error:
                 where = f"row {first_row}" if rows == 1 else f"rows {first_row} to {first_row + rows - 1}"
                 raise TypeError(

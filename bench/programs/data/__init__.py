@@ -1,0 +1,1 @@
+"""Pipelines of data: the same work by syncline, by Ray Data and by other peers."""
