@@ -117,7 +117,7 @@ class RayTaskError(RayError):
         cause = self.cause
         if cause is None or isinstance(self, type(cause)):
             return self
-        cls = _class_with_cause(type(self), type(cause))
+        cls = _class_with_cause(type(self), type(cause))  # type: ignore[arg-type]  # classes are hashable
         error = _instance(cls, cause) if cls is not None else None
         if error is None:
             return self

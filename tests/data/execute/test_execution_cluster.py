@@ -12,6 +12,7 @@ from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain
 from syncline.data.execute.stages import Exchanged, Stage, Threads
 from syncline.data.execute.steps.heads import ConcatHead
+from syncline.data.kernels import partition
 from syncline.exceptions import UserCodeException
 from syncline.testing.clusters import RayCluster
 
@@ -40,8 +41,6 @@ def test_kernels_and_functions_run_in_workers():
 
 def test_an_exchange_delivers_every_row_once():
     def in_two(table, parts, prepared, number):
-        from syncline.data.kernels import partition
-
         return partition.by_number(table, (table["id"].to_numpy() % 2 == 0).astype("int64") * 2, parts)
 
     grouping = Exchanged(partition=(in_two,), parts=3, default_parts=3, direct_bytes=0, lane=Threads())

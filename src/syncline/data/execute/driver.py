@@ -214,11 +214,10 @@ class Driver:
         limit_s = self._program.context.execution_no_progress_timeout_s
         if limit_s <= 0 or now - self._moved_at < limit_s:
             return
-        working = [job for job in self._jobs.values() if job.in_turn]
-        if not working:
+        oldest = min((job for job in self._jobs.values() if job.in_turn), key=lambda job: job.turn_began, default=None)
+        if oldest is None or now - oldest.turn_began < limit_s:  # it was the program that took nothing for a while
             return
         self._moved_at = now
-        oldest = min(working, key=lambda job: job.turn_began)
         task = oldest.launch.task
         waits_for = self._lanes.waits_for(oldest)
         what = f"its task {task.number} has worked for {now - oldest.turn_began:.0f} s on one block"

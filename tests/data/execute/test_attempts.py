@@ -1,0 +1,90 @@
+"""Whether a failed task runs again, and what the program gets otherwise."""
+
+import pytest
+from handmade import actors, mapped, numbers
+
+from syncline.data.context import DataContext
+from syncline.data.execute.attempts import crash, is_tried_again, raised, survives
+from syncline.data.execute.inbox import Inbox
+from syncline.data.execute.jobs import Job
+from syncline.data.execute.messages import Launch, TaskId
+from syncline.data.execute.turns import Request, failure
+from syncline.data.execute.worker import WorkKey
+from syncline.exceptions import ActorDiedError, ObjectLostError, UserCodeException, WorkerCrashedError
+
+
+def job(**state) -> Job:
+    launch = Launch(task=TaskId(1, "task", 4), skip_rows=10)
+    request = Request(number=4, skip_rows=10)
+    return Job(launch=launch, blocks=(), key=WorkKey(1, 1, "task"), request=request, layout=(), stores=False, **state)
+
+
+def test_another_attempt_leaves_out_what_was_produced():
+    task = job(produced_rows=5, place="somewhere")
+    task.again()
+    assert (task.request.skip_rows, task.produced_rows, task.place) == (15, 0, None)
+    task.produced_rows = 7
+    task.again()
+    assert task.request.skip_rows == 22
+
+
+@pytest.mark.parametrize(
+    ("context", "retries", "again"),
+    [
+        (DataContext(), 0, False),
+        (DataContext(retried_map_errors=True), 0, False),
+        (DataContext(retried_map_errors=True, max_map_retries=2), 1, True),
+        (DataContext(retried_map_errors=True, max_map_retries=2), 2, False),
+        (DataContext(retried_map_errors=[LookupError], max_map_retries=2), 0, True),
+        (DataContext(retried_map_errors=[ValueError], max_map_retries=2), 0, False),
+    ],
+)
+def test_errors_of_functions_are_tried_again_as_the_context_says(context: DataContext, retries: int, again: bool):
+    error = failure("Map(f)", KeyError("x"))
+    assert is_tried_again(job(retries=retries), error, mapped(len), context) is again
+
+
+def test_actors_have_a_setting_of_their_own():
+    error = failure("Map(f)", KeyError("x"))
+    context = DataContext(actor_task_retry_on_errors=[KeyError])
+    assert is_tried_again(job(retries=2), error, mapped(len, lane=actors()), context)
+    assert not is_tried_again(job(retries=3), error, mapped(len, lane=actors()), context)
+    assert not is_tried_again(job(), error, numbers(1, 1), context)
+
+
+def test_a_task_survives_three_deaths_but_no_lost_object():
+    died = ActorDiedError("It was killed.", pid=7, exit_cause="was killed by SIGKILL")
+    assert survives(job(deaths=3), died)
+    assert not survives(job(deaths=4), died)
+    error = crash(job(deaths=4), died, mapped(len))
+    assert isinstance(error, WorkerCrashedError)
+    assert str(error) == "MapBatches(len), task 4, failed 4 times because its worker process died. The last time: It was killed."
+    assert (error.pid, error.exit_cause) == (7, "was killed by SIGKILL")
+    lost = ObjectLostError("It is gone.")
+    assert not survives(job(deaths=1), lost)
+    assert str(crash(job(deaths=1), lost, mapped(len))) == "MapBatches(len), task 4: It is gone."
+
+
+def test_the_program_gets_an_error_of_both_classes_or_the_original():
+    error = failure("Map(f)", KeyError("x"))
+    both = raised(error, DataContext())
+    assert isinstance(both, UserCodeException)
+    assert isinstance(both, KeyError)
+    assert raised(error, DataContext(raise_original_map_exception=True)) is error.cause
+    other = TypeError("cannot be pickled")
+    assert raised(other, DataContext()) is other
+
+
+def test_an_inbox_that_is_closed_lets_go_of_everything():
+    inbox, done = Inbox(), []
+    inbox.put(lambda: done.append(1))
+    inbox.put(lambda: done.append(2))
+    inbox.run(None)
+    assert done == [1, 2]
+    assert not inbox.run_next()
+    inbox.put(lambda: done.append(3))
+    inbox.close()
+    inbox.put(lambda: done.append(4))
+    inbox.run(0.01)
+    assert not inbox.run_next()
+    assert done == [1, 2]
