@@ -69,6 +69,8 @@ bench-setup: .venv-bench/.stamp ## make .venv-bench: syncline, torch and the pee
 	@$(call install,$(BENCH_BIN),$(TORCH))
 	@echo "installing syncline and its peers (once)"
 	@$(call install,$(BENCH_BIN),-e ".[bench]")
+# Daft's metadata excludes the versions of pyarrow and tqdm that all others are measured with, though it works with them: it comes alone.
+	@$(call install,$(BENCH_BIN),--no-deps daft)
 	@touch $@
 
 clean: ## remove what the other targets made

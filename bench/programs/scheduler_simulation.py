@@ -105,5 +105,6 @@ if __name__ == "__main__":
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{size:>9} blocks: {per_s:9.0f} events/s, {each_us:5.1f} us per event, peak {peak_mb:.0f} MB", flush=True)
         values |= {f"events_per_s_{size}": per_s, f"event_us_{size}": each_us, f"peak_mb_{size}": peak_mb}
+    values["growth"] = values[f"event_us_{SIZES[-1]}"] / values[f"event_us_{SIZES[0]}"]
     if options.out:
         common.write(options.out, values)

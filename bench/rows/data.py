@@ -5,7 +5,7 @@ from bench.rows.form import OURS, PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Metr
 _LOADER = "DataLoader, 2 workers"
 _DAFT = "Daft"
 _DAFT_DECODES = "Daft, decode only"
-_QUIET = {"DO_NOT_TRACK": "1", "DAFT_PROGRESS_BAR": "0"}
+_DAFT_SETTINGS = {"DAFT_RUNNER": "native", "DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "1"}
 
 
 def _peak(budget_factor: float | None = None) -> Metric:
@@ -46,7 +46,7 @@ ROWS: tuple[Row, ...] = (
         contenders=_images("python"),
         metrics=(_rows_per_s("CIFAR-10, 50 000 JPEGs by a Python function (PIL) into torch batches", _LOADER), *_FIRST_BATCH, _peak()),
         timeout_s=300.0,
-        environment=_QUIET,
+        environment=_DAFT_SETTINGS,
         input="images",
     ),
     Row(
@@ -59,7 +59,7 @@ ROWS: tuple[Row, ...] = (
         ),
         metrics=(_rows_per_s("the same by a native decoder (simplejpeg)", _DAFT, _DAFT_DECODES), *_FIRST_BATCH, _peak()),
         timeout_s=300.0,
-        environment=_QUIET,
+        environment=_DAFT_SETTINGS,
         input="images",
     ),
     Row(
@@ -75,7 +75,7 @@ ROWS: tuple[Row, ...] = (
             _peak(),
         ),
         timeout_s=300.0,
-        environment=_QUIET,
+        environment=_DAFT_SETTINGS,
         input="scan",
     ),
     Row(
@@ -93,7 +93,7 @@ ROWS: tuple[Row, ...] = (
             _peak(),
         ),
         timeout_s=600.0,
-        environment=_QUIET,
+        environment=_DAFT_SETTINGS,
     ),
     Row(
         name="shuffle",

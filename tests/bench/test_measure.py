@@ -1,5 +1,6 @@
 """What the launcher of a measurement sees and keeps: command lines, output, failures, and processes left behind."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.measure import MARK, Ended, clear, command, count_lines, derive, environment, failure_of, interpreter, marked, run
-from bench.rows import OURS, RAY, Contender, Group, Row
+from bench.rows import OURS, PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Group, Metric, Row
 from bench.schedule import Turn
 
 ROW = Row(name="row", contenders=(), metrics=(), timeout_s=7.0, environment={"OMP_NUM_THREADS": "1"})
@@ -67,6 +68,20 @@ def test_own_lines_are_not_counted_whatever_prefix_a_worker_gave_them() -> None:
 def test_the_launcher_adds_what_only_it_sees() -> None:
     values = derive({"all_reduce_at": 102.5}, ended(output="a\nb\n"))
     assert values == {"all_reduce_s": 2.5, "process_s": 3.0, "lines": 2.0}
+
+
+def test_memory_is_told_where_it_was_watched_and_set_against_the_programs_budget() -> None:
+    watched = dataclasses.replace(ended(), peak_bytes=30_000_000)
+    assert derive({}, watched)[PEAK_MB] == 30.0
+    assert PEAK_PER_BUDGET not in derive({}, watched)
+    assert derive({"budget_mb": 20.0}, watched)[PEAK_PER_BUDGET] == 1.5
+    assert PEAK_MB not in derive({"budget_mb": 20.0}, ended())
+
+
+@pytest.mark.parametrize(("key", "expected"), [(PEAK_MB, True), (PEAK_PER_BUDGET, True), ("other", False)])
+def test_only_rows_that_show_memory_have_theirs_watched(key: str, expected: bool) -> None:
+    row = Row(name="row", contenders=(), metrics=(Metric(key=key, label="", unit="MB", better="less"),))
+    assert row.shows_memory is expected
 
 
 @pytest.mark.parametrize(

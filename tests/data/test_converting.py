@@ -45,7 +45,7 @@ def test_references(dataset):
     arrays = syncline.get(dataset.to_numpy_refs())
     assert np.concatenate([each["id"] for each in arrays]).tolist() == list(range(10))
     assert np.concatenate(syncline.get(dataset.to_numpy_refs(column="half"))).tolist() == [n / 2 for n in range(10)]
-    assert np.concatenate(syncline.get(data.range(4).to_numpy_refs())).tolist() == [0, 1, 2, 3]
+    assert np.concatenate([each["id"] for each in syncline.get(data.range(4).to_numpy_refs())]).tolist() == [0, 1, 2, 3]
 
 
 def test_an_unknown_column_of_references_is_an_error(dataset):

@@ -8,7 +8,6 @@ import pytest
 
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
-from syncline.data.methods.checks import UnknownKeyError
 from syncline.data.plan.nodes import (
     Cache,
     HashPartition,
@@ -20,6 +19,7 @@ from syncline.data.plan.nodes import (
     Repartition,
     Sort,
 )
+from syncline.data.schemas import UnknownColumnError
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_sort_takes_keys_directions_and_boundaries(ds: Dataset) -> None:
 
 
 def test_a_key_that_is_not_there_is_an_unknown_column_and_a_wrong_value(ds: Dataset) -> None:
-    for error in (KeyError, ValueError, UnknownKeyError):
+    for error in (KeyError, ValueError, UnknownColumnError):
         with pytest.raises(error, match="'aa'"):
             ds.sort("aa")
     assert isinstance(ds.map(lambda row: row).sort("aa")._node, Sort)

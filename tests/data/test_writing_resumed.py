@@ -175,20 +175,20 @@ class Clock:
 
 def test_progress_keeps_the_seed_and_the_shape_of_the_first_run():
     state: dict = {}
-    first = Progress(Memory(state), data.DataContext())
+    first = Progress(Memory(state), PLAN, data.DataContext())
     assert first.restart.index == 0
     cpus, budget_bytes, point = first.restart.point
     assert cpus >= 1
     assert budget_bytes > 0
     assert point is None
-    again = Progress(Memory(state), data.DataContext())
+    again = Progress(Memory(state), PLAN, data.DataContext())
     assert (again.seed, again.restart) == (first.seed, first.restart)
 
 
 def test_progress_is_kept_so_rarely_that_it_costs_little():
     state: dict = {}
     clock = Clock()
-    progress = Progress(Memory(state), data.DataContext(), clock=clock)
+    progress = Progress(Memory(state), PLAN, data.DataContext(), clock=clock)
     kept = set()
     for index in range(1, 101):  # one second each, and keeping takes one
         progress.reached(Restart(index=index, point=[1, 1, [index]]))
@@ -197,4 +197,4 @@ def test_progress_is_kept_so_rarely_that_it_costs_little():
 
 
 def test_a_sink_without_state_starts_from_the_beginning():
-    assert Progress(Datasink(), data.DataContext()).restart.index == 0
+    assert Progress(Datasink(), PLAN, data.DataContext()).restart.index == 0

@@ -51,11 +51,6 @@ def test_an_argument_of_the_wrong_kind_is_named(name: str, value: object) -> Non
         train.DataParallelTrainer(one, **{name: value})  # type: ignore[arg-type]
 
 
-def test_datasets_are_refused_until_there_are_any() -> None:
-    with pytest.raises(ValueError, match=r"datasets need syncline\.data, which this version does not have yet"):
-        train.DataParallelTrainer(one, datasets={"train": [1]})
-
-
 def test_something_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(ValueError, match="must be a function"):
         train.DataParallelTrainer(3)  # type: ignore[arg-type]

@@ -33,7 +33,6 @@ def torch_batches(frame: Any) -> Iterator[dict[str, torch.Tensor]]:
 
 if __name__ == "__main__":
     options = common.arguments()
-    daft.set_runner_native()
     frame = decoded(options.library == "torch")
     batches = {"torch": lambda: torch_batches(frame), "decode": frame.to_arrow_iter}[options.library]
     common.write(options.out, pipelines.two_epochs(batches, "label"))

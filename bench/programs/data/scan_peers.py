@@ -30,7 +30,6 @@ def scan_pyarrow() -> Iterator[dict[str, torch.Tensor]]:
 def scan_daft() -> Iterator[dict[str, torch.Tensor]]:
     import daft
 
-    daft.set_runner_native()
     frame = daft.read_parquet(str(pipelines.input_folder() / "*.parquet"))
     return to_torch(frame.where(daft.col("group") < KEPT_GROUPS).select(*COLUMNS).to_arrow_iter())
 

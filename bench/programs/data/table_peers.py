@@ -19,7 +19,6 @@ def measure_pandas() -> common.Values:
 def measure_daft() -> common.Values:
     import daft
 
-    daft.set_runner_native()
     value = daft.col("value")
 
     def group(frame: Any) -> int:

@@ -8,7 +8,9 @@ part is the `__cause__` of the error that `get` raises, so Python prints first t
 from __future__ import annotations
 
 import os
+import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -16,6 +18,7 @@ from syncline import settings
 from syncline.exceptions import RayError, RayTaskError, WorkerTraceback
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def is_engine_file(filename: str) -> bool:
@@ -29,6 +32,32 @@ def user_traceback(error: BaseException) -> str:
     if not settings.full_traceback():
         _drop_engine_frames(summary, set())
     return "".join(summary.format())
+
+
+def says_all(error: BaseException) -> bool:
+    """Whether the text of `error` is all that a program needs: syncline raised it on purpose, and no code of the program's took part.
+
+    False for errors of syncline's own bugs, which come from elsewhere than a `raise`, and with `SYNCLINE_FULL_TRACEBACK=1`.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    if settings.full_traceback() or not frames or not (frames[-1].line or "").startswith("raise "):
+        return False
+    if not all(is_engine_file(frame.filename) for frame in frames):
+        return False
+    cause = error.__cause__
+    return cause is None or all(is_engine_file(each.filename) or _is_library_file(each.filename) for each in _all_frames(cause))
+
+
+def _is_library_file(filename: str) -> bool:
+    return filename.startswith(_LIBRARIES) or filename.endswith((".pyx", ".pxi"))
+
+
+def _all_frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
+    """The frames of `error` and of what led to it."""
+    current: BaseException | None = error
+    while current is not None:
+        yield from traceback.extract_tb(current.__traceback__)
+        current = current.__cause__ or current.__context__
 
 
 def _drop_engine_frames(summary: traceback.TracebackException, seen: set[int]) -> None:
@@ -76,3 +105,10 @@ def forget_engine(error: BaseException) -> None:
     if frames is not None:
         frames.tb_next = None
     error.__traceback__ = None
+
+
+def shorten(error: BaseException) -> None:
+    """`forget_engine`, for an error whose text says all without the engine's frames: one of a task, or of what the program asked for."""
+    if isinstance(error, RayError) or vars(error).get("_says_all") or says_all(error):
+        vars(error)["_says_all"] = True  # where one of syncline's functions calls another, the frames of the first are left to drop
+        forget_engine(error)

@@ -57,6 +57,9 @@ def from_values(name: str, values: Sequence[Any], *, first_row: int = 0) -> pa.A
         raise TypeError(_mixture(name, values, first_row))
     if kinds == {"tensor"}:
         return _from_ndarrays(name, values)
+    if types in ({np.datetime64}, {np.timedelta64}):
+        (time,) = types
+        return tensors.flat_array(np.array([time("NaT") if value is None else value for value in values]))
     return _infer(name, values, kinds)
 
 
@@ -159,15 +162,18 @@ def _infer(name: str, values: Sequence[Any], kinds: set[str]) -> pa.Array:
     except pa.ArrowInvalid:
         if kinds == {"int", "float"}:  # an integer beyond 2**53 beside floats
             return pa.array([None if value is None else float(value) for value in values], pa.float64())
-        if kinds == {"date"}:
-            return tensors.flat_array(np.array(values, dtype="datetime64[us]"))
-        return _pickled(name, values)
+        return _mixed_dates(values) if kinds == {"date"} else _pickled(name, values)
     except (pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        return _pickled(name, values)
+        return _mixed_dates(values) if kinds == {"date"} else _pickled(name, values)
     if pa.types.is_date(array.type) and any(isinstance(value, datetime.datetime) for value in values):
         # Arrow goes by the first value and would drop the time of the others.
         return pa.array([_with_time(value) for value in values], pa.timestamp("us"))
     return array
+
+
+def _mixed_dates(values: Sequence[Any]) -> pa.Array:
+    """Python's dates beside numpy's, which Arrow does not take together."""
+    return tensors.flat_array(np.array(values, dtype="datetime64[us]"))
 
 
 def _with_time(value: Any) -> Any:

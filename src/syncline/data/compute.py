@@ -105,6 +105,6 @@ def _check_count(name: str, value: int | None, *, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a number of processes: give an int or None")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not a number of processes: give an int or None")
     if value < least:
         raise ValueError(f"{name}={value} is too small: give at least {least}, or None")

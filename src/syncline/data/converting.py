@@ -71,7 +71,7 @@ class ConvertingMixin(ConsumingMethods):
         return _converted(self.to_arrow_refs(), partial(blocks.to_batch, batch_format="pandas"))
 
     def to_numpy_refs(self, *, column: str | None = None) -> list[ObjectRef[Any]]:
-        """References to the rows: for each block a dict of arrays `(rows, …)`, or one array if there is one column or `column` names one.
+        """References to the rows: for each block a dict of arrays `(rows, …)`, or with `column` one array.
 
         Args:
             column: The column; None for all.
@@ -154,7 +154,7 @@ def _arrays(table: pa.Table, column: str | None) -> np.ndarray | Mapping[str, np
     if column is not None and column not in table.column_names:
         raise schemas.UnknownColumnError(column, table.column_names)
     arrays: dict[str, np.ndarray] = blocks.to_batch(table if column is None else table.select([column]), "numpy")
-    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+    return arrays if column is None else arrays[column]
 
 
 def _frame(block: Any) -> pd.DataFrame:

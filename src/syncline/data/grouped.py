@@ -46,7 +46,9 @@ class GroupedData:
             raise ValueError("aggregate needs at least one aggregator, such as Count() or Sum('x')")
         for each in aggs:
             if not isinstance(each, AggregateFn):
-                raise TypeError(f"{each!r} is a {type(each).__name__}, not an aggregator: give AggregateFns such as Count() or Sum('x')")
+                raise TypeError(
+                    f"{each!r} is of type {type(each).__name__}, not an aggregator: give AggregateFns such as Count() or Sum('x')"
+                )
         schema = self._dataset._known_schema()
         if schema is not None:
             steps.check(schema, self._keys, aggs)

@@ -135,7 +135,7 @@ def num_blocks_of(override_num_blocks: int | None, parallelism: int | None = -1)
 def at_least_one(name: str, value: Any) -> int:
     """The value, if it is a number of at least 1; TypeError and ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}: give an int of at least 1, or leave it out")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give an int of at least 1, or leave it out")
     if value < 1:
         raise ValueError(f"{name}={value} is too small: give at least 1, or leave it out")
     return value

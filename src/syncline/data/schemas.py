@@ -21,7 +21,7 @@ class SchemaMismatchError(ValueError):
     """Tables whose columns have types that no single type holds."""
 
 
-class UnknownColumnError(KeyError):
+class UnknownColumnError(KeyError, ValueError):
     """A column was asked for that the data does not have."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:

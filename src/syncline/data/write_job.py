@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from syncline.data.execute.shape import shape_for
-from syncline.data.execute.start import start
+from syncline.data.execute.start import first_restart, start
 from syncline.data.iterate.position import Restart
 from syncline.data.plan.facts import known_schema
 from syncline.data.plan.signature import digest_of, signature
@@ -63,7 +62,7 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
     try:
         earlier = sink.earlier_result()
         results = [] if earlier is None else [earlier]
-        progress = Progress(sink, context)
+        progress = Progress(sink, node, context)
         stats = None
         if not progress.is_complete:
             with closing(start(node, _in_order(context), seed=progress.seed, restart=progress.restart, name=name)) as execution:
@@ -88,11 +87,12 @@ class Progress:
 
     Args:
         sink: The sink, after `on_write_start`.
+        node: The plan.
         context: The dataset's context.
         clock: Seconds, for how often progress is kept.
     """
 
-    def __init__(self, sink: Datasink[Any], context: DataContext, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sink: Datasink[Any], node: Write, context: DataContext, clock: Callable[[], float] = time.monotonic) -> None:
         self._sink = sink
         self._clock = clock
         self._next = -float("inf")
@@ -104,7 +104,7 @@ class Progress:
             logger.info("The write goes on: %d write tasks need not be looked at again", self.restart.index)
             return
         self.seed = secrets.randbits(_SEED_BITS)
-        self.restart = Restart(index=0, point=[*shape_for(context).to_list(), None])
+        self.restart = first_restart(node, context, seed=self.seed)
         self._keep()
 
     def reached(self, restart: Restart) -> None:

@@ -56,6 +56,7 @@ def test_the_public_names() -> None:
     assert sorted(train_torch.__all__) == [
         "TorchCheckpoint",
         "TorchConfig",
+        "TorchPredictor",
         "TorchTrainer",
         "accelerate",
         "backward",

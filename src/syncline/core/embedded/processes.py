@@ -32,6 +32,9 @@ HEAVY_MODULES = (
     "syncline.train.torch",
     "syncline.train.workers.worker",
     "syncline.data.execute.worker",
+    "syncline.data.iterate.torch",
+    "syncline.data.split.consumer",
+    "syncline.data.split.coordinator",
 )
 """Modules that workers get from the template, if the driver has imported them."""
 LATER_MODULES = ("torch._dynamo",)

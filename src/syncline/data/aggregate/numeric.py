@@ -186,7 +186,7 @@ class Mean(ColumnarAggregate):
 
 
 class Std(ColumnarAggregate):
-    """Standard deviation with `ddof` degrees of freedom taken off, as float64; null where there are not more values than `ddof`.
+    """Standard deviation with `ddof` degrees of freedom taken off, as float64; NaN where there are not more values than `ddof`.
 
     The states are count, mean and sum of squared deviations, merged after Chan, Golub and LeVeque (1979): no digits are lost where the
     mean is large against the deviation.
@@ -225,9 +225,8 @@ class Std(ColumnarAggregate):
         return [pa.array(count.astype(np.int64)), pa.array(mean, mask=missing), pa.array(deviation, mask=missing)]
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-        free = pc.subtract(states[0], self._ddof)
-        free = pc.if_else(pc.greater(free, 0), free, pa.scalar(None, free.type))
-        return pc.sqrt(pc.divide(states[2], free.cast(pa.float64())))
+        free = pc.subtract(states[0], self._ddof).cast(pa.float64())
+        return pc.sqrt(pc.divide(states[2], pc.if_else(pc.greater(free, 0), free, float("nan"))))
 
 
 class MissingValuePercentage(ColumnarAggregate):

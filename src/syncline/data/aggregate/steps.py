@@ -7,6 +7,7 @@ keys; others are called group by group, and their accumulators travel as pickled
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from syncline.data.aggregate.columnar import ColumnarAggregate
 from syncline.data.kernels import combine, group, sort
 from syncline.data.kernels import keys as key_columns
 from syncline.data.kernels.group import Groups, Measure
+from syncline.data.schemas import SchemaMismatchError
 
 
 def check(schema: pa.Schema, keys: str | Sequence[str], aggregates: Sequence[AggregateFn]) -> None:
@@ -51,8 +53,11 @@ def partial(table: pa.Table, keys: str | Sequence[str], aggregates: Sequence[Agg
 
 
 def merge(partials: Sequence[pa.Table], keys: str | Sequence[str], aggregates: Sequence[AggregateFn]) -> pa.Table:
-    """Several tables of `partial` or `merge` as one, with each group once."""
-    table = blocks.concat([piece for piece in partials if piece.num_columns])
+    """Several tables of `partial` or `merge` as one, with each group once. SchemaMismatchError for columns of differing types."""
+    try:
+        table = blocks.concat([piece for piece in partials if piece.num_columns])
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(_STATE.sub(lambda found: aggregates[int(found[1])].name, str(error))) from None
     if not table.num_columns:
         return table
     inputs = [_states(table, index) for index in range(len(aggregates))]
@@ -160,6 +165,9 @@ def _by_columns(aggregate: AggregateFn) -> bool:
 def _columnar(aggregate: AggregateFn) -> ColumnarAggregate:
     assert isinstance(aggregate, ColumnarAggregate)
     return aggregate
+
+
+_STATE = re.compile(r"__state_(\d+)_\d+")
 
 
 def _state(index: int, number: int) -> str:

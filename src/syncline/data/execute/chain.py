@@ -91,6 +91,8 @@ class Chain:
     """The dataset's; current while a task runs."""
     max_block_bytes: int | None = None
     """Larger blocks are cut; smaller ones of the same task are put together up to it."""
+    first_block_bytes: int | None = None
+    """The limit of a task's first block; it doubles from block to block up to `max_block_bytes`. None: that from the beginning."""
     max_block_rows: int | None = None
     timeout_s: float | None = None
     """The shortest time limit of its user functions."""

@@ -25,8 +25,9 @@ from syncline.data.execute import messages as m
 from syncline.data.execute.attempts import crash, is_tried_again, raised, survives
 from syncline.data.execute.inbox import Inbox, Thunk
 from syncline.data.execute.jobs import Job
+from syncline.data.execute.keeping import Keepers
 from syncline.data.execute.lanes import Lanes
-from syncline.data.execute.outbox import Outbox, OutputBlock
+from syncline.data.execute.outbox import MadeAgain, Outbox, OutputBlock
 from syncline.data.execute.program import Program
 from syncline.data.execute.progress import Progress
 from syncline.data.execute.scheduler import Scheduler
@@ -49,11 +50,13 @@ _numbers = count(1)
 class Driver:
     """Runs a program. Its methods belong to its own thread, but for `post`, `abandon`, `stats` and those of the consumer."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, again: MadeAgain | None = None) -> None:
+        """`again`: makes delivered rows again when they are lost."""
         engine = api.ensure_engine()
         self.is_local = engine.is_local_mode
         self.outbox = Outbox()
         self._program = program
+        self._again = again
         self._stages = program.stages
         self._is_cluster = engine.address != "local"
         self._number = next(_numbers)
@@ -67,6 +70,7 @@ class Driver:
         )
         self._store = BlockStore(program.stages)
         self._stored_stages = stages_to_store(program.stages)
+        self._keepers = Keepers(program.stages)
         self._jobs: dict[m.TaskId, Job] = {}
         self._preparing = 0
         self._samples: dict[int, dict[int, pa.Table | ObjectRef[Any]]] = {}
@@ -141,6 +145,11 @@ class Driver:
             first_block_s=None if outbox.first_at is None else outbox.first_at - self._began,
             program_waited_s=outbox.waited_s,
         )
+
+    def after(self, restart: Restart, rows: int) -> Restart:
+        """Where to start for what comes after a delivered block of so many rows."""
+        cpus, budget_bytes, point = restart.point
+        return Restart(index=restart.index + rows, point=[cpus, budget_bytes, self._scheduler.point_after(point, rows)])
 
     # -- the loop
 
@@ -245,6 +254,7 @@ class Driver:
         except Exception:  # the engine is gone, and with it all processes
             logger.debug("the lanes of an execution could not be closed", exc_info=True)
         self._jobs, self._samples = {}, {}
+        self._keepers.close()
         self._store.clear()
         self.outbox.end(error)
         self._has_left.set()
@@ -333,20 +343,31 @@ class Driver:
         self._lanes.submit(prepare)
 
     def _deliver(self, instruction: m.Deliver) -> None:
-        piece, shape = instruction.piece, self._program.shape
+        piece = instruction.piece
         rows = piece.stop - piece.start
         block = OutputBlock(
             num_rows=rows,
             size_bytes=instruction.size_bytes,
-            restart=Restart(index=self._program.first_row + self._rows, point=[*shape.to_list(), instruction.point]),
+            restart=Restart(index=self._program.first_row + self._rows, point=self._program.restart_at(instruction.point)),
             _stored=self._store[piece.block],
             _start=piece.start,
+            _again=self._again,
         )
         self._rows += rows
         self._delivered_blocks += 1
         self._delivered_bytes += instruction.size_bytes
         self._moved_at = time.monotonic()
         self.outbox.deliver(block)
+
+    def _keep(self, instruction: m.Keep) -> None:
+        piece = instruction.piece
+        stored, rows = self._store[piece.block], piece.stop - piece.start
+        size = stored.size_bytes if rows == stored.rows else stored.size_bytes * rows // stored.rows
+        block = OutputBlock(num_rows=rows, size_bytes=size, restart=Restart(), _stored=stored, _start=piece.start)
+        self._keepers.add(instruction.stage, block)
+
+    def _keep_all(self, instruction: m.Kept) -> None:
+        self._keepers.complete(instruction.stage)
 
     def _drop(self, instruction: m.Drop) -> None:
         self._store.drop(instruction.block)
@@ -415,6 +436,7 @@ class Driver:
             job.retries += 1
         else:
             del self._jobs[job.launch.task]
+            self._keepers.spoil(job.launch.task.stage)
             self._tell(m.Failed(task=job.launch.task, error=raised(error, self._program.context), counts_as_errored_block=True))
             return
         job.again()
@@ -444,6 +466,8 @@ _DO: dict[type, Callable[[Driver, Any], None]] = {
     m.Resume: Driver._resume,
     m.Prepare: Driver._prepare,
     m.Deliver: Driver._deliver,
+    m.Keep: Driver._keep,
+    m.Kept: Driver._keep_all,
     m.Drop: Driver._drop,
     m.Cancel: Driver._cancel,
     m.Finish: Driver._finish,

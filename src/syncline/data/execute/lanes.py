@@ -159,7 +159,10 @@ class Lanes:
         stage = program.stages[key.stage]
         if key.kind == "task":
             assert stage.chain is not None
-            return ChainWork(name=stage.name, chain=stage.chain, seed=program.seed, epoch=program.epoch)
+            context = stage.chain.context  # below a cache, tasks draw as in the execution that fills it
+            seed = program.seed if context._execution_seed is None else context._execution_seed
+            epoch = program.epoch if context._execution_seed is None else context._execution_idx
+            return ChainWork(name=stage.name, chain=stage.chain, seed=seed, epoch=epoch)
         grouping = stage.grouping
         assert isinstance(grouping, Exchanged)
         if key.kind == "sample":
@@ -170,5 +173,9 @@ class Lanes:
     def _reference(self, key: WorkKey) -> ObjectRef[Any]:
         reference = self._references.get(key)
         if reference is None:
-            reference = self._references[key] = api.put(self._work(key))
+            work = self._work(key)
+            try:
+                reference = self._references[key] = api.put(work)
+            except TypeError as error:  # something that a function uses cannot be pickled
+                raise TypeError(f"{work.name} {str(error).removeprefix('value ')}") from None
         return reference

@@ -155,6 +155,21 @@ class Deliver:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Keep:
+    """The next rows that pass through a `Keeping` stage."""
+
+    stage: int
+    piece: Piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """All rows have passed through a `Keeping` stage."""
+
+    stage: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Drop:
     """Nobody needs this block any more. Comes once for every block; for negative ones as well, also for some that no
     instruction has named (they had no rows, or were left over)."""
@@ -181,4 +196,4 @@ class Fail:
     error: BaseException
 
 
-Instruction: TypeAlias = Launch | Resume | Prepare | Deliver | Drop | Cancel | Finish | Fail
+Instruction: TypeAlias = Launch | Resume | Prepare | Deliver | Keep | Kept | Drop | Cancel | Finish | Fail

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -15,6 +16,10 @@ from syncline.core.refs import ObjectRef
 from syncline.data import block as blocks
 from syncline.data.execute.store import Stored
 from syncline.data.iterate.position import Restart
+from syncline.exceptions import ObjectLostError
+
+MadeAgain: TypeAlias = Callable[[Restart, int, ObjectLostError], pa.Table]
+"""(where to start, rows, how they were lost) -> the rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,11 +32,21 @@ class OutputBlock:
     """Where an execution may start to deliver exactly what comes from this block on; `restart.index` is the number of its first row."""
     _stored: Stored = field(repr=False)
     _start: int = field(repr=False)
+    _again: MadeAgain | None = field(default=None, repr=False)
+    """Makes the rows again when they are lost."""
 
     def table(self) -> pa.Table:
-        """The rows, in this process; from the object store without a copy where the engine can."""
+        """The rows, in this process; from the object store without a copy where the engine can.
+
+        Rows that a cluster has lost with one of its nodes are made again. ObjectLostError where that is not possible.
+        """
         stored = self._stored
-        table: pa.Table = stored.table if stored.table is not None else api.get(stored.in_store())
+        try:
+            table: pa.Table = stored.table if stored.table is not None else api.get(stored.in_store())
+        except ObjectLostError as error:
+            if self._again is None:
+                raise
+            return self._again(self.restart, self.num_rows, error)
         return table if self.num_rows == stored.rows else table.slice(self._start, self.num_rows)
 
     def reference(self) -> ObjectRef[Any]:

@@ -101,6 +101,7 @@ class _ProcessLane:
             self._busy.discard(process)
             job.place = None
             process.kill()
+            self._doubt_the_idle()
             self._gone(process)
             self._listener.lost(job, error)
             return
@@ -131,6 +132,28 @@ class _ProcessLane:
     def _gone(self, process: Process) -> None:
         """A process has ended."""
         raise NotImplementedError
+
+    def _doubt_the_idle(self) -> None:
+        """A process has died, perhaps with its node: those that answer no more shall get no tasks."""
+        idle, self._idle = self._idle, deque()
+        for process in idle:
+            self._starting.add(process)
+            self._ask(process, self._has_answered)
+
+    def _ask(self, process: Process, then: Callable[[Process, Future[None]], None]) -> None:
+        """Have `then` called when a process answers, or is known to have died."""
+        answer: ObjectRef[None] = process.actor.abandon.remote()
+        answer.future().add_done_callback(lambda future: self._post(partial(then, process, future)))
+
+    def _has_answered(self, process: Process, future: Future[None]) -> None:
+        """A process that was doubted lives, or does not."""
+        if process not in self._starting:  # closed meanwhile
+            return
+        self._starting.discard(process)
+        if future.exception() is None:
+            self._free(process)
+        else:
+            self._gone(process)
 
     def _close_idle(self, most: int, now: float, idle_s: float) -> None:
         """Let processes go that have had nothing to do for so long, but for the last ones."""
@@ -199,13 +222,16 @@ class WorkerLane(_ProcessLane):
         self._starting, self._busy = set(), set()
         self._idle.clear()
 
+    def _doubt_the_idle(self) -> None:
+        super()._doubt_the_idle()
+        self._warm.clear()
+
     def _start_one(self) -> None:
         process = Process(options_of(self._lane.resources, self._lane.resources_fn))
         self._starting.add(process)
-        up: ObjectRef[None] = process.actor.abandon.remote()
-        up.future().add_done_callback(lambda future: self._post(partial(self._is_up, process, future)))
+        self._ask(process, self._has_started)
 
-    def _is_up(self, process: Process, future: Future[None]) -> None:
+    def _has_started(self, process: Process, future: Future[None]) -> None:
         if process not in self._starting:  # closed meanwhile
             return
         self._starting.discard(process)
@@ -217,6 +243,8 @@ class WorkerLane(_ProcessLane):
 
     def _gone(self, process: Process) -> None:
         """Another one is started when there is a task for it."""
+        if len(self._queue) > len(self._starting):
+            self._start_one()
 
 
 class ActorLane(_ProcessLane):

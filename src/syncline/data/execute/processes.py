@@ -15,6 +15,7 @@ from syncline.core import api, lifecycle
 from syncline.core.refs import ObjectRef
 from syncline.data.compute import Resources
 from syncline.data.execute.jobs import Job
+from syncline.data.execute.places import Places
 from syncline.data.execute.worker import DataWorker, WorkKey
 
 IDLE_S = 30.0
@@ -35,19 +36,30 @@ _NOT_FOR_WORKERS = frozenset(
     }
 )
 
+_PLACING = frozenset({"accelerator_type", "label_selector", "memory", "num_gpus", "resources", "scheduling_strategy"})
+"""Options that not every node can fulfil."""
+
+places = Places()
+
 
 class Process:
     """One `DataWorker`, from the driver's side. Used by one thread at a time."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         # No CPU of the engine's: CPUs are slots, which the scheduler counts, so that training workers cannot starve their own input.
-        self.actor = api.remote(DataWorker).options(num_cpus=0, **options).remote()
+        self.actor = api.remote(DataWorker).options(**{"num_cpus": 0, **self._place(options), **options}).remote()
         self.begin = self.actor.begin.options(num_returns=2)
         self.resume = self.actor.resume.options(num_returns=2)
         self.known: set[WorkKey] = set()
         """Works that it has got."""
         self.job: Job | None = None
         self.idle_since = time.monotonic()
+
+    def _place(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options that spread processes over the nodes of a cluster."""
+        if api.ensure_engine().address == "local":
+            return {}
+        return places.options_for(self) if _PLACING.isdisjoint(options) else {"scheduling_strategy": "SPREAD"}
 
     def kill(self) -> None:
         """End the process at once."""

@@ -23,4 +23,15 @@ class Program:
     """Number of the first row that is delivered."""
     point: Any = None
     """Where to start; None for the beginning."""
+    caches: tuple[Any, ...] = ()
+    """What it does about the caches of the plan (`data.cache`), JSON."""
     name: str = ""
+
+    def restart_at(self, point: Any) -> list[Any]:
+        """A point of the scheduler's with all that it depends on."""
+        return restart_point(self.shape, point, self.caches)
+
+
+def restart_point(shape: Shape, point: Any, caches: tuple[Any, ...]) -> list[Any]:
+    """What `Restart.point` holds, JSON: a point of the scheduler's, and what an execution of a plan depends on beside seed and epoch."""
+    return [*shape.to_list(), point, *([list(caches)] if caches else [])]

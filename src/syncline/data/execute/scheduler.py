@@ -166,6 +166,10 @@ class Scheduler:
         self._started = False
         self._over = False
 
+    def point_after(self, point: Any, rows: int) -> Any:
+        """The restart point behind a delivered piece of so many rows, whose own is `point`."""
+        return self._last.advance(point, rows, at_end=True)
+
     # -- events
 
     def handle(self, event: Event) -> list[Instruction]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from syncline.data.execute.chain import Chain
+    from syncline.data.execute.keeping import Keeper
     from syncline.data.kernels.partition import Partitioned
     from syncline.data.plan.nodes import HeldBlock
 
@@ -107,6 +108,14 @@ class First:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """All blocks pass through, in order; no tasks. What passes is kept for later executions once the input has ended."""
+
+    keeper: Keeper | None
+    """Gets the blocks; None where nothing is to be kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Chained:
     """The blocks of the first input, then those of the second, …; no tasks."""
 
@@ -163,7 +172,7 @@ class Exchanged:
     """Where sampling and partitioning run."""
 
 
-Grouping: TypeAlias = Listed | Passed | Bundled | Cut | CutEvenly | First | Chained | Shuffled | Aligned | Interleaved | Exchanged
+Grouping: TypeAlias = Listed | Passed | Bundled | Cut | CutEvenly | First | Keeping | Chained | Shuffled | Aligned | Interleaved | Exchanged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,9 @@ from syncline.data.execute.stages import (
     CutEvenly,
     Exchanged,
     First,
+    Grouping,
     Interleaved,
+    Keeping,
     Passed,
     Shuffled,
     Stage,
@@ -96,8 +98,12 @@ def stages_to_store(stages: Sequence[Stage]) -> frozenset[int]:
         stage = stages[number]
         grouping = stage.grouping
         lane = grouping.lane if isinstance(grouping, Exchanged) else stage.lane
-        passes_on = isinstance(grouping, First | Chained | Interleaved | Shuffled)
-        holds = isinstance(grouping, Exchanged | CutEvenly | Shuffled)
+        passes_on = isinstance(grouping, First | Keeping | Chained | Interleaved | Shuffled)
+        holds = isinstance(grouping, Exchanged | CutEvenly | Shuffled) or _keeps_in_store(grouping)
         if holds or (passes_on and number in wanted) or (not passes_on and isinstance(lane, Workers | Actors)):
             wanted.update(stage.inputs)
     return frozenset(number for number in wanted if not isinstance(stages[number].grouping, Passed))
+
+
+def _keeps_in_store(grouping: Grouping) -> bool:
+    return isinstance(grouping, Keeping) and grouping.keeper is not None and grouping.keeper.needs_store

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from syncline.core.tracebacks import user_traceback
+from syncline.core.tracebacks import says_all, user_traceback
 from syncline.data import block as blocks
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain, Output, Ports, SkippedRows, TaskState
@@ -179,6 +179,8 @@ def failure(operator: str, error: BaseException, *, traceback: str | None = None
     where = ""
     if isinstance(error, UserFunctionError):
         operator, where, error = error.operator, _where(error.rows), error.original
+    if traceback is None and says_all(error):
+        return UserCodeException(operator, f"{operator} failed{where} with {type(error).__name__}: {error}", error, pid=os.getpid())
     text = user_traceback(error) if traceback is None else traceback
     header = f"{operator} failed{where} with {one_line(error)}"
     return UserCodeException(operator, f"{header}\n\n{text.rstrip()}", error, pid=os.getpid())

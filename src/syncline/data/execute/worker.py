@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from syncline.core.tracebacks import is_engine_file
 from syncline.data import block as blocks
-from syncline.data.execute.steps.user import UserStep
+from syncline.data.execute.steps.user import UserFunctionError, UserStep
 from syncline.data.execute.turns import ChainWork, Request, Running, Turn, Work, cut, failure
 from syncline.data.plan.nodes import UserFunction
 
@@ -130,12 +130,12 @@ class DataWorker:
         assert self._beside is not None
         (thread,) = self._beside._threads
         stack, where = _stack_of(thread.ident)
-        which = f"row {first_row}" if rows == 1 else f"rows {first_row} to {first_row + rows - 1}"
-        error = TimeoutError(
-            f"{key} has worked for more than timeout_s={function.timeout_s:g} on {which} of its task, and hangs in {where}: "
+        late = TimeoutError(
+            f"it has worked for more than timeout_s={function.timeout_s:g}, and hangs in {where}: "
             f"give it more time, or leave such rows out with on_error='skip'"
         )
-        text = f"Traceback of the thread that hangs (most recent call last):\n{stack}TimeoutError: {error}"
+        error = UserFunctionError(key, range(first_row, first_row + rows), late)
+        text = f"Traceback of the thread that hangs (most recent call last):\n{stack}"
         stuck = (key, first_row) if function.on_error == "skip" else None
         return Turn(error=failure(stage, error, traceback=text), hangs=True, stuck=stuck)
 

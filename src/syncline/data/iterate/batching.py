@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from syncline.core.tracebacks import shorten
 from syncline.data import block as blocks
 from syncline.data.block import Block
 from syncline.data.iterate.cursor import Cursor, Mark, Progress
@@ -65,7 +66,7 @@ class BatchOptions:
         for name in ("batch_size", "local_shuffle_buffer_size"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a number of rows: give an int or None")
+                raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not a number of rows: give an int or None")
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} would make batches without rows: give at least 1, or None")
         if self.local_shuffle_buffer_size is not None and self.batch_size is None:
@@ -214,12 +215,16 @@ class Batches(Generic[Ready, T]):
         last = Mark(current.cursor.rows, current.cursor.restart, current.cursor.total)
         made = (_Made(self.convert(cut.table), cut.mark) for cut in cut_batches(current.pieces, current.cursor, self.options))
         ahead = Prefetcher(made, depth=self.options.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
-        with closing(ahead):
-            for batch, last in ahead:
-                received = self.receive(batch)
-                self.progress.advance(last)
-                yield received
-            self.progress.end(last)
+        try:
+            with closing(ahead):
+                for batch, last in ahead:
+                    received = self.receive(batch)
+                    self.progress.advance(last)
+                    yield received
+                self.progress.end(last)
+        except Exception as error:
+            shorten(error)
+            raise
 
 
 class _Made(NamedTuple):
@@ -243,12 +248,16 @@ class Rows:
         self.progress.begin(current.cursor)
         rows, restart, total = current.cursor.rows, current.cursor.restart, current.cursor.total
         ahead = Prefetcher(current.pieces, depth=self.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
-        with closing(ahead):
-            for piece in ahead:
-                restart, total = piece.restart, total if piece.total is None else piece.total
-                for row in blocks.rows(piece.table):
-                    rows += 1
-                    self.progress.advance(Mark(rows, restart, total))
-                    yield row
-            _check_end(total)
-            self.progress.end(Mark(rows, restart, total))
+        try:
+            with closing(ahead):
+                for piece in ahead:
+                    restart, total = piece.restart, total if piece.total is None else piece.total
+                    for row in blocks.rows(piece.table):
+                        rows += 1
+                        self.progress.advance(Mark(rows, restart, total))
+                        yield row
+                _check_end(total)
+                self.progress.end(Mark(rows, restart, total))
+        except Exception as error:
+            shorten(error)
+            raise

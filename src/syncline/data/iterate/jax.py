@@ -84,7 +84,7 @@ def batch_conversion(*, batch_size: int, dtypes: Any, collate_fn: CollateFn[Any]
         found = [form for kind, form in _FORMATS if isinstance(collate_fn, kind)]
         if not found:
             raise ValueError(
-                f"collate_fn is a {type(collate_fn).__name__}: derive it from ArrowBatchCollateFn, NumpyBatchCollateFn or "
+                f"collate_fn is of type {type(collate_fn).__name__}: derive it from ArrowBatchCollateFn, NumpyBatchCollateFn or "
                 "PandasBatchCollateFn"
             )
         batch_format = found[0]

@@ -95,7 +95,7 @@ def torch_conversion(
         raise ValueError("collate_fn and dtypes exclude each other, since collate_fn makes the tensors: give them their dtypes there")
     if collate_fn is not None and not callable(collate_fn):
         raise ValueError(
-            f"collate_fn={collate_fn!r} is a {type(collate_fn).__name__}, which cannot be called: give a function or a CollateFn"
+            f"collate_fn={collate_fn!r} is of type {type(collate_fn).__name__}, which cannot be called: give a function or a CollateFn"
         )
     chosen = torch.device((worker_device or "cpu") if device == "auto" else device)
     if chosen == torch.device("cuda") and torch.cuda.is_available():

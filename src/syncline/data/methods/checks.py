@@ -14,14 +14,10 @@ from syncline.data.plan.nodes import RandomSeedConfig, Seed
 from syncline.data.schemas import UnknownColumnError
 
 
-class UnknownKeyError(UnknownColumnError, ValueError):
-    """A column to sort or group by that the data does not have."""
-
-
 def count(name: str, value: Any, *, least: int) -> int:
     """An integer of at least `least`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}: give an int")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give an int")
     number: int = value.__index__()
     if number < least:
         raise ValueError(f"{name}={number} is too small: give at least {least}")
@@ -31,7 +27,7 @@ def count(name: str, value: Any, *, least: int) -> int:
 def share(name: str, value: Any) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}: give a number from 0 to 1")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give a number from 0 to 1")
     if not 0 <= value <= 1:
         raise ValueError(f"{name}={value} is a share of the rows: give a number from 0 to 1")
     return float(value)
@@ -47,7 +43,7 @@ def seed(value: Any) -> Seed:
 def column_name(name: str, value: Any) -> str:
     """Text that is not empty."""
     if not isinstance(value, str):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}: give the name of a column")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give the name of a column")
     if not value:
         raise ValueError(f"{name}='' names no column: give it some text")
     return value
@@ -58,7 +54,7 @@ def column_names(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list | tuple):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}: give the name of a column or a list of names")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give the name of a column or a list of names")
     for each in value:
         if not isinstance(each, str):
             raise ValueError(f"{name} has {each!r} ({type(each).__name__}) among its names: columns are named by strings")
@@ -78,12 +74,10 @@ def known_columns(schema: pa.Schema | None, names: Iterable[str]) -> None:
 
 
 def keys(schema: pa.Schema | None, names: Sequence[str], purpose: key_columns.Purpose) -> None:
-    """UnknownKeyError for a key that a known schema does not have; TypeError for one that cannot be compared."""
+    """UnknownColumnError for a key that a known schema does not have; TypeError for one that cannot be compared."""
     if schema is None:
         return
-    for name in names:
-        if name not in schema.names:
-            raise UnknownKeyError(name, schema.names)
+    known_columns(schema, names)
     key_columns.key_table(blocks.empty(schema), names, purpose)
 
 
@@ -114,4 +108,4 @@ def expression(name: str, value: Any) -> None:
     """TypeError for a plain value in the place of an expression."""
     if not isinstance(value, Expr):
         hint = "write col('name') for a column, lit(...) for a value"
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not an expression: {hint}")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not an expression: {hint}")

@@ -93,7 +93,7 @@ class ColumnMethods(MappingMethods, InspectingMethods):
         if batch_format not in ("pandas", "numpy", "pyarrow"):
             raise ValueError(f"batch_format={batch_format!r} is not known: choose 'pandas', 'numpy' or 'pyarrow'")
         if not callable(fn):
-            raise NotAFunctionError(f"fn={fn!r} is a {type(fn).__name__}: give a function that takes a batch and returns a column")
+            raise NotAFunctionError(f"fn={fn!r} is of type {type(fn).__name__}: give a function that takes a batch and returns a column")
         function = functools.partial(add_column, checks.column_name("col", col), fn)
         return self.map_batches(function, batch_format=batch_format, udf_modifying_row_count=False, **options)
 
@@ -107,7 +107,7 @@ class ColumnMethods(MappingMethods, InspectingMethods):
     def _new_names(self, names: Any) -> dict[str, str]:
         """New names by old name, checked against the columns as far as they are known."""
         if not isinstance(names, dict | list):
-            raise TypeError(f"names={names!r} is a {type(names).__name__}: give new names by old name, or a list of all names")
+            raise TypeError(f"names={names!r} is of type {type(names).__name__}: give new names by old name, or a list of all names")
         if not names:
             raise ValueError(f"names={names!r} renames nothing: give at least one name")
         new = checks.column_names("names", list(names.values()) if isinstance(names, dict) else names)

@@ -66,7 +66,7 @@ class CombiningMethods(InspectingMethods):
             raise ValueError(f"weights={weights} are not all positive numbers: leave out a dataset that should give no rows")
         if not isinstance(stopping_condition, MixStoppingCondition):
             raise TypeError(
-                f"stopping_condition={stopping_condition!r} is a {type(stopping_condition).__name__}: give a MixStoppingCondition"
+                f"stopping_condition={stopping_condition!r} is of type {type(stopping_condition).__name__}: give a MixStoppingCondition"
             )
         shortest = stopping_condition is MixStoppingCondition.STOP_ON_SHORTEST
         return self._derive(Mix(parts=nodes, weights=tuple(map(float, given)), stop_when="shortest" if shortest else "longest"))
@@ -132,7 +132,7 @@ class CombiningMethods(InspectingMethods):
     def _nodes(self, others: Sequence[Any]) -> tuple[Node, ...]:
         for other in others:
             if not isinstance(other, CombiningMethods):
-                raise TypeError(f"{other!r} is a {type(other).__name__}, not a dataset: make one of it, for example with from_items")
+                raise TypeError(f"{other!r} is of type {type(other).__name__}, not a dataset: make one of it, for example with from_items")
         return (self._node, *(other._node for other in others))
 
 

@@ -103,7 +103,7 @@ def user_function(function: Any, options: Mapping[str, Any]) -> UserFunction:
             raise ValueError(f"{name} are for the constructor of a class, but {function!r} is not a class: use fn_args or fn_kwargs")
     for name in ("fn_kwargs", "fn_constructor_kwargs"):
         if given[name] is not None and not isinstance(given[name], Mapping):
-            raise TypeError(f"{name}={given[name]!r} is a {type(given[name]).__name__}: give a dict of arguments by name")
+            raise TypeError(f"{name}={given[name]!r} is of type {type(given[name]).__name__}: give a dict of arguments by name")
     return UserFunction(
         function=function,
         args=tuple(given["fn_args"] or ()),
@@ -153,7 +153,7 @@ def _checked_compute(compute: Any) -> ComputeStrategy | None:
     if isinstance(compute, str) and compute in named:
         return named[compute]
     if compute is not None and not isinstance(compute, ComputeStrategy):
-        raise TypeError(f"compute={compute!r} is a {type(compute).__name__}: give a TaskPoolStrategy or an ActorPoolStrategy")
+        raise TypeError(f"compute={compute!r} is of type {type(compute).__name__}: give a TaskPoolStrategy or an ActorPoolStrategy")
     return compute
 
 
@@ -179,7 +179,7 @@ def _of_concurrency(concurrency: Any, is_class: bool) -> ComputeStrategy:
 
 def _check_callable(function: Any) -> None:
     if not callable(function):
-        raise NotAFunctionError(f"{function!r} is a {type(function).__name__}, which cannot be called: give a function or a class")
+        raise NotAFunctionError(f"{function!r} is of type {type(function).__name__}, which cannot be called: give a function or a class")
     if isinstance(function, type) and not any("__call__" in vars(base) for base in function.__mro__):
         raise NotAFunctionError(f"objects of the class {function.__name__} cannot be called: give it a method __call__ for a row or batch")
 

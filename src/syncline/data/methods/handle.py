@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from syncline.core.tracebacks import shorten
+from syncline.data import cache
 from syncline.data.context import DataContext, ExecutionOptions
 from syncline.data.execute.start import start
 from syncline.data.plan import facts
@@ -20,6 +24,24 @@ if TYPE_CHECKING:
     from syncline.data.dataset import Dataset, MaterializedDataset
     from syncline.data.execute.execution import Execution
     from syncline.data.iterator import DataIterator
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _failing_at_the_call(method: Callable[P, R]) -> Callable[P, R]:
+    """The method, which fails as if the program's call of it had raised the error, where the error's text says all that counts."""
+
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return called
 
 
 @dataclass(kw_only=True)
@@ -59,6 +81,12 @@ class Handle(ABC):
         vars(self).update(state)
         self._learned = Learned()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, method in list(vars(cls).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(cls, name, _failing_at_the_call(method))
+
     @property
     def context(self) -> DataContext:
         """The settings of this dataset: a copy of those that were current when it was created."""
@@ -94,7 +122,7 @@ class Handle(ABC):
 
     def _known_schema(self) -> pa.Schema | None:
         """The schema, as far as it is known without executing anything."""
-        return facts.known_schema(self._node) if self._learned.schema is None else self._learned.schema
+        return facts.known_schema(cache.answered(self._node)) if self._learned.schema is None else self._learned.schema
 
     @contextmanager
     def _execution(self, node: Node | None = None) -> Iterator[Execution]:

@@ -6,6 +6,7 @@ import html
 
 import pyarrow as pa
 
+from syncline.data import cache
 from syncline.data.aggregate import Count
 from syncline.data.methods.handle import Handle
 from syncline.data.methods.schema import Schema
@@ -47,7 +48,7 @@ class InspectingMethods(Handle):
     def size_bytes(self) -> int:
         """Bytes in memory: about, from metadata, or where that does not tell exactly, after computing all rows."""
         if self._learned.size_bytes is None:
-            known = facts.estimated_bytes(self._node)
+            known = facts.estimated_bytes(cache.answered(self._node))
             if known is not None:
                 return known
             with self._execution() as execution:
@@ -82,7 +83,7 @@ class InspectingMethods(Handle):
         return f"{type(self).__name__}({name}num_rows={'?' if rows is None else rows}, schema={columns})"
 
     def _known_rows(self) -> int | None:
-        return facts.known_rows(self._node) if self._learned.num_rows is None else self._learned.num_rows
+        return facts.known_rows(cache.answered(self._node)) if self._learned.num_rows is None else self._learned.num_rows
 
     def _schema_of_first_block(self) -> pa.Schema | None:
         schema = None

@@ -6,9 +6,12 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from syncline.data import filesystem as filesystems
+from syncline.data.cache import CacheSlot
 from syncline.data.methods import checks
 from syncline.data.methods.functions import resources_of
 from syncline.data.methods.handle import Handle
+from syncline.data.plan import seeds
 from syncline.data.plan.nodes import (
     Cache,
     HashPartition,
@@ -95,7 +98,7 @@ class OrderingMethods(Handle):
     def sort(self, key: str | list[str], descending: bool | list[bool] = False, boundaries: list[int | float] | None = None) -> Dataset:
         """The rows in order of one or several columns; nulls come last.
 
-        UnknownKeyError (a KeyError and a ValueError) and TypeError for columns without an order, at the call where the schema is known.
+        UnknownColumnError (a KeyError and a ValueError) and TypeError for columns without an order, at the call where the schema is known.
 
         Args:
             key: The column or columns.
@@ -111,11 +114,17 @@ class OrderingMethods(Handle):
     def cache(self, path: str | os.PathLike[str] | None = None) -> Dataset:
         """The same rows, kept by the first execution that is complete: later ones, such as further epochs, read them.
 
+        Executions that stop early, start in the middle or leave out blocks (`max_errored_blocks`) keep nothing; rows that a function's
+        `on_error="skip"` leaves out are left out for good. What is random before the cache is drawn as in the first epoch, once for all;
+        what comes after it differs from epoch to epoch as it would without.
+
         Args:
-            path: A directory in which they outlive the program, for the same plan on the same input; None for memory (and the disk where
-                that is full), as long as the program runs.
+            path: A directory, path or URI, in which they outlive the program, for the same plan on the same input: other code of a
+                function, other arguments, or a changed file are another plan or input. Objects that functions close over, global
+                variables and other modules are not looked at: use another directory when these change. None for memory (and the disk
+                where that is full), as long as the program, or the process that the dataset was sent to, uses it.
         """
-        return self._derive(Cache(input=self._node, path=None if path is None else os.fspath(path)))
+        return self._derive(Cache(input=seeds.placed(self._node), path=None if path is None else _cache_path(path), slot=CacheSlot()))
 
     def _by_hash(self, keys: tuple[str, ...], num_blocks: int | None, sort: bool) -> Node:
         if not keys:
@@ -123,6 +132,12 @@ class OrderingMethods(Handle):
         checks.keys(self._known_schema(), keys, "partition by")
         blocks = None if num_blocks is None else checks.count("num_blocks", num_blocks, least=1)
         return HashPartition(input=self._node, keys=keys, num_blocks=blocks, sort=sort)
+
+
+def _cache_path(path: str | os.PathLike[str]) -> str:
+    """Absolute where it is this machine's, since executions may begin in other processes."""
+    filesystem, (resolved,) = filesystems.resolve(path)
+    return resolved if filesystems.is_local(filesystem) else os.fspath(path)
 
 
 def _directions(keys: tuple[str, ...], descending: Any) -> tuple[bool, ...]:

@@ -87,7 +87,7 @@ class SplittingMethods(ConsumingMethods):
             stratify: A column: of each of its values the same share goes to the tests; both parts keep the rows' order.
         """
         if isinstance(test_size, bool) or not isinstance(test_size, int | float):
-            raise TypeError(f"test_size={test_size!r} is a {type(test_size).__name__}: give a number of rows, or a share as a float")
+            raise TypeError(f"test_size={test_size!r} is of type {type(test_size).__name__}: give a number of rows, or a share as a float")
         if shuffle and stratify is not None:
             raise ValueError("shuffle=True and stratify exclude each other: call random_shuffle() before, or leave one of them out")
         if isinstance(test_size, float) and not 0 < test_size < 1:

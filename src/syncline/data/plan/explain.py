@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from syncline.data.cache import Origin, settle
 from syncline.data.context import DataContext
 from syncline.data.execute.shape import Shape, shape_for
-from syncline.data.execute.stages import Actors, Cut, CutEvenly, Exchanged, Grouping, Lane, Listed, Stage, Threads, Workers
+from syncline.data.execute.stages import (
+    Actors,
+    Cut,
+    CutEvenly,
+    Exchanged,
+    Grouping,
+    Keeping,
+    Lane,
+    Listed,
+    Passed,
+    Stage,
+    Threads,
+    Workers,
+)
 from syncline.data.plan.lowering import lower
 from syncline.data.plan.nodes import (
     Aggregate,
+    Cache,
     FilterExpr,
     HashPartition,
     Join,
@@ -36,7 +51,9 @@ def text(node: Node, context: DataContext, shape: Shape | None = None) -> str:
         shape: What the stages are laid out for; this machine's, or the cluster's, if None.
     """
     optimized = optimize(node, context)
-    stages = lower(optimized, context, shape or shape_for(context), seed=0, epoch=0)
+    shape = shape or shape_for(context)
+    caches = settle(node, Origin(seed=0, shape=shape))
+    stages = lower(optimized, context, shape, seed=0, epoch=0, caches=caches)
     return "\n".join(
         [
             *("", "-------- Logical Plan --------", _detailed(node)),
@@ -88,6 +105,8 @@ def _details(node: Node) -> str:
         case Aggregate():
             made = ", ".join(aggregate.name for aggregate in node.aggregates)
             return f"{made} by {list(node.keys)}" if node.keys else made
+        case Cache():
+            return "in memory" if node.path is None else f"in {node.path}"
         case HashPartition() | MapGroups():
             return f"by {list(node.keys)}"
         case Join():
@@ -104,6 +123,10 @@ def _grouping(grouping: Grouping) -> str:
     match grouping:
         case Listed():
             return f"{len(grouping.payloads)} tasks"
+        case Passed():
+            return f"{len(grouping.blocks)} blocks that exist"
+        case Keeping():
+            return "to be filled"
         case Exchanged():
             return f"{grouping.default_parts if grouping.parts is None else grouping.parts} partitions"
         case CutEvenly():

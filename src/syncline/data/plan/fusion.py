@@ -10,10 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, Resources, TaskPoolStrategy
-from syncline.data.context import DataContext
+from syncline.data.context import MIB, DataContext
 from syncline.data.execute.chain import Chain, Head, Step
-from syncline.data.execute.stages import Actors, Aligned, Bundled, Exchanged, Grouping, Lane, Listed, Stage, Threads, Workers
+from syncline.data.execute.stages import (
+    Actors,
+    Aligned,
+    Bundled,
+    CutEvenly,
+    Exchanged,
+    Grouping,
+    Lane,
+    Listed,
+    Shuffled,
+    Stage,
+    Threads,
+    Workers,
+)
+from syncline.data.execute.steps.write import WriteStep
 from syncline.data.plan.nodes import UserFunction
+
+# Rows of a task are passed on when there are so many bytes of them, later twice as many, and so on: so that the first batch comes soon.
+_FIRST_BLOCK_BYTES = MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +74,10 @@ class Draft:
     """Whether its tasks have to run in the process of the program."""
     whole_blocks: bool = False
     """Whether each task gives one block, whatever its size."""
+    counted_blocks: bool = False
+    """Whether the program asked for so many blocks, so that they do not begin small."""
+    sealed: bool = False
+    """Whether nothing may be added to its tasks."""
     rows_per_task: int | None = None
     """Rows that tasks have at least after all steps so far, but the last one; None where that is not known."""
 
@@ -84,7 +105,7 @@ class Draft:
 
     def _lane_with(self, work: Work) -> Lane | None:
         """Where the tasks run with this work; None if it does not belong there."""
-        if self.head is None:
+        if self.head is None or self.sealed:
             return None
         if work.runs_anywhere:
             return self.lane
@@ -114,12 +135,24 @@ class Draft:
         is_single = isinstance(self.grouping, Listed) and len(self.grouping.payloads) <= 1
         return is_single or self.rows_per_task is None or self.rows_per_task >= work.min_rows
 
-    def stage(self, context: DataContext, block_bytes: int) -> Stage:
-        """The finished stage."""
+    @property
+    def gathers(self) -> bool:
+        """Whether it does nothing before all its input is there, or makes a file of each block: small blocks would be of no use to it."""
+        return isinstance(self.grouping, Exchanged | CutEvenly | Shuffled) or any(isinstance(step, WriteStep) for step in self.steps)
+
+    def stage(self, context: DataContext, block_bytes: int, *, begins_small: bool) -> Stage:
+        """The finished stage. `begins_small`: whether the first rows of a task are wanted soon."""
         chain = None
         if self.head is not None:
-            size = None if self.whole_blocks else block_bytes
-            chain = Chain(head=self.head, steps=tuple(self.steps), context=context, max_block_bytes=size, timeout_s=self.timeout_s)
+            small = begins_small and not (self.whole_blocks or self.counted_blocks or isinstance(self.grouping, Exchanged))
+            chain = Chain(
+                head=self.head,
+                steps=tuple(self.steps),
+                context=context,
+                max_block_bytes=None if self.whole_blocks else block_bytes,
+                first_block_bytes=_FIRST_BLOCK_BYTES if small else None,
+                timeout_s=self.timeout_s,
+            )
         return Stage(
             name="->".join(self.names),
             inputs=self.inputs,

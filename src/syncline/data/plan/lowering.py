@@ -10,7 +10,9 @@ than a batch, they are not used; blocks are then bundled until there are enough.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
+from syncline.data.cache import CacheUses, FilesKeeper, Origin
 from syncline.data.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Step
@@ -23,6 +25,7 @@ from syncline.data.execute.stages import (
     CutEvenly,
     First,
     Interleaved,
+    Keeping,
     Lane,
     Listed,
     Passed,
@@ -67,9 +70,10 @@ from syncline.data.plan.nodes import (
     Write,
     Zip,
 )
+from syncline.data.sources.datasource import Datasource
 
 
-def lower(node: Node, context: DataContext, shape: Shape, *, seed: int, epoch: int) -> tuple[Stage, ...]:
+def lower(node: Node, context: DataContext, shape: Shape, *, seed: int, epoch: int, caches: CacheUses | None = None) -> tuple[Stage, ...]:
     """The stages of one execution, inputs before those that read them; the last one's output is the plan's.
 
     Args:
@@ -78,24 +82,58 @@ def lower(node: Node, context: DataContext, shape: Shape, *, seed: int, epoch: i
         shape: What the stages are laid out for. With the same shape, seed and epoch, the same plan on the same input has the same stages.
         seed: What nodes without a seed of their own draw from.
         epoch: Number of the pass.
+        caches: What to do about its caches; None computes their inputs.
     """
-    if (context._execution_idx, context._execution_seed) != (epoch, seed):
-        context = context.copy()
-        context._execution_idx, context._execution_seed = epoch, seed
-    lowering = _Lowering(context, shape, seed, epoch)
+    lowering = _Lowering(_Layout.of(context, shape, seed, epoch), caches or CacheUses())
     lowering.lower(seeds.placed(node))
-    return tuple(draft.stage(context, shape.block_bytes(context)) for draft in lowering.drafts)
+    return lowering.stages()
+
+
+class _Layout(NamedTuple):
+    """What nodes are lowered for: that of the execution, or below a cache that of the execution which fills it first."""
+
+    context: DataContext
+    shape: Shape
+    seed: int
+    epoch: int
+
+    @classmethod
+    def of(cls, context: DataContext, shape: Shape, seed: int, epoch: int) -> _Layout:
+        if (context._execution_idx, context._execution_seed) != (epoch, seed):
+            context = context.copy()
+            context._execution_idx, context._execution_seed = epoch, seed
+        return cls(context, shape, seed, epoch)
 
 
 class _Lowering:
     """The stages so far. Each method puts a node's at the end, after those of its inputs, and returns the number of the last one."""
 
-    def __init__(self, context: DataContext, shape: Shape, seed: int, epoch: int) -> None:
+    def __init__(self, layout: _Layout, caches: CacheUses) -> None:
         self.drafts: list[Draft] = []
-        self._context = context
-        self._shape = shape
-        self._seed = seed
-        self._epoch = epoch
+        self._layout = layout
+        self._layouts: list[_Layout] = []  # of each draft
+        self._caches = caches
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The finished stages."""
+        begins_small = [True] * len(self.drafts)
+        for number in reversed(range(len(self.drafts))):
+            draft = self.drafts[number]
+            for each in draft.inputs:
+                # The blocks of a cache are the same whoever reads them.
+                begins_small[each] = isinstance(draft.grouping, Keeping) or (begins_small[number] and not draft.gathers)
+        return tuple(
+            draft.stage(layout.context, layout.shape.block_bytes(layout.context), begins_small=small)
+            for draft, layout, small in zip(self.drafts, self._layouts, begins_small, strict=True)
+        )
+
+    @property
+    def _context(self) -> DataContext:
+        return self._layout.context
+
+    @property
+    def _shape(self) -> Shape:
+        return self._layout.shape
 
     def lower(self, node: Node) -> int:
         """Any node."""
@@ -130,18 +168,19 @@ class _Lowering:
 
     def _add(self, draft: Draft) -> int:
         self.drafts.append(draft)
+        self._layouts.append(self._layout)
         return len(self.drafts) - 1
 
     def _inputs(self, node: Node) -> tuple[int, ...]:
         return tuple(self.lower(each) for each in node.inputs)
 
     def _drawn(self, seed: Seed) -> int:
-        return seeds.resolved(seed, execution_seed=self._seed, epoch=self._epoch)
+        return seeds.resolved(seed, execution_seed=self._layout.seed, epoch=self._layout.epoch)
 
     # -- sources
 
     def _read(self, node: Read, limit: int | None = None) -> int:
-        tasks = reads.read_tasks(node, limit, self._context, self._shape, seed=self._seed, epoch=self._epoch)
+        tasks = reads.read_tasks(node, limit, self._context, self._shape, seed=self._layout.seed, epoch=self._layout.epoch)
         lane: Lane = Threads(size=node.concurrency)
         if node.source.supports_distributed_reads and not (node.source.reads_in_threads and needs(node.resources) == Resources()):
             lane = Workers(resources=node.resources, size=node.concurrency)
@@ -155,12 +194,29 @@ class _Lowering:
                 in_program=not node.source.supports_distributed_reads,
                 keeps_rows=True,
                 rows_per_task=reads.rows_of_each(tasks),
+                counted_blocks=node.parallelism is not None,
             )
         )
 
     def _cached(self, node: Cache) -> int:
-        """Where kept rows take the place of the input, and where they are kept."""
-        return self.lower(node.input)
+        """Where kept rows take the place of the input, and where they are kept.
+
+        Nothing that comes after is done in the same tasks: it gets the same blocks whether they are kept already or not.
+        """
+        outer = self._layout
+        use = self._caches.of(node, Origin(seed=outer.seed, shape=outer.shape))
+        if use.kept is not None:
+            return self._add(_reading(node.name, use.kept.rows))
+        self._layout = _Layout.of(outer.context, use.origin.shape, use.origin.seed, 0)
+        below = self.lower(node.input)
+        keeper = self._caches.keeper(use, outer.context)
+        if node.path is not None:
+            steps: list[Step] = [keeper.step("Keep")] if isinstance(keeper, FilesKeeper) else []
+            files = Draft(names=["Keep"], inputs=(below,), grouping=Bundled(), head=ConcatHead(), steps=steps, keeps_rows=True)
+            files.whole_blocks = True  # a file for each
+            below = self._add(files)
+        self._layout = outer
+        return self._add(Draft(names=[node.name], inputs=(below,), grouping=Keeping(keeper=keeper)))
 
     # -- in order
 
@@ -274,6 +330,14 @@ class _Lowering:
             compute = ActorPoolStrategy()
         lane = lane_of(compute, resources, self._context)
         return lane, slots_of(resources, is_actor=isinstance(compute, ActorPoolStrategy))
+
+
+def _reading(name: str, rows: Held | Datasource) -> Draft:
+    """The stage that reads what a cache has kept."""
+    if isinstance(rows, Held):
+        return Draft(names=[name], grouping=Passed(blocks=rows.blocks))
+    tasks = rows.get_read_tasks(1)
+    return Draft(names=[name], grouping=Listed(payloads=tasks), head=ReadHead(), keeps_rows=True, whole_blocks=True, sealed=True)
 
 
 def _function_step(node: Mapped) -> Step:

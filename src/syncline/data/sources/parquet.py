@@ -301,8 +301,10 @@ class ParquetDatasource(FileBasedDatasource):
         guarantee = pc.scalar(True)
         for name, value in self._constants_of(path)[0].items():
             guarantee = guarantee & (pc.field(name).is_null() if value is None else pc.field(name) == pc.scalar(value))
-        return arrow_dataset().ParquetFileFormat(default_fragment_scan_options=self._scan_options).make_fragment(
-            path, filesystem=self._filesystem, partition_expression=guarantee, row_groups=row_groups
+        return (
+            arrow_dataset()
+            .ParquetFileFormat(default_fragment_scan_options=self._scan_options)
+            .make_fragment(path, filesystem=self._filesystem, partition_expression=guarantee, row_groups=row_groups)
         )
 
     def _reader(self) -> ParquetDatasource:

@@ -21,7 +21,8 @@ from syncline.data.iterate.cursor import Cursor
 from syncline.data.plan.nodes import HeldBlock
 from syncline.data.split.link import Link
 from syncline.data.split.liveness import this_process
-from syncline.data.split.messages import Fetched, Join, Joined, Refused
+from syncline.data.split.messages import Fetched, Join, Joined, Refused, Share
+from syncline.exceptions import ObjectLostError
 
 if TYPE_CHECKING:
     from syncline.data.dataset import MaterializedDataset
@@ -118,7 +119,7 @@ class SplitFeed(Feed):
                 raise unpack_error(answer.error)
             if not answer.ended:
                 wait = self.link.submit("fetch", self.rank, token)
-            for piece in _pieces_of(answer):
+            for piece in self._pieces_of(answer, token):
                 restart = piece.restart
                 yield piece
             if answer.ended:
@@ -126,14 +127,24 @@ class SplitFeed(Feed):
                 yield Piece(table=NO_ROWS, restart=restart, total=answer.total)
                 return
 
+    def _pieces_of(self, fetched: Fetched, token: str) -> Iterator[Piece]:
+        last, table = None, NO_ROWS
+        for share in fetched.shares:
+            if share.block is not last:
+                last, table = share.block, self._table_of(share, fetched, token)
+            yield Piece(table=table.slice(share.start, share.stop - share.start), restart=share.restart, total=share.total)
+
+    def _table_of(self, share: Share, fetched: Fetched, token: str) -> pa.Table:
+        """The block of a share; where it is lost, its rows up to the last one that is needed of it."""
+        try:
+            return share.block if isinstance(share.block, pa.Table) else api.get(share.block)
+        except ObjectLostError:
+            rows = max(each.stop for each in fetched.shares if each.block is share.block)
+        answer: pa.Table | Refused = self.link.call("again", self.rank, token, share.restart, rows)
+        if isinstance(answer, Refused):
+            raise unpack_error(answer.error)
+        return answer
+
     def _log_dropped(self, epoch: int, rows: int) -> None:
         if rows and self.rank == 0:
             logger.info("epoch %d: the last %d rows were dropped, so that all %d ranks get equally many", epoch, rows, self.world_size)
-
-
-def _pieces_of(fetched: Fetched) -> Iterator[Piece]:
-    last, table = None, NO_ROWS
-    for block, start, stop, restart, total in fetched.shares:
-        if block is not last:
-            last, table = block, block if isinstance(block, pa.Table) else api.get(block)
-        yield Piece(table=table.slice(start, stop - start), restart=restart, total=total)

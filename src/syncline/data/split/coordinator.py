@@ -14,21 +14,26 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from syncline import settings
 from syncline.core.error_frames import pack_error
+from syncline.data.execute.execution import first_rows
 from syncline.data.execute.shape import shape_for
 from syncline.data.execute.start import start
 from syncline.data.feeds import SEED_BITS
 from syncline.data.iterate.cursor import Beginning, Cursor, continue_from, first_beginning
 from syncline.data.iterate.dealing import Equal, Rounds
+from syncline.data.iterate.position import Restart
 from syncline.data.split.hands import Hands, HandsStatistics
 from syncline.data.split.meeting import Absent, Meeting
 from syncline.data.split.messages import ConsumerDiedError, Fetched, Join, Joined, PassReplacedError, Refused, SplitError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from syncline.data.dataset import Dataset
     from syncline.data.execute.execution import Execution, OutputBlock
 
@@ -157,6 +162,20 @@ class Coordinator:
                     return Fetched()
                 self._look_after_others(now)
                 self._changed.wait(min(self._limits.check_s, deadline - now))
+
+    def again(self, rank: int, token: str, restart: Restart, rows: int) -> pa.Table | Refused:
+        """The first rows from a restart point on: a rank has them, but a node of the cluster was lost, and their block with it."""
+        with self._changed:
+            current = self._pass
+            if current is None or not current.has(rank, token):
+                return Refused(error=pack_error(_replaced(rank)))
+            assert current.beginning is not None, "a rank has rows of passes that have begun"
+            beginning = current.beginning
+        try:
+            with closing(self._execute(beginning, restart)) as execution:
+                return first_rows(execution, rows)
+        except Exception as error:
+            return Refused(error=pack_error(error))
 
     def leave(self, rank: int, token: str) -> None:
         """A rank's loop is over: what it has not fetched is dropped."""
@@ -316,14 +335,7 @@ class Coordinator:
         else:
             beginning = first_beginning(epoch=self._epoch, seed=seed, rounds=rounds)
         self._epoch, self._seed = beginning.epoch + 1, seed
-        execution = self._run(
-            self._dataset._node,
-            self._dataset.context,
-            seed=seed,
-            epoch=beginning.epoch,
-            restart=beginning.restart,
-            name=self._dataset.name or "",
-        )
+        execution = self._execute(beginning, beginning.restart)
         if None not in chunks:
             return beginning, execution, None
         # Ranks that take blocks as they come get as many rows in turn as the first block has.
@@ -331,6 +343,10 @@ class Coordinator:
         rows = max(1, first.num_rows) if first is not None else 1
         rounds = dataclasses.replace(rounds, chunks=tuple(chunk or rows for chunk in chunks))
         return dataclasses.replace(beginning, rounds=rounds), execution, first
+
+    def _execute(self, beginning: Beginning, restart: Restart) -> Execution:
+        name = self._dataset.name or ""
+        return self._run(self._dataset._node, self._dataset.context, seed=beginning.seed, epoch=beginning.epoch, restart=restart, name=name)
 
     def _deal(self, current: _Pass, beginning: Beginning, execution: Execution, block: OutputBlock | None) -> None:
         limit_bytes = shape_for(self._dataset.context).budget_bytes // _BUDGET_PART

@@ -44,7 +44,7 @@ def streaming_split(
     one of them cannot come or has died.
     """
     if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(f"n={n!r} is a {type(n).__name__}, not a number of consumers: give an int")
+        raise TypeError(f"n={n!r} is of type {type(n).__name__}, not a number of consumers: give an int")
     if n < 1:
         raise ValueError(f"n={n} consumers cannot share a dataset: give 1 or more")
     if locality_hints is not None and len(locality_hints) != n:

@@ -85,7 +85,7 @@ def test_map_takes_any_mapping_and_arguments(run_steps: Run) -> None:
 def test_map_that_returns_no_mapping_names_what_it_returned_and_the_row(run_steps: Run, returned: Any) -> None:
     with pytest.raises(UserFunctionError, match="row 2 of its task") as raised:
         run_steps([ids(4)], map_step(lambda row: returned if row["id"] == 2 else row))
-    assert isinstance(raised.value.original, TypeError)
+    assert isinstance(raised.value.original, ValueError)
     assert type(returned).__name__ in str(raised.value.original)
     assert raised.value.rows == range(2, 3)
 

@@ -19,7 +19,7 @@ from syncline.data.execute.operators.gathered import CutEvenlyOperator, Shuffled
 from syncline.data.execute.operators.interleaved import InterleavedOperator
 from syncline.data.execute.operators.ledger import Ledger
 from syncline.data.execute.operators.listed import ListedOperator
-from syncline.data.execute.operators.passing import ChainedOperator, FirstOperator
+from syncline.data.execute.operators.passing import ChainedOperator, FirstOperator, KeepingOperator
 from syncline.data.execute.operators.reserve import PassedOperator
 
 _CLASSES: dict[type[Any], type[Operator[Any]]] = {
@@ -29,6 +29,7 @@ _CLASSES: dict[type[Any], type[Operator[Any]]] = {
     stages.Cut: CutOperator,
     stages.CutEvenly: CutEvenlyOperator,
     stages.First: FirstOperator,
+    stages.Keeping: KeepingOperator,
     stages.Chained: ChainedOperator,
     stages.Shuffled: ShuffledOperator,
     stages.Aligned: AlignedOperator,
@@ -62,12 +63,12 @@ def operators_for(all_stages: Sequence[stages.Stage], ledger: Ledger, *, preserv
 
 
 def _ordered(all_stages: Sequence[stages.Stage], reader: dict[int, tuple[int, int]], preserve_order: bool) -> list[bool]:
-    """For each stage, whether its output has to be in order: rows that are put side by side always have to."""
+    """For each stage, whether its output has to be in order: rows that are put side by side, or kept, always have to."""
     ordered = [preserve_order] * len(all_stages)
     for number in reversed(range(len(all_stages) - 1)):
         assert number in reader, f"nothing reads stage {number} ({all_stages[number].name})"
         target = reader[number][0]
-        ordered[number] = ordered[number] or ordered[target] or isinstance(all_stages[target].grouping, stages.Aligned)
+        ordered[number] = ordered[number] or ordered[target] or isinstance(all_stages[target].grouping, stages.Aligned | stages.Keeping)
     return ordered
 
 

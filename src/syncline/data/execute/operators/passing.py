@@ -1,4 +1,4 @@
-"""Operators without tasks that hand blocks on at once: `First` rows, and inputs one after the other (`Chained`)."""
+"""Operators without tasks that hand blocks on at once: `First` rows, all (`Keeping`), and inputs one after the other (`Chained`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from syncline.data.execute import stages
+from syncline.data.execute.messages import Keep, Kept
 from syncline.data.execute.operators.base import Operator
 from syncline.data.execute.operators.ledger import Ledger, Part
 from syncline.data.execute.stages import Stage
@@ -52,6 +53,38 @@ class FirstOperator(Operator[stages.First]):
     def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
         passed, input_point = point
         return [passed + rows, self.inputs[0].advance(input_point, rows, at_end=at_end)]
+
+
+class KeepingOperator(Operator[stages.Keeping]):
+    """All rows; the driver is told of them, and when they were all. Restart point of a row: that of the input."""
+
+    holds_blocks = False
+
+    def add(self, port: int, part: Part) -> None:
+        if self.grouping.keeper is not None:
+            self.ledger.instructions.append(Keep(stage=self.number, piece=part.piece))
+        self._count_output(part)
+        self._emit(part)
+
+    def _input_ended(self, port: int) -> None:
+        if self.grouping.keeper is not None:
+            self.ledger.instructions.append(Kept(stage=self.number))
+        self._finish()
+
+    def expect_at_most(self, rows: int) -> None:
+        self.inputs[0].expect_at_most(rows)
+
+    def expect_more(self, rows: int) -> None:
+        self.inputs[0].expect_more(rows)
+
+    def beginning(self) -> Any:
+        return self.inputs[0].beginning()
+
+    def restore(self, point: Any) -> None:
+        self.inputs[0].restore(point)
+
+    def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
+        return self.inputs[0].advance(point, rows, at_end=at_end)
 
 
 class ChainedOperator(Operator[stages.Chained]):

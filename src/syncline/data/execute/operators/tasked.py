@@ -148,7 +148,9 @@ class TaskedOperator(Operator[G], Generic[G]):
     def produced(self, task: Task, facts: BlockFacts, *, is_last: bool) -> None:
         """A task has made a block."""
         size = facts.size_bytes
-        self._mean_bytes = size if self._mean_bytes is None else self._mean_bytes + (size - self._mean_bytes) * _NEWEST
+        known = self._mean_bytes
+        # Larger ones count at once: the blocks of a task may grow from one to the next.
+        self._mean_bytes = size if known is None or size > known else known + (size - known) * _NEWEST
         part = Part(self.ledger.admit(facts, self.number), 0, facts.rows, [task.spec.point, task.rows])
         task.rows += facts.rows
         self._count_output(part)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from syncline.data import block as block_functions
 from syncline.data.block import BatchFormat
 from syncline.data.execute.chain import TaskState
+from syncline.data.execute.steps.concurrent import result_of
 from syncline.data.execute.steps.user import Calls, Results, UserStep
 
 # Bytes of a batch with batch_size="auto": large enough that a call costs little beside its work, small beside a block.
@@ -94,7 +95,7 @@ class BatchStep(UserStep):
         try:
             with calls.running(batch.first_row, batch.rows):
                 calls.refuse(batch.first_row)
-                returned = future.result()
+                returned = result_of(future)
         finally:
             future.cancel()  # has no effect on one that has ended
         yield from self._tables(batch, returned if self.kind == "async generator" else [returned], results)

@@ -55,6 +55,14 @@ class EventLoop:
         self._loop.close()
 
 
+def result_of(future: Future[T]) -> T:
+    """What the call returned, waited for; or its error, with the frames of the function alone."""
+    error = future.exception()
+    if error is not None:
+        raise error
+    return future.result()
+
+
 async def _limited(call: Callable[[T], Awaitable[Any]], item: T, timeout_s: float | None) -> Any:
     if timeout_s is None:
         return await call(item)

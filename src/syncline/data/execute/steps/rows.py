@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from syncline.data import block as block_functions
 from syncline.data.execute.chain import TaskState
+from syncline.data.execute.steps.concurrent import result_of
 from syncline.data.execute.steps.user import Calls, Results, UserStep, described
 
 # Rows of the first portion of a task, whose results show how much memory a row takes.
@@ -112,7 +113,7 @@ class RowStep(UserStep):
                 try:
                     with calls.running(first_row + number, 1):
                         calls.refuse(first_row + number)
-                        kept.append(future.result())
+                        kept.append(result_of(future))
                 except Exception as error:
                     future.cancel()
                     calls.failed(first_row + number, 1, error)
@@ -155,7 +156,7 @@ class FlatMapStep(RowStep):
     def accept(self, row: Row, returned: Any) -> list[Row]:
         # Lists are by far the most frequent, and checks of abstract classes take longer than all the rest.
         if type(returned) is not list and (isinstance(returned, Mapping | str | bytes) or not isinstance(returned, Iterable)):
-            raise TypeError(
+            raise ValueError(
                 f"flat_map needs a list of dicts (or a generator of them) for each row, but the function returned {described(returned)}"
             )
         return [_as_row("flat_map", "dicts in the list", made) for made in returned]
@@ -182,7 +183,7 @@ def _as_row(operation: str, wanted: str, returned: Any) -> Row:
     if type(returned) is dict:
         return returned.copy()
     if not isinstance(returned, Mapping):
-        raise TypeError(f"{operation} needs {wanted} for each row, but the function returned {described(returned)}")
+        raise ValueError(f"{operation} needs {wanted} for each row, but the function returned {described(returned)}")
     return dict(returned)
 
 

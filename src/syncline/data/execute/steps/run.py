@@ -112,6 +112,7 @@ def _shaped(blocks: Iterator[pa.Table], chain: Chain) -> Iterator[Output]:
         rows=math.inf if chain.max_block_rows is None else chain.max_block_rows,
         size_bytes=math.inf if chain.max_block_bytes is None else chain.max_block_bytes,
     )
+    limit = limits.beginning_at(chain.first_block_bytes)
     held: list[pa.Table] = []
     sizes = _Sizes(0, 0)
     without_rows: pa.Table | None = None
@@ -121,16 +122,18 @@ def _shaped(blocks: Iterator[pa.Table], chain: Chain) -> Iterator[Output]:
             without_rows = block if without_rows is None and block.num_columns else without_rows
             continue
         any_rows = True
-        for part, added in _cut(block, limits):
-            if held and not limits.hold(sizes.plus(added)):
+        rest: pa.Table | None = block
+        while rest is not None:
+            part, rest, added = _cut(rest, limit)
+            if held and not limit.hold(sizes.plus(added)):
                 yield Output(table=block_functions.concat(held), is_last=False)
-                held, sizes = [], _Sizes(0, 0)
+                held, sizes, limit = [], _Sizes(0, 0), limit.after(limits)
             held.append(part)
             sizes = sizes.plus(added)
             # Waiting for the next part, only to see that it does not fit, would keep this one from those who need it.
-            if not limits.hold(sizes.plus(added)):
+            if not limit.hold(sizes.plus(added)):
                 yield Output(table=block_functions.concat(held), is_last=False)
-                held, sizes = [], _Sizes(0, 0)
+                held, sizes, limit = [], _Sizes(0, 0), limit.after(limits)
     if held:
         yield Output(table=block_functions.concat(held), is_last=True)
     elif not any_rows and without_rows is not None:
@@ -152,18 +155,26 @@ class _Limits(NamedTuple):
     def hold(self, sizes: _Sizes) -> bool:
         return sizes.rows <= self.rows and sizes.size_bytes <= self.size_bytes
 
+    def beginning_at(self, first_bytes: int | None) -> _Limits:
+        """What holds for a task's first block."""
+        return self if first_bytes is None else self._replace(size_bytes=min(first_bytes, self.size_bytes))
 
-def _cut(block: pa.Table, limits: _Limits) -> Iterator[tuple[pa.Table, _Sizes]]:
-    """The block, in as many about equal parts as the limits make necessary; a part has at least one row."""
+    def after(self, most: _Limits) -> _Limits:
+        """What holds for the block after one for which this held."""
+        return self._replace(size_bytes=min(self.size_bytes * 2, most.size_bytes))
+
+
+def _cut(block: pa.Table, limit: _Limits) -> tuple[pa.Table, pa.Table | None, _Sizes]:
+    """The first of as many about equal parts as the limit makes necessary, what is left, and how large the part is.
+
+    A part has at least one row.
+    """
     rows, size_bytes = block.num_rows, block_functions.size_bytes(block)
-    parts = min(rows, max(math.ceil(rows / limits.rows), math.ceil(size_bytes / limits.size_bytes), 1))
+    parts = min(rows, max(math.ceil(rows / limit.rows), math.ceil(size_bytes / limit.size_bytes), 1))
     if parts == 1:
-        yield block, _Sizes(rows, size_bytes)
-        return
-    for number in range(parts):
-        start, stop = number * rows // parts, (number + 1) * rows // parts
-        part = block.slice(start, stop - start)
-        yield part, _Sizes(part.num_rows, block_functions.size_bytes(part))
+        return block, None, _Sizes(rows, size_bytes)
+    part = block.slice(0, rows // parts)
+    return part, block.slice(part.num_rows), _Sizes(part.num_rows, block_functions.size_bytes(part))
 
 
 def _without_first(outputs: Iterator[Output], rows: int) -> Generator[Output, None, None]:

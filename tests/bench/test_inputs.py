@@ -1,0 +1,64 @@
+"""The inputs of programs: links to images until there are enough, files for the scan, and everything made once."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.inputs import CIFAR10, GROUPS, SAMPLE, SCALE, Inputs, link_images, scaled, write_scan
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "input"
+    made.mkdir()
+    return made
+
+
+def test_images_come_again_and_again_until_there_are_enough(tmp_path: Path, folder: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, rows in (("a", 3), ("b", 2)):
+        pq.write_table(pa.table({"name": [name] * rows}), source / f"{name}.parquet")
+    link_images(folder, source, 7)
+    assert pq.read_table(folder)["name"].to_pylist() == ["a"] * 3 + ["b"] * 2 + ["a"] * 3
+    assert all(file.is_symlink() for file in folder.iterdir())
+
+
+def test_a_folder_without_images_is_named_with_the_remedy(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"{tmp_path}.*set {CIFAR10} to a folder"):
+        link_images(folder, tmp_path, 7)
+
+
+def test_the_sample_has_what_programs_read() -> None:
+    (file,) = (SAMPLE / "train").glob("*.parquet")
+    assert set(pq.read_schema(file).names) == {"image", "label"}
+
+
+def test_files_of_the_scan_hold_all_rows_once_in_order(folder: Path) -> None:
+    write_scan(folder, 1001)
+    table = pq.read_table(folder)
+    assert table["id"].to_pylist() == list(range(1001))
+    assert set(table["group"].to_pylist()) <= set(range(GROUPS))
+    assert table.num_columns == 26
+
+
+def test_fewer_rows_than_files_make_fewer_files(folder: Path) -> None:
+    write_scan(folder, 3)
+    assert pq.read_table(folder)["id"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(None, 1000), ("", 1000), ("0.01", 10), ("0.00001", 1)])
+def test_sizes_are_scaled(scale: str | None, expected: int) -> None:
+    assert scaled(1000, {} if scale is None else {SCALE: scale}) == expected
+
+
+def test_an_input_is_made_once_when_it_is_asked_for_and_gone_after_the_run() -> None:
+    made: list[Path] = []
+    with Inputs({"scan": made.append, "images": made.append}) as inputs:
+        first = inputs.folder("scan")
+        assert inputs.folder("scan") == first
+        assert made == [first]
+        assert first.is_dir()
+    assert not first.exists()

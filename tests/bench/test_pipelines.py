@@ -1,0 +1,119 @@
+"""Programs with pipelines: clocks on loops, and that those of ours, of the DataLoader and of pyarrow run on a few rows."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.inputs import INPUT, SAMPLE, SCALE, write_scan
+from bench.measure import PYTHON_PATH
+from bench.programs.data.pipelines import timed, two_epochs
+from bench.programs.data.tables import KEYS, keys_in, make, measure
+from bench.rows import ROWS
+
+
+def run(module: str, argument: str, folder: Path, given: Path | None = None, scale: str = "0.001") -> dict[str, float]:
+    """The numbers of one program, on few rows."""
+    out = folder / "values.json"
+    variables = {**os.environ, "PYTHONPATH": PYTHON_PATH, SCALE: scale, **({INPUT: str(given)} if given else {})}
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.programs.{module}", argument, "--out", str(out)],
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    values: dict[str, float] = json.loads(out.read_text())
+    return values
+
+
+def keys_of(module: str) -> set[str]:
+    """What the rows of the table read from this program of ours, its launcher's part left out."""
+    from_launcher = {"first_batch_s", "peak_mb", "peak_per_budget"}
+    return {metric.key for row in ROWS if row.contenders[0].module == module for metric in row.metrics if metric.key not in from_launcher}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A thousand images."""
+    folder = tmp_path_factory.mktemp("images")
+    (file,) = (SAMPLE / "test").glob("*.parquet")
+    (folder / file.name).symlink_to(file)
+    return folder
+
+
+def test_a_pass_counts_rows_and_notes_when_the_first_came() -> None:
+    done = timed(lambda: ({"a": [0] * rows} for rows in (3, 2)), "a")
+    assert done.rows == 5
+    assert 0 <= done.first_s <= done.total_s
+
+
+def test_a_pipeline_without_rows_is_no_measurement() -> None:
+    with pytest.raises(RuntimeError, match="there was no batch"):
+        timed(list, "a")
+
+
+def test_two_epochs_must_give_equally_many_rows() -> None:
+    sizes = iter((3, 2))
+    with pytest.raises(AssertionError, match="3 rows in the first epoch, 2 in the second"):
+        two_epochs(lambda: [{"a": [0] * next(sizes)}], "a")
+
+
+def test_a_result_with_too_few_rows_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCALE, "0.001")
+    with pytest.raises(AssertionError, match="0 rows instead of"):
+        measure(group=lambda frame: 0, sort=len, load=lambda parts: parts)
+
+
+def test_random_tables_have_all_rows_and_nearly_all_keys() -> None:
+    parts = make(100_000)
+    assert sum(part.num_rows for part in parts) == 100_000
+    assert KEYS * 0.99 < keys_in(parts) <= KEYS
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("module", "argument"), [("data.images", "syncline-python"), ("data.image_loader", "native")])
+def test_programs_with_images(module: str, argument: str, images: Path, tmp_path: Path) -> None:
+    values = run(module, argument, tmp_path, images)
+    assert keys_of("data.images") | {"first_batch_at"} <= values.keys()
+    assert values["rows"] == 1000
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("module", "argument"), [("data.scan", "syncline"), ("data.scan_peers", "pyarrow")])
+def test_scans(module: str, argument: str, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    write_scan(files, 10_000)
+    values = run(module, argument, tmp_path, files)
+    assert keys_of("data.scan") <= values.keys()
+    assert 0.2 < values["rows"] / 10_000 < 0.3
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("module", "argument"),
+    [("data.tables", "syncline"), ("data.table_peers", "pandas"), ("data.shuffle", "syncline"), ("data.stream", "syncline")],
+)
+def test_programs_that_make_their_rows(module: str, argument: str, tmp_path: Path) -> None:
+    expected = "data.tables" if module == "data.table_peers" else module
+    assert keys_of(expected) <= run(module, argument, tmp_path).keys()
+
+
+@pytest.mark.processes
+def test_local_shuffle(images: Path, tmp_path: Path) -> None:
+    assert keys_of("data.local_shuffle") <= run("data.local_shuffle", "syncline", tmp_path, images).keys()
+
+
+@pytest.mark.processes
+def test_training_that_waits(images: Path, tmp_path: Path) -> None:
+    values = run("data.feed", "syncline", tmp_path, images, scale="0.016")
+    assert keys_of("data.feed") <= values.keys()
+    assert 0 <= values["wait_share"] <= 1
