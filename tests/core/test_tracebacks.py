@@ -6,6 +6,7 @@ import pytest
 
 import syncline
 from core.fake_engine import running_fake_engine
+from syncline import settings
 from syncline.core import actor_methods, tracebacks
 
 ENGINE_FILE = actor_methods.__file__
@@ -69,6 +70,24 @@ def test_an_error_of_the_engines_own_code_keeps_its_frames():
         exec(compile("len(3)", ENGINE_FILE, "exec"), {})
     caught.value.__traceback__ = caught.value.__traceback__.tb_next
     assert ENGINE_FILE in tracebacks.user_traceback(caught.value)
+
+
+def test_what_syncline_raises_on_purpose_says_all_unless_code_of_the_programs_took_part(monkeypatch):
+    def caught(call) -> BaseException:
+        with pytest.raises((ValueError, KeyError)) as info:
+            call()
+        info.value.__traceback__ = info.value.__traceback__.tb_next  # without the frame of this test
+        return info.value
+
+    monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "soon")
+    on_purpose = settings.train_collective_timeout_s
+    assert tracebacks.says_all(caught(on_purpose))
+    assert not tracebacks.says_all(caught(lambda: engine_frames_around(user_function)))
+    because = caught(on_purpose)
+    because.__cause__ = caught(lambda: engine_frames_around(user_function))
+    assert not tracebacks.says_all(because)
+    monkeypatch.setenv("SYNCLINE_FULL_TRACEBACK", "1")
+    assert not tracebacks.says_all(caught(on_purpose))
 
 
 def test_get_shows_the_workers_frames_and_then_the_drivers(monkeypatch):

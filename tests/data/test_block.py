@@ -119,6 +119,19 @@ def test_int_and_float_become_float() -> None:
     assert block.from_rows([{"x": np.float32(1)}, {"x": np.int8(2)}])["x"].to_pylist() == [1.0, 2.0]
 
 
+def test_times_of_numpy_are_taken_in_all_units_and_beside_pythons() -> None:
+    def column(*values: Any) -> pa.ChunkedArray:
+        return block.from_rows([{"time": value} for value in values])["time"]
+
+    assert column(np.datetime64("2020-01-01T05", "h"), None).to_pylist() == [datetime.datetime(2020, 1, 1, 5), None]
+    assert column(np.datetime64("2020-01-01"), None).to_pylist() == [datetime.date(2020, 1, 1), None]
+    assert column(np.timedelta64(2, "D")).to_pylist() == [datetime.timedelta(days=2)]
+    assert column(datetime.datetime(2020, 1, 1, 5), np.datetime64("2020-01-02")).to_pylist() == [
+        datetime.datetime(2020, 1, 1, 5),
+        datetime.datetime(2020, 1, 2),
+    ]
+
+
 def test_dates_beside_datetimes_keep_the_time_of_day() -> None:
     values = [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 5)]
     assert block.from_rows([{"x": value} for value in values])["x"].to_pylist() == [datetime.datetime(2020, 1, 1), values[1]]

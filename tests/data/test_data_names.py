@@ -1,5 +1,6 @@
 """Names and signatures of `syncline.data`: those of `ray.data` 2.60, recorded in `ray_data_signatures.json`."""
 
+import importlib
 import inspect
 import json
 import subprocess
@@ -69,6 +70,28 @@ def test_public_name(name):
 
 def test_all_names_exist():
     assert [name for name in syncline.data.__all__ if not hasattr(syncline.data, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("block", ["Block", "BlockAccessor", "BlockMetadata"]),
+        ("exceptions", ["UserCodeException"]),
+        ("grouped_data", ["GroupedData"]),
+        ("datatype", ["DataType"]),
+        ("context", ["DataContext"]),
+        ("dataset", ["Dataset", "MaterializedDataset", "Schema"]),
+        ("iterator", ["DataIterator"]),
+        ("aggregate", ["AggregateFn", "AggregateFnV2", "Sum"]),
+        ("datasource", ["Datasource", "ReadTask", "BlockBasedFileDatasink"]),
+        ("preprocessor", ["Preprocessor", "PreprocessorNotFittedException"]),
+        ("collate_fn", ["ArrowBatchCollateFn", "NumpyBatchCollateFn", "PandasBatchCollateFn"]),
+    ],
+)
+def test_modules_that_programs_import_names_from(module, names):
+    found_in = importlib.import_module(f"syncline.data.{module}")
+    assert [name for name in names if not hasattr(found_in, name)] == []
+    assert not hasattr(found_in, "no_such_name")
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -340,7 +340,8 @@ PLANS: dict[str, Callable[[Dataset], Dataset]] = {
 @pytest.mark.parametrize("filled_after", ["no", "yes", "by another"])
 def test_a_restart_point_holds_whether_it_is_filled_or_not(plan: str, random_before: bool, filled_before: bool, filled_after: str) -> None:
     def build() -> Dataset:
-        ds = source().map(lambda row: {"v": row["id"]})
+        with DataContext.current(DataContext(target_max_block_size=80)):  # several blocks from every task
+            ds = source().map(lambda row: {"v": row["id"]})
         return (ds.random_shuffle(num_blocks=BLOCKS) if random_before else ds).cache()
 
     cached = build()

@@ -117,6 +117,10 @@ def test_stats_are_those_of_the_last_execution(mapped: Dataset) -> None:
     assert "10 batches" in mapped.stats()
 
 
+def test_what_was_materialized_tells_how_it_was_made(mapped: Dataset) -> None:
+    assert "MapBatches" in mapped.materialize().stats()
+
+
 def test_explain_prints_the_plan(mapped: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
     mapped.limit(3).explain()
     printed = capsys.readouterr().out

@@ -153,6 +153,11 @@ def test_a_hash_split_goes_by_the_value_alone() -> None:
     assert sorted(ids(again)) == ids(test)
 
 
+def test_iterators_know_how_many_share_the_dataset() -> None:
+    assert [iterator.world_size() for iterator in numbers(11).streaming_split(2)] == [2, 2]
+    assert numbers(11).iterator().world_size() == 1
+
+
 def test_streaming_split_shares_rows_out() -> None:
     (only,) = numbers(11).streaming_split(1)
     assert [row["id"] for row in only.iter_rows()] == list(range(11))

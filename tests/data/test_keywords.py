@@ -1,10 +1,12 @@
 """Shared keyword arguments: shown in signatures, checked by name."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
 from syncline.data.keywords import keywords
+from syncline.data.read_files import read_text
 
 SHARED = {"color": None, "size": 3}
 
@@ -51,3 +53,9 @@ def test_an_unknown_keyword_is_an_error_with_the_nearest_name():
 
 def test_keywords_of_another_library_pass_where_their_names_are_not_known():
     assert with_any_rest("p", anything=1) == {"anything": 1}
+
+
+def test_errors_are_those_of_the_programs_call():
+    with pytest.raises(FileNotFoundError) as caught:
+        read_text("/there/is/no/such/file")
+    assert caught.traceback[-1].path == Path(__file__)

@@ -39,6 +39,10 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def plan() -> Write:
+    return Write(input=data.range(1)._node, sink=Datasink())
+
+
 class Noted:
     """A function on batches that notes which rows it saw."""
 
@@ -175,20 +179,20 @@ class Clock:
 
 def test_progress_keeps_the_seed_and_the_shape_of_the_first_run():
     state: dict = {}
-    first = Progress(Memory(state), PLAN, data.DataContext())
+    first = Progress(Memory(state), plan(), data.DataContext())
     assert first.restart.index == 0
     cpus, budget_bytes, point = first.restart.point
     assert cpus >= 1
     assert budget_bytes > 0
     assert point is None
-    again = Progress(Memory(state), PLAN, data.DataContext())
+    again = Progress(Memory(state), plan(), data.DataContext())
     assert (again.seed, again.restart) == (first.seed, first.restart)
 
 
 def test_progress_is_kept_so_rarely_that_it_costs_little():
     state: dict = {}
     clock = Clock()
-    progress = Progress(Memory(state), PLAN, data.DataContext(), clock=clock)
+    progress = Progress(Memory(state), plan(), data.DataContext(), clock=clock)
     kept = set()
     for index in range(1, 101):  # one second each, and keeping takes one
         progress.reached(Restart(index=index, point=[1, 1, [index]]))
@@ -197,4 +201,4 @@ def test_progress_is_kept_so_rarely_that_it_costs_little():
 
 
 def test_a_sink_without_state_starts_from_the_beginning():
-    assert Progress(Datasink(), PLAN, data.DataContext()).restart.index == 0
+    assert Progress(Datasink(), plan(), data.DataContext()).restart.index == 0

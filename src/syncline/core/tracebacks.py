@@ -42,14 +42,20 @@ def says_all(error: BaseException) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     if settings.full_traceback() or not frames or not (frames[-1].line or "").startswith("raise "):
         return False
-    if not all(is_engine_file(frame.filename) for frame in frames):
+    if not is_engine_file(frames[-1].filename) or not all(_is_no_program_file(frame.filename) for frame in frames):
         return False
     cause = error.__cause__
-    return cause is None or all(is_engine_file(each.filename) or _is_library_file(each.filename) for each in _all_frames(cause))
+    return cause is None or all(_is_no_program_file(each.filename) for each in _all_frames(cause))
 
 
-def _is_library_file(filename: str) -> bool:
-    return filename.startswith(_LIBRARIES) or filename.endswith((".pyx", ".pxi"))
+def _is_interrupted_wait(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__) if isinstance(error, KeyboardInterrupt) else ()
+    return bool(frames) and all(_is_no_program_file(frame.filename) for frame in frames)
+
+
+def _is_no_program_file(filename: str) -> bool:
+    """Whether code of this file is syncline's, Python's or an installed library's."""
+    return is_engine_file(filename) or filename.startswith(_LIBRARIES) or filename.endswith((".pyx", ".pxi"))
 
 
 def _all_frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
@@ -108,7 +114,10 @@ def forget_engine(error: BaseException) -> None:
 
 
 def shorten(error: BaseException) -> None:
-    """`forget_engine`, for an error whose text says all without the engine's frames: one of a task, or of what the program asked for."""
-    if isinstance(error, RayError) or vars(error).get("_says_all") or says_all(error):
+    """`forget_engine`, for an error whose text says all without the engine's frames: one of a task, or of what the program asked for.
+
+    An interrupt (Ctrl-C) is one, too, where it met syncline in the middle of waiting: the program's own line is what counts.
+    """
+    if isinstance(error, RayError) or vars(error).get("_says_all") or says_all(error) or _is_interrupted_wait(error):
         vars(error)["_says_all"] = True  # where one of syncline's functions calls another, the frames of the first are left to drop
         forget_engine(error)

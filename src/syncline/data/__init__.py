@@ -9,7 +9,7 @@ that are loaded when used), `sources/` and `datasource`, then `read`, `read_file
 
 What is done with them: `dataset` and `grouped` (the handles that programs hold, with the methods in `methods/`), `expressions/`,
 `aggregate/` and `compute` (what and how to compute, as data), `plan/` (nodes, rules, lowering), `execute/` (the streaming executor),
-`kernels/` (pure functions on tables).
+`cache` (what `Dataset.cache` keeps), `kernels/` (pure functions on tables).
 
 How they go out: `iterator` and `feeds` with `iterate/`, `split/` and `collate_fn` (loops, batches, cursors, ranks), `writing` and
 `write_job` with `sinks/` (files and databases), `converting` (other libraries); `preprocessor` and `preprocessors/` (what is fitted to a

@@ -7,6 +7,7 @@ One column at a time: `columns`; tensors and objects: `tensors`; types that have
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -42,6 +43,9 @@ __all__ = [
     "to_column",
 ]
 
+# Ray's programs import these from here too; they build on this module, so they load when they are used.
+_ELSEWHERE = {"BlockAccessor": "syncline.data.accessor", "BlockMetadata": "syncline.data.sources.datasource"}
+
 # Rows are turned into Python values in pieces, so that looking at the first ones does not convert them all.
 _ROWS_AT_ONCE = 1024
 # Rows of more columns are made by a loop.
@@ -50,6 +54,12 @@ _MOST_WRITTEN_OUT = 64
 _SMALL_CHUNK_BYTES = 256 * 1024
 # Blocks below this size become one chunk before rows are taken from them; larger ones stay as they are.
 _COMBINE_BELOW_BYTES = 256 * 1024 * 1024
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], *, first_row: int = 0) -> Block:

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from syncline.data.execute.outbox import OutputBlock
 
 logger = logging.getLogger("syncline")
+
+# Programs ask after every step that they add to a plan. Caches themselves are no keys: what refers to its key is never let go.
+_known: WeakKeyDictionary[Node, tuple[Cache, ...]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,16 +219,25 @@ def answered(node: Node) -> Node:
     return rewritten(node, replace)
 
 
-def _topmost(node: Node) -> list[Cache]:
-    """The caches that no other cache reads, each once."""
-    below: set[int] = set()
-    found: list[Cache] = []
-    for each in reversed(list(walk(node))):  # those that read before those that are read
-        if isinstance(each, Cache) and each.slot is not None and id(each) not in below:
-            found.append(each)
-        if isinstance(each, Cache) or id(each) in below:
-            below.update(id(part) for part in each.inputs)
-    return found[::-1]
+def _topmost(node: Node) -> tuple[Cache, ...]:
+    """The caches that a plan reads, each once, without those that only they read."""
+    waiting = [node]
+    while waiting:
+        each = waiting[-1]
+        unknown = [part for part in each.inputs if not (isinstance(part, Cache) or part in _known)]
+        if unknown and not isinstance(each, Cache):
+            waiting.extend(unknown)
+            continue
+        waiting.pop()
+        if not isinstance(each, Cache):
+            _known[each] = tuple(dict.fromkeys(found for part in each.inputs for found in _found(part)))
+    return _found(node)
+
+
+def _found(node: Node) -> tuple[Cache, ...]:
+    if isinstance(node, Cache):
+        return () if node.slot is None else (node,)
+    return _known[node]
 
 
 # -- keepers

@@ -33,6 +33,9 @@ NO_ROWS = pa.table({})
 class Feed(ABC):
     """The rows of one rank, pass by pass. Picklable; passes are begun by one thread at a time."""
 
+    world_size: int
+    """How many ranks share the dataset."""
+
     @property
     @abstractmethod
     def plan(self) -> str:
@@ -62,6 +65,8 @@ class Feed(ABC):
 
 class WholeFeed(Feed):
     """All rows of a dataset. `run` starts executions."""
+
+    world_size = 1
 
     def __init__(self, dataset: Dataset, *, run: Callable[..., Execution] = start) -> None:
         self._dataset = dataset

@@ -304,6 +304,10 @@ class DataIterator:
         """The settings of the dataset."""
         return self._feed.context
 
+    def world_size(self) -> int:
+        """How many iterators share the dataset: 1, or the `n` of `streaming_split`."""
+        return self._feed.world_size
+
     def stats(self) -> str:
         """Where the time went: of the last execution by operator, and what this program waited for its input."""
         mine = self.statistics()

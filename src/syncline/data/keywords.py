@@ -12,6 +12,8 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+from syncline.core.tracebacks import shorten
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -44,10 +46,14 @@ def keywords(
 
         @functools.wraps(function)
         def called(*args: Any, **given: Any) -> Any:
-            for name in given:
-                if not takes_any and name not in names:
-                    raise TypeError(_unknown(function.__name__, name, names))
-            return function(*args, **{**(changed or {}), **given})
+            try:
+                for name in given:
+                    if not takes_any and name not in names:
+                        raise TypeError(_unknown(function.__name__, name, names))
+                return function(*args, **{**(changed or {}), **given})
+            except Exception as error:
+                shorten(error)  # the program's call is what failed
+                raise
 
         called.__signature__ = inspect.Signature([*own, *shown])  # type: ignore[attr-defined]
         return called  # type: ignore[return-value]

@@ -14,7 +14,6 @@ import pytest
 import syncline
 from syncline.data.context import DataContext
 from syncline.testing.clusters import RayCluster
-from syncline.testing.waiting import GENEROUS_S
 
 Run = Callable[[str], "subprocess.Popen[str]"]
 
@@ -63,10 +62,3 @@ def program(cluster: RayCluster, tmp_path: Path) -> Iterator[Run]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def output_of(process: subprocess.Popen[str]) -> str:
-    """What a program has printed when it has ended well."""
-    output, _ = process.communicate(timeout=2 * GENEROUS_S)
-    assert process.returncode == 0, output
-    return output

@@ -58,11 +58,12 @@ def test_a_task_survives_three_deaths_but_no_lost_object():
     assert not survives(job(deaths=4), died)
     error = crash(job(deaths=4), died, mapped(len))
     assert isinstance(error, WorkerCrashedError)
-    assert str(error).startswith("MapBatches(len), task 4, failed 4 times because its worker process died. The last time: It was killed.")
+    assert "MapBatches(len), task 4, failed 4 times" in str(error)
+    assert "the process (pid=7) was killed by SIGKILL. Look for what ends it" in str(error)
     assert (error.pid, error.exit_cause) == (7, "was killed by SIGKILL")
     lost = ObjectLostError("It is gone.")
     assert not survives(job(deaths=1), lost)
-    assert str(crash(job(deaths=1), lost, mapped(len))) == "MapBatches(len), task 4: It is gone."
+    assert str(crash(job(deaths=1), lost, mapped(len))) == "MapBatches(len), task 4 works on a block that is lost. It is gone."
 
 
 def test_the_program_gets_an_error_of_both_classes_or_the_original():

@@ -89,3 +89,28 @@ def test_short_executions_show_nothing():
     short.show(STATS, COUNTS)
     short.close(STATS, COUNTS)
     assert written.getvalue() == ""
+
+
+def test_what_the_program_prints_goes_above_the_lines(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
+    shared, written = display()
+    monkeypatch.setattr(sys, "stdout", written)
+    lines_of_one = Progress(shared, DataContext(), "train")
+    lines_of_one.show(STATS, COUNTS)
+    print("step 1")
+    drawn = written.getvalue()
+    assert drawn.rindex("train:") > drawn.index("step 1"), "the lines are drawn again below what was printed"
+    lines_of_one.close(STATS, COUNTS)
+    assert sys.stdout is written
+
+
+def test_output_to_a_file_stays_in_the_file(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
+    shared, _ = display()
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", file)
+    lines_of_one = Progress(shared, DataContext(), "train")
+    lines_of_one.show(STATS, COUNTS)
+    print("step 1")
+    lines_of_one.close(STATS, COUNTS)
+    assert file.getvalue() == "step 1\n"

@@ -12,6 +12,8 @@ from syncline.data.execute.messages import (
     Fail,
     Finish,
     Instruction,
+    Keep,
+    Kept,
     Launch,
     Partitioned,
     Piece,
@@ -199,6 +201,19 @@ def test_a_limit_looks_beyond_bundles_that_are_not_full() -> None:
     source = stage(s.Listed(payloads=[Held(2)] * 9), keeps_rows=True)
     _, answer = begun(source, stage(s.Bundled(min_rows=5), 0, keeps_rows=True), stage(s.First(rows=1), 1), slots=9)
     assert len(answer) == 3
+
+
+def test_what_is_kept_passes_in_order_and_its_end_is_told() -> None:
+    keeping = s.Keeping(keeper=object())
+    scheduler, _ = begun(listed(2), stage(keeping, 0), slots=2)
+    assert scheduler.handle(produced(task(1), 1)) == []
+    kept = [Keep(stage=1, piece=Piece(number, 0, 5)) for number in (2, 1)]
+    answer = scheduler.handle(produced(task(0), 2))
+    assert answer == [kept[0], deliver(2, 0, 5, [0, 0]), kept[1], deliver(1, 0, 5, [1, 0]), Kept(stage=1)]
+    scheduler, _ = begun(listed(2), stage(keeping, 0), stage(s.First(rows=5), 1), slots=2)
+    assert Kept(stage=1) not in scheduler.handle(produced(task(0), 1))
+    _, answer = begun(listed(2), stage(s.Keeping(keeper=None), 0), slots=2, start=[1, 3])
+    assert [each.skip_rows for each in answer] == [3]
 
 
 def test_chained_inputs_come_one_after_the_other() -> None:

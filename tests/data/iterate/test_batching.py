@@ -96,7 +96,7 @@ def test_input_that_merely_stops_is_an_error_not_an_end(options: dict[str, int])
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"batch_size": 0}, ValueError, "batch_size=0 would make batches without rows"),
+        ({"batch_size": 0}, ValueError, "batch_size=0 is no number of rows"),
         ({"batch_size": 2.5}, TypeError, "batch_size=2.5 is of type float"),
         ({"local_shuffle_buffer_size": -1}, ValueError, "local_shuffle_buffer_size=-1"),
         ({"batch_size": None, "local_shuffle_buffer_size": 4}, ValueError, "needs a batch_size"),

@@ -126,6 +126,12 @@ def test_the_device_is_the_workers_unless_the_program_names_one() -> None:
     assert torch_conversion(device="cuda:3").device == torch.device("cuda", 3)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    with pytest.raises(RuntimeError, match="device='cuda', but torch finds no GPU in this process"):
+        torch_conversion(device="cuda").convert(pa.table({"x": [1]}))
+
+
 def test_pinned_memory_is_for_tensors_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)

@@ -60,6 +60,7 @@ def random_dataset(rng: random.Random, directory: Path) -> Dataset:
                 lambda: dataset,
                 lambda: dataset,
                 lambda: dataset.random_shuffle(),
+                lambda: dataset.random_shuffle().cache().random_sample(0.8),
                 lambda: dataset.random_shuffle(seed=5),
                 lambda: dataset.random_shuffle(seed=RandomSeedConfig(seed=5)),
                 lambda: dataset.randomize_block_order(),

@@ -98,3 +98,14 @@ def test_input_files_are_listed_once(tmp_path: Path) -> None:
     first, second = parquet(tmp_path / "a.parquet", TABLE), parquet(tmp_path / "b.parquet", TABLE)
     plan = n.Union(parts=(where(first, col("a") > 1), second, first))
     assert facts.input_files(plan) == [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+
+
+def test_long_plans_are_no_matter() -> None:
+    node: n.Node = numbers(100)
+    for _ in range(3000):
+        node = n.Sort(input=n.Limit(input=node, limit=50), keys=("id",), descending=(False,))
+    assert facts.known_rows(node) == 50
+    schema = facts.known_schema(node)
+    assert schema is not None
+    assert schema.names == ["id"]
+    assert facts.bytes_at_most(n.FilterExpr(input=n.Sort(input=numbers(100), keys=("id",), descending=(False,)), predicate=col("id") > 3))

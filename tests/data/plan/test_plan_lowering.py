@@ -396,6 +396,45 @@ def test_what_is_written_already_is_not_read() -> None:
     assert stage.grouping.done == {0, 2}
 
 
+# -- the first blocks of tasks
+
+
+def begins_small(node: n.Node) -> list[bool]:
+    return [stage.chain is not None and stage.chain.first_block_bytes is not None for stage in lowered(node)]
+
+
+def test_tasks_begin_with_small_blocks_where_rows_stream() -> None:
+    read = numbers(100)
+    assert begins_small(read) == [True]
+    assert begins_small(mapped(read, Model, compute=ActorPoolStrategy(size=1))) == [True, True]
+    assert begins_small(n.Limit(input=mapped(read, add_one), limit=3)) == [True, False]
+
+
+def test_blocks_that_the_program_asked_for_do_not_begin_small() -> None:
+    assert begins_small(numbers(100, tasks=4)) == [False]
+    assert begins_small(n.Repartition(input=numbers(100), target_num_rows=10, strict=True)) == [True, False]
+
+
+def test_small_blocks_are_of_no_use_to_what_gathers_or_writes() -> None:
+    read = numbers(100)
+    assert begins_small(n.RandomShuffle(input=read)) == [False, False]
+    assert begins_small(n.Repartition(input=read, num_blocks=3)) == [False, False]
+    assert begins_small(n.Write(input=read, sink=Sink(min_rows=60))) == [False, True]
+    assert begins_small(mapped(sorted_by(mapped(read, add_one), "id"), add_one)) == [False, False, True]
+
+
+# -- caches
+
+
+def test_the_stages_of_a_cache_do_not_depend_on_what_reads_it() -> None:
+    cached = n.Cache(input=mapped(numbers(100), add_one))
+    below = lowered(cached)
+    for node in (n.RandomShuffle(input=cached), n.Write(input=cached, sink=Sink()), mapped(cached, add_one)):
+        stages = lowered(node)
+        assert names(stages)[:2] == names(below) == ["ReadRange->Map(add_one)", "Cache"]
+        assert begins_small(node)[:2] == [True, False]
+
+
 # -- how many read tasks
 
 

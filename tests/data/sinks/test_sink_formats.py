@@ -72,6 +72,14 @@ def test_images_come_back_one_file_a_row(place, read_all, write_all):
     assert (blocks.to_batch(table)["image"] == arrays).all()
 
 
+def test_what_is_no_image_and_a_format_that_is_none_are_named(tmp_path, write_all):
+    pytest.importorskip("PIL.Image")
+    with pytest.raises(TypeError, match=r"column 'id' holds int64 \(\), which pillow cannot make an image of: it takes uint8"):
+        write_all(ImageDatasink(str(tmp_path), "id"), pa.table({"id": [1]}))
+    with pytest.raises(ValueError, match=r"file_format='nope': pillow writes .*jpeg.*png"):
+        ImageDatasink(str(tmp_path), "image", "nope")
+
+
 def test_tfrecords_come_back(place, read_all, write_all):
     pytest.importorskip("google.protobuf")
     write_all(TFRecordDatasink(f"{place.path}/out", filesystem=place.filesystem), pa.table({"a": [1, 2], "v": [[0.5], [1.5, 2.5]]}))
@@ -217,3 +225,12 @@ def test_names_hold_the_job_and_the_position(tmp_path):
     assert split_extension("a") == ("a", "")
     with pytest.raises(ValueError, match="upsert"):
         CSVDatasink(str(tmp_path), mode=SaveMode.UPSERT)
+
+
+def test_an_unknown_mode_and_a_file_as_target_are_refused(tmp_path, write_all):
+    with pytest.raises(ValueError, match="^mode='overwritten': choose one of 'append', 'create'"):
+        CSVDatasink(str(tmp_path), mode="overwritten")
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(NotADirectoryError, match=r"a\.csv' is a file, and results are directories"):
+        write_all(CSVDatasink(str(tmp_path / "a.csv")), TABLES[0])
+    assert (tmp_path / "a.csv").read_text() == "x"

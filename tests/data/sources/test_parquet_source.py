@@ -79,6 +79,15 @@ def test_columns_are_chosen_by_the_call_and_by_the_plan(place, read_all):
 
 
 @pytest.mark.usefixtures("hundred")
+def test_a_projection_by_the_plan_keeps_the_estimate_and_reads_no_footer_again(place, monkeypatch):
+    source = source_of(place)
+    monkeypatch.setattr(ParquetDatasource, "_footer", lambda self, path: pytest.fail(f"{path} is read again"))
+    whole, narrow = source.estimate_inmemory_data_size(), source.apply_projection(["id"]).estimate_inmemory_data_size()
+    assert 0 < narrow < whole
+    assert source.apply_projection(["id"]).num_rows() == 100
+
+
+@pytest.mark.usefixtures("hundred")
 def test_no_columns_at_all_still_count(place):
     tables = [
         table for task in source_of(place).apply_projection([]).apply_predicate(col("id") >= 95).get_read_tasks(1) for table in task()

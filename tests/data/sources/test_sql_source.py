@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from syncline.core.tracebacks import says_all
 from syncline.data.sinks.datasink import TaskContext
 from syncline.data.sinks.sql import SQLDatasink
 from syncline.data.sources import sql as sql_source
@@ -78,3 +79,13 @@ def test_writing_is_one_transaction_for_each_task(database, read_all):
     with pytest.raises(RuntimeError, match="stopped"):
         sink.write(rows(), TaskContext(task_idx=1))
     assert read_all(SQLDatasource("SELECT COUNT(*) AS n FROM t", database))["n"].to_pylist() == [1003]
+
+
+def test_what_the_database_says_is_all_that_a_program_sees(database):
+    with pytest.raises(sqlite3.OperationalError) as read:
+        list(sql_source.read_query("SELECT * FROM missing", database, None))
+    with pytest.raises(sqlite3.ProgrammingError) as written:
+        SQLDatasink("INSERT INTO t VALUES (?, ?)", database).write([pa.table({"id": [1]})], TaskContext(task_idx=0))
+    for caught in (read, written):
+        caught.value.__traceback__ = caught.value.__traceback__.tb_next  # without the frame of this test
+        assert says_all(caught.value)

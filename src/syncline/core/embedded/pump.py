@@ -21,8 +21,8 @@ logger = logging.getLogger("syncline")
 
 LINGER_S = 0.004
 """How long the background thread leaves the reactor to threads that come back soon."""
-REST_S = 10.0
-"""How long the background thread sleeps at most while others wait."""
+REST_S = 0.5
+"""How long the background thread sleeps at most while others wait: a reference that dies meanwhile is told of after so long."""
 IDLE_TURN_S = 0.25
 """The longest that references which died unnoticed keep their objects."""
 
@@ -77,7 +77,7 @@ class Pump:
     """Shares one reactor among the threads of a process."""
 
     def __init__(self, reactor: Reactor, *, name: str, tend: Callable[[], None]) -> None:
-        """`tend`: called by the background thread when it takes over from threads that stopped waiting, and now and then while it leads."""
+        """`tend`: called by the background thread when it takes over from threads that stopped waiting, and now and then at other times."""
         self._reactor = reactor
         self._name = name
         self._tend = tend
@@ -209,8 +209,8 @@ class Pump:
             if not self._inside:
                 return
             self._resting = True  # before the look: whoever leaves from here on wakes this thread
-            if self._inside and not self._closed:
-                self._rest.acquire(timeout=REST_S)
+            if self._inside and not self._closed and not self._rest.acquire(timeout=REST_S):
+                self._tend()
             self._resting = False
 
     def _wake_background(self) -> None:

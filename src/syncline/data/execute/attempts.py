@@ -6,16 +6,20 @@ from syncline.data.context import DataContext
 from syncline.data.execute.jobs import Job
 from syncline.data.execute.pools import is_listed
 from syncline.data.execute.stages import Actors, Stage
-from syncline.exceptions import ActorUnschedulableError, ObjectLostError, RayTaskError, RuntimeEnvSetupError, WorkerCrashedError
+from syncline.exceptions import (
+    ActorUnschedulableError,
+    ObjectLostError,
+    ObjectStoreFullError,
+    OutOfDiskError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+    WorkerCrashedError,
+)
 
 MOST_DEATHS = 3
 """So often a task is tried again because the process that ran it died."""
 _MOST_RETRIES_OF_ACTORS = 3
-_REMEDY_FOR_HELD = (
-    "The dataset is kept in memory, by nodes of the cluster and by the program that made it, and is gone when one of them is: make it "
-    "again, or train on one that is read from files, which can be read again at any time. "
-)
-_HOPELESS = (ActorUnschedulableError, RuntimeEnvSetupError, ObjectLostError)
+_HOPELESS = (ActorUnschedulableError, RuntimeEnvSetupError, ObjectLostError, ObjectStoreFullError, OutOfDiskError)
 """Errors of the machine that another attempt would meet again."""
 
 
@@ -35,14 +39,14 @@ def crash(job: Job, error: BaseException, stage: Stage) -> BaseException:
     """What the program gets after the last attempt that the machine ended."""
     task = f"{stage.name}, task {job.launch.task.number}"
     if isinstance(error, ObjectLostError):
-        return ObjectLostError(f"{task} works on a block that is lost. {_REMEDY_FOR_HELD if min(job.blocks, default=0) < 0 else ''}{error}")
+        return ObjectLostError(f"{task} works on a block that is lost. {error}")
     if isinstance(error, _HOPELESS):
         return type(error)(f"{task}: {error}")
     pid, cause = getattr(error, "pid", None), getattr(error, "exit_cause", None)
     last = str(error) if cause is None else f"the process (pid={pid}) {cause}"
     return WorkerCrashedError(
-        f"{task}, failed {job.deaths} times because its worker process died. The last time: {last}. Look for what ends it: native code that "
-        "crashes, an exit, or too little memory (then take smaller batches, or fewer workers with `concurrency`)",
+        f"{task}, failed {job.deaths} times because its worker process died. The last time: {last}. Look for what ends it: "
+        "native code that crashes, an exit, or too little memory (then take smaller batches, or fewer workers with `concurrency`)",
         pid=pid,
         exit_cause=cause,
     )

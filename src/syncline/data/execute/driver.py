@@ -146,10 +146,10 @@ class Driver:
             program_waited_s=outbox.waited_s,
         )
 
-    def after(self, restart: Restart, rows: int) -> Restart:
-        """Where to start for what comes after a delivered block of so many rows."""
+    def after(self, restart: Restart, rows: int, *, at_end: bool) -> Restart:
+        """Where to start for the row that lies so many rows after the first one of a delivered block, or (`at_end`) behind it."""
         cpus, budget_bytes, point = restart.point
-        return Restart(index=restart.index + rows, point=[cpus, budget_bytes, self._scheduler.point_after(point, rows)])
+        return Restart(index=restart.index + rows, point=[cpus, budget_bytes, self._scheduler.point_after(point, rows, at_end=at_end)])
 
     # -- the loop
 
@@ -256,11 +256,13 @@ class Driver:
         self._jobs, self._samples = {}, {}
         self._keepers.close()
         self._store.clear()
-        self.outbox.end(error)
-        self._has_left.set()
         self._scheduler.handle(m.Abandoned())  # it lets go of everything, too; what is to be done then has been done here
-        if self._progress is not None:
-            self._progress.close(self.stats(), self._scheduler.snapshot())
+        try:
+            if self._progress is not None:  # before the program hears of the end, and writes something of its own
+                self._progress.close(self.stats(), self._scheduler.snapshot())
+        finally:
+            self.outbox.end(error)
+            self._has_left.set()
         if self._program.context.enable_auto_log_stats:
             logger.info("%s has ended:\n%s", self._program.name or "an execution", self.stats())
 

@@ -1,8 +1,8 @@
 """`Execution`: an iterator over the blocks that a lowered plan makes. Its driver runs beside the program; this is the handle.
 
-Covered: taking blocks, leaving early, statistics, and going on when a cluster loses blocks with one of its nodes: what was not taken yet
-is then executed again, from the restart point of the next row on, and so comes out as it would have. Rows that were taken, but not fetched,
-are made again alone. Blocks that the program itself put into the object store cannot be made again.
+Covered: taking blocks, leaving early, statistics, and going on when a cluster loses blocks with one of its nodes: the execution then starts
+anew at the restart point of the first row that is missing, so that the output is the same. Statistics begin anew with it. Not covered:
+blocks that the program itself put into the object store cannot be made again, nor can any without `preserve_order`.
 Dropping the handle (a loop that is left, an error, the end of the program) ends the execution at once: its threads, its tasks, and the
 references that nobody else holds.
 """
@@ -22,7 +22,7 @@ from syncline.data import block as blocks
 from syncline.data.execute.driver import Driver
 from syncline.data.execute.outbox import OutputBlock
 from syncline.data.execute.program import Program
-from syncline.data.execute.stages import Keeping, Stage
+from syncline.data.execute.stages import Keeping, Passed, Stage
 from syncline.data.execute.stats import ExecutionStats
 from syncline.data.iterate.position import Restart
 from syncline.exceptions import ObjectLostError
@@ -32,7 +32,11 @@ __all__ = ["Execution", "OutputBlock", "Program"]
 logger = logging.getLogger("syncline")
 
 _MOST_LOSSES = 3
-"""So often in a row, without a block in between, an execution goes on after it has lost blocks."""
+"""So often an execution starts anew at the same row."""
+_REMEDY_FOR_HELD = (
+    "The dataset is kept in memory, by nodes of the cluster and by the program that made it, and is gone when one of them is: make it "
+    "again, or use one that is read from files, which can be read again at any time. "
+)
 
 
 class Execution(Iterator[OutputBlock]):
@@ -43,13 +47,17 @@ class Execution(Iterator[OutputBlock]):
     functions; time limits of functions have no effect there.
     """
 
-    def __init__(self, program: Program, *, makes_again: bool = True) -> None:
-        """`makes_again`: whether what is lost is made again, where that is possible."""
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._makes_again = makes_again and program.context.execution_options.preserve_order
-        self._taken: tuple[Restart, int] | None = None
-        """Restart point and rows of the block that was taken last."""
+        self._reached = program.first_row
+        """Number of the next row that is delivered."""
+        self._last: Restart | None = None
+        """Where the block that was taken last begins."""
+        self._rest: OutputBlock | None = None
+        """To be delivered before what the driver has."""
         self._losses = 0
+        """Times in a row that the same row was lost."""
+        self._lost_at: int | None = None
         self._start()
 
     @property
@@ -72,14 +80,35 @@ class Execution(Iterator[OutputBlock]):
 
         Raises what the execution failed with (once), and StopIteration at the end.
         """
+        block, self._rest = self._rest, None
         try:
-            block = self._driver.take(timeout_s)
+            block = block or self._driver.take(timeout_s)
         except ObjectLostError as error:
-            self._go_on_after(error)
+            self._count_loss(self._reached, error)
+            if self._last is not None:
+                self._program = _beginning_at(self._program, self._driver.after(self._last, self._reached - self._last.index, at_end=True))
+            self._start_anew()
             return self.next(timeout_s)
         if block is not None:
-            self._taken, self._losses = (block.restart, block.num_rows), 0
+            self._last, self._reached = block.restart, block.restart.index + block.num_rows
         return block
+
+    def first_rows(self, rows: int) -> pa.Table:
+        """The next rows, in one table. RuntimeError if there are fewer."""
+        tables: list[pa.Table] = []
+        missing = rows
+        while missing > 0 or not tables:
+            block = next(self, None)
+            if block is None:
+                raise RuntimeError(
+                    f"rows of a dataset were lost and made again, but came out otherwise: {missing} of {rows} are missing. Its functions "
+                    "have to return the same rows each time for the same input, wherever they run."
+                )
+            tables.append(block.table().slice(0, missing))
+            if block.num_rows > missing:
+                self._put_back(block, missing)
+            missing -= tables[-1].num_rows
+        return blocks.concat(tables)
 
     def close(self) -> None:
         """End now: nothing goes on, and nothing is kept. Blocks that were taken stay valid. A second call does nothing."""
@@ -97,22 +126,45 @@ class Execution(Iterator[OutputBlock]):
         self.close()
 
     def _start(self) -> None:
-        again = partial(_made_again, self._program) if self._makes_again else None
+        again = partial(_made_again, self._program, weakref.ref(self))
         self._driver = Driver(self._program, again=again)
         self._finalizer = weakref.finalize(self, self._driver.abandon)
         self._driver.start()
 
-    def _go_on_after(self, error: ObjectLostError) -> None:
-        """Execute what was not taken yet once more. Raises `error` where that is not possible."""
-        if not self._makes_again or self._losses >= _MOST_LOSSES:
-            raise error
-        self._losses += 1
-        if self._taken is not None:
-            self._program = _beginning_at(self._program, self._driver.after(*self._taken))
-            self._taken = None
-        logger.warning("blocks of an execution are lost, so it goes on from row %d of its output: %s", self._program.first_row, error)
-        self._finalizer.detach()
+    def _start_anew(self) -> None:
+        self.close()
+        self._last = None
         self._start()
+
+    def _count_loss(self, row: int, error: ObjectLostError) -> None:
+        """Raises ObjectLostError where rows from `row` on cannot be made again."""
+        self._losses = self._losses + 1 if row == self._lost_at else 1
+        self._lost_at = row
+        if not self._program.context.execution_options.preserve_order:
+            raise ObjectLostError(f"Rows without a fixed order (preserve_order=False) cannot be made again. {error}") from None
+        if self._losses > _MOST_LOSSES:
+            is_held = any(isinstance(stage.grouping, Passed) for stage in self._program.stages)
+            raise ObjectLostError(f"Row {row} was lost {self._losses} times. {_REMEDY_FOR_HELD if is_held else ''}{error}") from None
+        logger.warning("blocks of an execution are lost, so it starts anew at row %d of its output: %s", row, str(error).partition("\n")[0])
+
+    def _again(self, restart: Restart, rows: int, error: ObjectLostError) -> pa.Table:
+        """The rows of the block that was taken last, which is lost, as are probably some after it."""
+        self._count_loss(restart.index, error)
+        self._program = _beginning_at(self._program, restart)
+        self._start_anew()
+        self._reached, self._rest = restart.index, None
+        return self.first_rows(rows)
+
+    def _stands_behind(self, restart: Restart, rows: int) -> bool:
+        return self._finalizer.alive and self._last == restart and self._reached == restart.index + rows
+
+    def _put_back(self, block: OutputBlock, rows: int) -> None:
+        """All but the first rows of the block that was taken last are delivered again."""
+        rest = block.num_rows - rows
+        restart = self._driver.after(block.restart, rows, at_end=False)
+        size_bytes = block.size_bytes * rest // block.num_rows
+        self._rest = replace(block, num_rows=rest, size_bytes=size_bytes, restart=restart, _start=block._start + rows)
+        self._reached = restart.index
 
 
 def _beginning_at(program: Program, restart: Restart) -> Program:
@@ -124,19 +176,10 @@ def _beginning_at(program: Program, restart: Restart) -> Program:
     return replace(program, stages=stages, first_row=restart.index, point=point)
 
 
-def _made_again(program: Program, restart: Restart, rows: int, lost: ObjectLostError) -> pa.Table:
-    """The first rows from a restart point on, whose block is lost."""
-    logger.warning("the block with the rows %d to %d is lost, and is made again: %s", restart.index, restart.index + rows - 1, lost)
-    with Execution(_beginning_at(program, restart), makes_again=False) as execution:
-        return first_rows(execution, rows)
-
-
-def first_rows(execution: Execution, rows: int) -> pa.Table:
-    """So many rows of an execution, in one table."""
-    tables: list[pa.Table] = []
-    missing = rows
-    while missing > 0:
-        table = next(execution).table().slice(0, missing)
-        tables.append(table)
-        missing -= table.num_rows
-    return blocks.concat(tables)
+def _made_again(program: Program, reference: weakref.ref[Execution], restart: Restart, rows: int, error: ObjectLostError) -> pa.Table:
+    """The first rows from a restart point on, which an execution has delivered, but lost."""
+    execution = reference()
+    if execution is not None and execution._stands_behind(restart, rows):
+        return execution._again(restart, rows, error)
+    with Execution(_beginning_at(program, restart)) as apart:
+        return apart.first_rows(rows)

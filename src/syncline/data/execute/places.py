@@ -16,6 +16,9 @@ from weakref import WeakKeyDictionary
 from syncline.core import api
 from syncline.core.placement import NodeAffinitySchedulingStrategy
 
+_SOME_BYTES = 1
+"""Of memory: where Ray should put an actor that asks for nothing at all, it does not heed."""
+
 
 class Places:
     """Where this program's worker processes are. Thread-safe."""
@@ -32,7 +35,7 @@ class Places:
             if node is None:
                 return {}
             self._taken[process] = node
-        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True)}
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True), "memory": _SOME_BYTES}
 
 
 def roomiest(nodes: Sequence[Mapping[str, Any]], taken: Mapping[str, int]) -> str | None:

@@ -21,7 +21,7 @@ from syncline.data.execute.program import Program
 from syncline.data.execute.stages import Actors, Workers
 from syncline.data.execute.turns import Turn
 from syncline.data.execute.worker import Plain, WorkKey
-from syncline.exceptions import GetTimeoutError, RayTaskError
+from syncline.exceptions import GetTimeoutError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
 Inputs: TypeAlias = Sequence[ObjectRef[Any]]
 Waiting: TypeAlias = tuple[Job, ObjectRef[Any], Inputs]
@@ -95,6 +95,11 @@ class _ProcessLane:
         if job.place is not process:  # cancelled meanwhile
             return
         error = future.exception()
+        if isinstance(error, RayTaskError) and isinstance(error.cause, ObjectStoreFullError | OutOfDiskError):  # no room for its block
+            job.place = None
+            self._free(process)
+            self._listener.lost(job, error.cause)
+            return
         if isinstance(error, RayTaskError):  # the call itself: an argument could not be unpickled there
             turn = Turn(error=error)
         elif error is not None:

@@ -72,13 +72,17 @@ def lines(stats: ExecutionStats, counts: Counts, *, name: str = "", per_operator
 
 def is_watched(stream: TextIO | None) -> bool:
     """Whether a person looks at what is written now: a terminal, or a notebook."""
-    try:
-        if stream is not None and stream.isatty():
-            return True
-    except ValueError:  # closed
-        return False
+    if _is_terminal(stream):
+        return True
     # Only a program that runs in a notebook has imported its kernel.
     return "ipykernel" in sys.modules
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
 
 
 def _shortened(name: str) -> str:
@@ -101,7 +105,9 @@ class Display:
         with self._lock:
             self._shown[progress] = text
             if self._live is None:
-                self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+                # What the program prints goes above the lines; not so on standard error, where other progress bars draw theirs.
+                on_screen = self._console.is_terminal and _is_terminal(sys.stdout)
+                self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=on_screen, redirect_stderr=False)
                 self._live.start()
             self._draw()
 

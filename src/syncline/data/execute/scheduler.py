@@ -166,9 +166,9 @@ class Scheduler:
         self._started = False
         self._over = False
 
-    def point_after(self, point: Any, rows: int) -> Any:
-        """The restart point behind a delivered piece of so many rows, whose own is `point`."""
-        return self._last.advance(point, rows, at_end=True)
+    def point_after(self, point: Any, rows: int, *, at_end: bool) -> Any:
+        """The restart point that lies so many rows after that of a delivered piece: in the piece, or (`at_end`) behind it."""
+        return self._last.advance(point, rows, at_end=at_end)
 
     # -- events
 

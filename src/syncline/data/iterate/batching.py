@@ -68,7 +68,7 @@ class BatchOptions:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not a number of rows: give an int or None")
             if value is not None and value < 1:
-                raise ValueError(f"{name}={value} would make batches without rows: give at least 1, or None")
+                raise ValueError(f"{name}={value} is no number of rows: give at least 1, or None")
         if self.local_shuffle_buffer_size is not None and self.batch_size is None:
             raise ValueError(f"local_shuffle_buffer_size={self.local_shuffle_buffer_size} needs a batch_size, but batch_size is None")
         if self.prefetch_batches < 0:
@@ -210,19 +210,19 @@ class Batches(Generic[Ready, T]):
     """Told what the program got, before it gets it."""
 
     def __iter__(self) -> Generator[T, None, None]:
-        current = self.begin()
-        self.progress.begin(current.cursor)
-        last = Mark(current.cursor.rows, current.cursor.restart, current.cursor.total)
-        made = (_Made(self.convert(cut.table), cut.mark) for cut in cut_batches(current.pieces, current.cursor, self.options))
-        ahead = Prefetcher(made, depth=self.options.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
         try:
+            current = self.begin()
+            self.progress.begin(current.cursor)
+            last = Mark(current.cursor.rows, current.cursor.restart, current.cursor.total)
+            made = (_Made(self.convert(cut.table), cut.mark) for cut in cut_batches(current.pieces, current.cursor, self.options))
+            ahead = Prefetcher(made, depth=self.options.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
             with closing(ahead):
                 for batch, last in ahead:
                     received = self.receive(batch)
                     self.progress.advance(last)
                     yield received
                 self.progress.end(last)
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             shorten(error)
             raise
 
@@ -244,11 +244,11 @@ class Rows:
     """Told what the program got, before it gets it."""
 
     def __iter__(self) -> Generator[dict[str, Any], None, None]:
-        current = self.begin()
-        self.progress.begin(current.cursor)
-        rows, restart, total = current.cursor.rows, current.cursor.restart, current.cursor.total
-        ahead = Prefetcher(current.pieces, depth=self.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
         try:
+            current = self.begin()
+            self.progress.begin(current.cursor)
+            rows, restart, total = current.cursor.rows, current.cursor.restart, current.cursor.total
+            ahead = Prefetcher(current.pieces, depth=self.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
             with closing(ahead):
                 for piece in ahead:
                     restart, total = piece.restart, total if piece.total is None else piece.total
@@ -258,6 +258,6 @@ class Rows:
                         yield row
                 _check_end(total)
                 self.progress.end(Mark(rows, restart, total))
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             shorten(error)
             raise

@@ -58,7 +58,7 @@ class TorchConversion:
         if self.device.type != "cuda":
             return Delivery(_to_device(batch, self.device), None)
         if self._stream is None:
-            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            self._stream = _new_stream(self.device)
         with torch.cuda.stream(self._stream):
             return Delivery(_to_device(batch, self.device), self._stream)
 
@@ -204,6 +204,16 @@ def _each(batch: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(batch, Mapping):
         return {name: _each(value, change) for name, value in batch.items()}
     return _rebuilt(batch, [_each(value, change) for value in batch])
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
+    try:
+        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        if torch.cuda.is_available():
+            raise
+        message = f"device={str(device)!r}, but torch finds no GPU in this process: pass device='cpu', or leave it out"
+        raise RuntimeError(message) from error
 
 
 def _to_device(batch: Any, device: torch.device) -> Any:

@@ -108,7 +108,7 @@ class CombiningMethods(InspectingMethods):
         if join_type not in get_args(JoinType):
             raise ValueError(f"join_type={join_type!r} is not known: choose {', '.join(map(repr, get_args(JoinType)))}")
         if partition_size_hint is not None:
-            warnings.warn("partition_size_hint is ignored: partitions need none", DeprecationWarning, stacklevel=2)
+            warnings.warn("partition_size_hint is ignored: partitions need none", DeprecationWarning, stacklevel=3)
         resources_of(aggregator_ray_remote_args or {})
         parts = self._nodes((ds,))
         schemas = [_schema(side, validate_schemas) for side in (self, ds)]

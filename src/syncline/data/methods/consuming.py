@@ -44,6 +44,7 @@ class ConsumingMethods(InspectingMethods):
         """A dataset whose rows exist: computed now, kept in the object store (and on disk where that is full) as long as it is used."""
         result = self._hold(self._blocks())
         result.set_name(self._name)
+        result._learned.stats = self._learned.stats
         return result
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:

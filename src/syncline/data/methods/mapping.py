@@ -102,7 +102,7 @@ class MappingMethods(Handle):
             raise ValueError(f"{', '.join(unused)} go with `fn`, not with `expr`: leave them out")
         if isinstance(expr, str):
             # Two frames up, past the wrapper that checks keywords.
-            warnings.warn(f"{expr!r} as text is deprecated: write an expression, such as col('age') > 18", DeprecationWarning, stacklevel=3)
+            warnings.warn(f"{expr!r} as text is deprecated: write an expression, such as col('age') > 18", DeprecationWarning, stacklevel=4)
             expr = parse(expr)
         checks.predicate(self._known_schema(), expr)
         return self._derive(FilterExpr(input=self._node, predicate=expr))

@@ -162,4 +162,4 @@ def _boundaries(boundaries: Any) -> tuple[Any, ...] | None:
 def _warn_ignored(why: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value:
-            warnings.warn(f"{name}={value!r} is ignored, since {why}", UserWarning, stacklevel=3)
+            warnings.warn(f"{name}={value!r} is ignored, since {why}", UserWarning, stacklevel=4)

@@ -132,14 +132,24 @@ def _expressions(node: Node) -> tuple[Expr, ...]:
 
 def known_rows(node: Node) -> int | None:
     """Exact number of rows."""
+    limit: int | None = None
+    while isinstance(node, Limit) or keeps_rows(node):
+        if isinstance(node, Limit):
+            limit = node.limit if limit is None else min(limit, node.limit)
+            if limit == 0:
+                return 0
+        (node,) = node.inputs
+    rows = _rows(node)
+    return rows if rows is None or limit is None else min(limit, rows)
+
+
+def _rows(node: Node) -> int | None:
+    """Those of a node that makes rows of its own."""
     match node:
         case Read():
             return node.source.num_rows()
         case Held():
             return node.num_rows
-        case Limit():
-            rows = 0 if node.limit == 0 else known_rows(node.input)
-            return None if rows is None else min(node.limit, rows)
         case Union():
             return _sum(map(known_rows, node.parts))
         case Mix(stop_when="longest"):
@@ -149,13 +159,19 @@ def known_rows(node: Node) -> int | None:
             return counts.pop() if len(counts) == 1 else None
         case Aggregate(keys=()):
             return 1
-        case _:
-            return known_rows(node.inputs[0]) if keeps_rows(node) else None
+    return None
 
 
 def known_schema(node: Node) -> pa.Schema | None:
     """Schema of the rows, also None where running the plan would fail: this is no place for its errors."""
-    for each in walk(node):
+    waiting = [node]
+    while waiting:
+        each = waiting[-1]
+        unknown = [part for part in each.inputs if part not in _schemas]
+        if unknown:
+            waiting.extend(unknown)
+            continue
+        waiting.pop()
         if each not in _schemas:
             try:
                 _schemas[each] = _schema(each, [_schemas[part] for part in each.inputs])
@@ -218,6 +234,8 @@ def _joined(node: Join, left: pa.Schema, right: pa.Schema) -> pa.Schema:
 
 def estimated_bytes(node: Node) -> int | None:
     """About how many bytes the rows take in memory, from metadata."""
+    while isinstance(node, (Cache, *SAME_ROWS)):
+        node = node.input
     match node:
         case Read():
             return node.source.estimate_inmemory_data_size()
@@ -227,8 +245,7 @@ def estimated_bytes(node: Node) -> int | None:
             size, rows = estimated_bytes(node.input), known_rows(node.input)
             return None if size is None or not rows else size * min(node.limit, rows) // rows
         case _:
-            same = isinstance(node, (Union, Zip, Cache, *SAME_ROWS))
-            return _sum(map(estimated_bytes, node.inputs)) if same else None
+            return _sum(map(estimated_bytes, node.inputs)) if isinstance(node, Union | Zip) else None
 
 
 def bytes_at_most(node: Node) -> int | None:
@@ -236,10 +253,12 @@ def bytes_at_most(node: Node) -> int | None:
 
     User functions may make anything of what they get: None behind them.
     """
-    if isinstance(node, MapRows | FlatMap | MapBatches | MapGroups):
-        return None
-    known = estimated_bytes(node)
-    return known if known is not None or not node.inputs else _sum(map(bytes_at_most, node.inputs))
+    while not isinstance(node, MapRows | FlatMap | MapBatches | MapGroups):
+        known = estimated_bytes(node)
+        if known is not None or len(node.inputs) != 1:
+            return known if known is not None or not node.inputs else _sum(map(bytes_at_most, node.inputs))
+        (node,) = node.inputs
+    return None
 
 
 def input_files(node: Node) -> list[str]:

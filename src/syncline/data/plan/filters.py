@@ -15,38 +15,40 @@ from collections.abc import Sequence
 
 from syncline.data.expressions import AliasExpr, BinaryExpr, ColumnExpr, Expr, LiteralExpr, Operation, StarExpr, UnaryExpr, UnnestExpr
 from syncline.data.plan import facts
-from syncline.data.plan.nodes import Aggregate, FilterExpr, Node, Project, Read, Union
+from syncline.data.plan.nodes import Aggregate, FilterExpr, Node, Project, Read, Rebuilt, Union, rewritten_from_above
 
 _MAY_FAIL = frozenset({Operation.ADD, Operation.SUB, Operation.MUL, Operation.DIV, Operation.FLOORDIV, Operation.MOD})
 
 
 def push_filters(node: Node) -> Node:
     """The same plan with its `FilterExpr`s as near to the sources as they may go."""
-    return _pushed(node, ())
+    none: Sequence[Expr] = ()
+    return rewritten_from_above(node, none, _pushed)
 
 
-def _pushed(node: Node, above: Sequence[Expr]) -> Node:
+def _pushed(node: Node, above: Sequence[Expr]) -> Rebuilt[Sequence[Expr]]:
     """The node with the predicates `above`, first to be true first, at it or below it."""
     if isinstance(node, FilterExpr):
         return _pushed_filter(node, above)
     if isinstance(node, Read):
-        return _into_read(node, above)
+        read = _into_read(node, above)
+        return Rebuilt(lambda _: read)
     passing, staying = _split(node, above)
-    return _placed(staying, node.with_inputs([_pushed(each, passing) for each in node.inputs]))
+    return Rebuilt(lambda parts: _placed(staying, node.with_inputs(parts)), [(each, passing) for each in node.inputs])
 
 
-def _pushed_filter(node: FilterExpr, above: Sequence[Expr]) -> Node:
+def _pushed_filter(node: FilterExpr, above: Sequence[Expr]) -> Rebuilt[Sequence[Expr]]:
     conjuncts = node.predicate.conjuncts()
     if not node.predicate.is_idempotent():
         # What it draws depends on which rows it gets.
-        return _placed(above, node.with_inputs([_pushed(node.input, ())]))
+        return Rebuilt(lambda parts: _placed(above, node.with_inputs(parts)), [(node.input, ())])
     functions = [part for part in conjuncts if _calls_function(part)]
     safe = [part for part in conjuncts if cannot_fail(part)]
     others = [part for part in conjuncts if not cannot_fail(part) and not _calls_function(part)]
     going = [*safe, *([_all(others)] if others else [])]
     if not functions:
-        return _pushed(node.input, [*going, *above])
-    return _placed(above, FilterExpr(input=_pushed(node.input, going), predicate=_all(functions)))
+        return Rebuilt(lambda parts: parts[0], [(node.input, [*going, *above])])
+    return Rebuilt(lambda parts: _placed(above, FilterExpr(input=parts[0], predicate=_all(functions))), [(node.input, going)])
 
 
 def _split(node: Node, predicates: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:

@@ -29,6 +29,8 @@ from syncline.data.execute.stages import (
 from syncline.data.execute.steps.write import WriteStep
 from syncline.data.plan.nodes import UserFunction
 
+# Each step asks the one before it for blocks, and Python's stack ends at a thousand calls.
+_MOST_STEPS = 100
 # Rows of a task are passed on when there are so many bytes of them, later twice as many, and so on: so that the first batch comes soon.
 _FIRST_BLOCK_BYTES = MIB
 
@@ -83,7 +85,7 @@ class Draft:
 
     def take(self, work: Work) -> bool:
         """Add work, if its step may run in the same tasks."""
-        lane = self._lane_with(work)
+        lane = self._lane_with(work) if len(self.steps) < _MOST_STEPS else None
         if lane is None or not self._is_large_enough(work):
             return False
         if not work.runs_anywhere:

@@ -163,8 +163,7 @@ class _Lowering:
             case Zip():
                 return self._add(Draft(names=[node.name], inputs=self._inputs(node), grouping=Aligned(), head=ZipHead()))
             case _:
-                (below,) = node.inputs
-                return self._worked(self.lower(below), self._work(node))
+                return self._row_by_row(node)
 
     def _add(self, draft: Draft) -> int:
         self.drafts.append(draft)
@@ -262,6 +261,17 @@ class _Lowering:
         return self._add(exchange(node, inputs, seed, self._context, self._shape))
 
     # -- row by row
+
+    def _row_by_row(self, node: Node) -> int:
+        """A node that works row by row, and those below it: not recursive, since loops of programs make long rows of them."""
+        nodes: list[Node] = []
+        while isinstance(node, Project | FilterExpr | RandomSample) or (isinstance(node, Mapped) and not isinstance(node, MapGroups)):
+            nodes.append(node)
+            (node,) = node.inputs
+        stage = self.lower(node)
+        for each in reversed(nodes):
+            stage = self._worked(stage, self._work(each))
+        return stage
 
     def _worked(self, below: int, work: Work) -> int:
         """The work in the tasks of stage `below`, which nothing else reads, or in tasks of its own."""

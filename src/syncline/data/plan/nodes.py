@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from syncline.core.refs import ObjectRef
 
 OnError: TypeAlias = Literal["raise", "skip"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -451,6 +452,30 @@ def rewritten(node: Node, change: Callable[[Node, Node], Node]) -> Node:
     for original in walk(node):
         done[id(original)] = change(original.with_inputs([done[id(each)] for each in original.inputs]), original)
     return done[id(node)]
+
+
+class Rebuilt(NamedTuple, Generic[T]):
+    """What takes the place of a node."""
+
+    build: Callable[[list[Node]], Node]
+    """Makes it of the rewritten parts."""
+    parts: Sequence[tuple[Node, T]] = ()
+    """Nodes that have to be rewritten first, each with what is said to it."""
+
+
+def rewritten_from_above(node: Node, said: T, visit: Callable[[Node, T], Rebuilt[T]]) -> Node:
+    """The plan that `visit(node, said)` makes, where each node says something to those below it. Not recursive, as `walk` is not."""
+    under_way: list[tuple[Rebuilt[T], list[Node]]] = [(visit(node, said), [])]
+    while True:
+        (build, parts), done = under_way[-1]
+        if len(done) < len(parts):
+            under_way.append((visit(*parts[len(done)]), []))
+            continue
+        made = build(done)
+        under_way.pop()
+        if not under_way:
+            return made
+        under_way[-1][1].append(made)
 
 
 def is_actor_pool(function: UserFunction) -> bool:

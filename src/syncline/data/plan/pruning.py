@@ -26,9 +26,11 @@ from syncline.data.plan.nodes import (
     RandomSample,
     RandomShuffle,
     Read,
+    Rebuilt,
     Repartition,
     Sort,
     Union,
+    rewritten_from_above,
 )
 
 Needed = frozenset[str] | None
@@ -39,14 +41,15 @@ _PASSING = (Limit, RandomizeBlocks, RandomSample, RandomShuffle, Repartition, Un
 
 def prune_columns(node: Node) -> Node:
     """The same plan, which reads and computes only what its result is made of."""
-    return _pruned(node, None)
+    return rewritten_from_above(node, None, _pruned)
 
 
-def _pruned(node: Node, needed: Needed) -> Node:
+def _pruned(node: Node, needed: Needed) -> Rebuilt[Needed]:
     """The node with at least the columns `needed`; it may still have others."""
     match node:
         case Read():
-            return _read(node, needed)
+            read = _read(node, needed)
+            return Rebuilt(lambda _: read)
         case Project():
             return _project(node, needed)
         case Join():
@@ -59,7 +62,7 @@ def _pruned(node: Node, needed: Needed) -> Node:
             below = [_of_aggregate(node)]
         case _:
             below = [needed if isinstance(node, _PASSING) else None] * len(node.inputs)
-    return node.with_inputs([_pruned(each, names) for each, names in zip(node.inputs, below, strict=True)])
+    return Rebuilt(node.with_inputs, list(zip(node.inputs, below, strict=True)))
 
 
 def _plus(needed: Needed, names: Iterable[str]) -> Needed:
@@ -84,15 +87,15 @@ def _of_join(node: Join, needed: Needed) -> list[Needed]:
     return [frozenset((names | set(own)) & set(schema.names)) for own, schema in zip(keys, schemas, strict=True) if schema is not None]
 
 
-def _project(node: Project, needed: Needed) -> Node:
+def _project(node: Project, needed: Needed) -> Rebuilt[Needed]:
     expressions = _kept(node.expressions, needed)
     if expressions is not node.expressions:
         node = dataclasses.replace(node, expressions=expressions)
     if facts.is_selection(node):
         selected = _selected(node)
         if selected is not None:
-            return selected
-    return node.with_inputs([_pruned(node.input, _of_project(node, needed))])
+            return Rebuilt(lambda _: selected)
+    return Rebuilt(node.with_inputs, [(node.input, _of_project(node, needed))])
 
 
 def _kept(expressions: tuple[Expr, ...], needed: Needed) -> tuple[Expr, ...]:

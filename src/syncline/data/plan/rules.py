@@ -205,12 +205,27 @@ def push_limits(node: Node, context: DataContext) -> Node:
 
 def _limited(node: Limit, context: DataContext) -> Node:
     below = node.input
-    if isinstance(below, Limit):
-        return _limited(Limit(input=below.input, limit=min(node.limit, below.limit)), context)
-    if isinstance(below, Project | MapRows | MapBatches) and facts.keeps_rows(below) and context.max_errored_blocks == 0:
-        return below.with_inputs([_limited(Limit(input=below.input, limit=node.limit), context)])
-    if isinstance(below, Repartition):
-        return below.with_inputs([_limited(Limit(input=below.input, limit=node.limit), context)])
+    passed: list[Node] = []
+    while isinstance(below, Limit) or _lets_limits_pass(below, context):
+        if isinstance(below, Limit):
+            node = Limit(input=below.input, limit=min(node.limit, below.limit))
+        else:
+            passed.append(below)
+            node = Limit(input=below.inputs[0], limit=node.limit)
+        below = node.input
+    made = _limited_source(node, context)
+    for each in reversed(passed):
+        made = each.with_inputs([made])
+    return made
+
+
+def _lets_limits_pass(node: Node, context: DataContext) -> bool:
+    has_row_for_row = isinstance(node, Project | MapRows | MapBatches) and facts.keeps_rows(node) and context.max_errored_blocks == 0
+    return has_row_for_row or isinstance(node, Repartition)
+
+
+def _limited_source(node: Limit, context: DataContext) -> Node:
+    below = node.input
     if isinstance(below, Union):
         # No input has to give more than all together.
         return node.with_inputs([below.with_inputs([_limited(Limit(input=part, limit=node.limit), context) for part in below.parts])])
@@ -224,10 +239,13 @@ def order_reads(node: Node) -> Node:
     if not isinstance(node, RandomizeBlocks):
         return node
     below = node.input
-    if isinstance(below, Read) and below.task_order is None:
-        return dataclasses.replace(below, task_order=node)
-    row_wise = isinstance(below, FilterExpr | Project) or (isinstance(below, Mapped) and not isinstance(below, MapGroups))
-    if row_wise and facts.is_idempotent(below):
-        moved = order_reads(node.with_inputs(below.inputs))
-        return node if isinstance(moved, RandomizeBlocks) else below.with_inputs([moved])
-    return node
+    passed: list[Node] = []
+    while isinstance(below, FilterExpr | Project | Mapped) and not isinstance(below, MapGroups) and facts.is_idempotent(below):
+        passed.append(below)
+        below = below.input
+    if not isinstance(below, Read) or below.task_order is not None:
+        return node
+    made: Node = dataclasses.replace(below, task_order=node)
+    for each in reversed(passed):
+        made = each.with_inputs([made])
+    return made

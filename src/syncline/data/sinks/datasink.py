@@ -38,6 +38,10 @@ class SaveMode(str, Enum):
     UPSERT = "upsert"
     """Update rows by key: table formats only."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise ValueError(f"mode={value!r}: choose one of {', '.join(repr(mode.value) for mode in cls)}")
+
 
 @dataclass
 class TaskContext:

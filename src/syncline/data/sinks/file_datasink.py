@@ -6,10 +6,12 @@ filesystem are tried again.
 
 from __future__ import annotations
 
+import errno
 import logging
 import posixpath
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -89,7 +91,10 @@ class FileDatasink(Datasink[Done]):
         Raises:
             ValueError: The target exists and the mode is create or error.
             FileNotFoundError: It does not exist and `try_create_dir` is False.
+            NotADirectoryError: It is a file.
         """
+        if self.filesystem.get_file_info(self.path).type == pyarrow_fs.FileType.File:
+            raise NotADirectoryError(f"{self.path!r} is a file, and results are directories: write to another path, or remove the file")
         if self._job.recover():
             logger.info("The write to %s was decided before the program ended; it is complete now", self.path)
             self._skip = True
@@ -100,11 +105,11 @@ class FileDatasink(Datasink[Done]):
             raise FileNotFoundError(f"there is no directory {self.path!r}, and try_create_dir=False: create it, or let the write do so")
         if self._skip:
             return
-        self._earlier = self._job.start()
-        self._state = self._job.read_state()
-        if not self._state:
-            # Names differ from those of any other job, also of the same one when it is done and runs once more.
-            self.keep_state({WRITE_UUID: uuid.uuid4().hex})
+        with self._room_is_missed():
+            self._earlier = self._job.start()
+            self._state = self._job.read_state()
+            if not self._state:
+                self._name_files()
         if self._earlier:
             logger.info("The write to %s goes on: %d positions are done", self.path, len(self._earlier))
 
@@ -134,10 +139,11 @@ class FileDatasink(Datasink[Done]):
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> Done:
         """Stage the rows as files and enter the position into the journal."""
         table = block_functions.concat(list(blocks))
-        files = list(self.write_table(table, ctx)) if table.num_rows else []
-        size_bytes = block_functions.size_bytes(table)
-        done = Done(position=ctx.task_idx, files=tuple(files), num_rows=table.num_rows, size_bytes=size_bytes)
-        self._job.mark_done(done)
+        with self._room_is_missed():
+            files = list(self.write_table(table, ctx)) if table.num_rows else []
+            size_bytes = block_functions.size_bytes(table)
+            done = Done(position=ctx.task_idx, files=tuple(files), num_rows=table.num_rows, size_bytes=size_bytes)
+            self._job.mark_done(done)
         return done
 
     def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
@@ -146,7 +152,8 @@ class FileDatasink(Datasink[Done]):
 
     def on_write_complete(self, write_result: WriteResult[Done]) -> None:
         """Publish everything."""
-        self._job.commit({**self._earlier, **{done.position: done for done in write_result.write_returns}}.values())
+        with self._room_is_missed():
+            self._job.commit({**self._earlier, **{done.position: done for done in write_result.write_returns}}.values())
 
     def on_write_failed(self, error: Exception) -> None:
         """Leave the target as it was. What was staged stays if the job has an id under which it can go on, and a position is done."""
@@ -186,6 +193,28 @@ class FileDatasink(Datasink[Done]):
     def write_uuid(self, ctx: TaskContext) -> str:
         """The id that stands in file names."""
         return str(ctx.kwargs.get(WRITE_UUID) or self._state.get(WRITE_UUID, self._job.job_id))
+
+    def _name_files(self) -> None:
+        # Names differ from those of any other job, also of the same one when it is done and runs once more.
+        try:
+            self.keep_state({WRITE_UUID: uuid.uuid4().hex})
+        except OSError:
+            self._job.discard()
+            raise
+
+    @contextmanager
+    def _room_is_missed(self) -> Iterator[None]:
+        """Errors of a full disk say where, and what to do."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise OSError(
+                error.errno,
+                f"no room is left on the disk of {self.path}, so nothing of the result is visible there. Make room, and write again, which "
+                f"goes on with what is done; or delete {self._job.staging}, where that is",
+            ) from None
 
     def _new_job(self, job_id: str) -> WriteJob:
         return WriteJob(self.filesystem, self.path, job_id, overwrite=self.mode is SaveMode.OVERWRITE)

@@ -31,4 +31,7 @@ class SQLDatasink(Datasink[None]):
         rows = (tuple(row.values()) for block in blocks for row in block_functions.rows(block))
         with connected(self.connection_factory) as cursor:
             while values := list(islice(rows, _ROWS_PER_CALL)):
-                cursor.executemany(self.sql, values)
+                try:
+                    cursor.executemany(self.sql, values)
+                except Exception as error:
+                    raise error.with_traceback(None)  # the database says what is wrong; how it came there says nothing

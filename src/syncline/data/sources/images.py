@@ -108,6 +108,8 @@ class ImageDecoder:
                 return jpeg if self._size in (None, jpeg.shape[:2]) else np.asarray(self._resized(self._pillow.fromarray(jpeg)))
             image = self._resized(self._pillow.open(io.BytesIO(content)))
             return np.asarray(image if self._mode in (None, image.mode) else image.convert(self._mode))
+        except self._pillow.UnidentifiedImageError as error:
+            raise ValueError(f"{name} cannot be read as an image: it is none, or of a format that pillow does not know") from error
         except (OSError, ValueError, SyntaxError) as error:
             raise ValueError(f"{name} cannot be read as an image: {error}") from error
 

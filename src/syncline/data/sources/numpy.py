@@ -59,8 +59,10 @@ class NumpyDatasource(FileBasedDatasource):
                 return np.load(path, mmap_mode="r", **arguments)
             return np.load(io.BytesIO(f.read()), **arguments)
         except (ValueError, EOFError) as error:
-            hint = ": pass allow_pickle=True if you trust the file" if "object" in str(error).lower() and not self.allow_pickle else ""
-            raise ValueError(f"{path} cannot be read as an array ({error}){hint}") from error
+            if "object" in str(error).lower() and not self.allow_pickle:
+                hint = "pass allow_pickle=True if you trust the file"
+                raise ValueError(f"{path} cannot be read as an array: it holds Python objects ({hint}), or is no .npy file") from error
+            raise ValueError(f"{path} cannot be read as an array: {error}") from error
 
     def _options(self) -> object:
         return (self._open_stream_args, self.numpy_load_args, self.allow_pickle)

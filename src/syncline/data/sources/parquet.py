@@ -327,8 +327,12 @@ class ParquetDatasource(FileBasedDatasource):
                 yield schemas.conform(table, schema)
         except (pa.ArrowInvalid, SchemaMismatchError) as error:
             raise _unreadable(piece.path, error) from error
+        except IndexError as error:
+            message = f"{piece.path} is not the file that it was when the dataset was made: {error}; make the dataset again"
+            raise OSError(message) from error
         except OSError as error:
-            raise OSError(f"{piece.path} cannot be read as Parquet (row groups {list(piece.row_groups)}): {error}") from error
+            kind = type(error) if isinstance(error, FileNotFoundError | PermissionError) else OSError
+            raise kind(f"{piece.path} cannot be read as Parquet (row groups {list(piece.row_groups)}): {error}") from error
 
     def _batches_of(self, piece: Piece, batch_bytes: int | None) -> Iterator[pa.RecordBatch]:
         fragment = self._fragment(piece.path, piece.row_groups)
@@ -361,6 +365,12 @@ class ParquetDatasource(FileBasedDatasource):
 
     def _options(self) -> object:
         return (str(self._scan_filter), str(self._given_schema), self._tensor_columns)
+
+    def __copy__(self) -> ParquetDatasource:
+        # With its footers, so that they are not read once more for a projection, say.
+        clone = object.__new__(type(self))
+        vars(clone).update(vars(self))
+        return clone
 
     def __getstate__(self) -> dict[str, Any]:
         # Footers stay with the driver: a task reads those of its own files again.

@@ -143,7 +143,10 @@ def connected(connection_factory: Callable[[], Connection]) -> Iterator[Cursor]:
 
 
 def _execute(cursor: Cursor, query: str, params: Any) -> None:
-    if params is None:
-        cursor.execute(query)
-    else:
-        cursor.execute(query, params)
+    try:
+        if params is None:
+            cursor.execute(query)
+        else:
+            cursor.execute(query, params)
+    except Exception as error:
+        raise error.with_traceback(None)  # the database says what is wrong with the query; how it came there says nothing

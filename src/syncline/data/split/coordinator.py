@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from syncline import settings
 from syncline.core.error_frames import pack_error
-from syncline.data.execute.execution import first_rows
 from syncline.data.execute.shape import shape_for
 from syncline.data.execute.start import start
 from syncline.data.feeds import SEED_BITS
@@ -173,7 +172,7 @@ class Coordinator:
             beginning = current.beginning
         try:
             with closing(self._execute(beginning, restart)) as execution:
-                return first_rows(execution, rows)
+                return execution.first_rows(rows)
         except Exception as error:
             return Refused(error=pack_error(error))
 

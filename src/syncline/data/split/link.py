@@ -9,6 +9,8 @@ from weakref import WeakValueDictionary
 
 from syncline.core import api
 from syncline.data.split.coordinator import Coordinator
+from syncline.data.split.messages import CoordinatorDiedError
+from syncline.exceptions import ActorDiedError
 
 
 class Link(Protocol):
@@ -35,7 +37,14 @@ class ActorLink:
 
     def submit(self, method: str, *args: Any) -> Callable[[], Any]:
         ref = getattr(self._actor, method).remote(*args)
-        return lambda: api.get(ref)
+
+        def wait() -> Any:
+            try:
+                return api.get(ref)
+            except ActorDiedError as error:
+                raise _coordinator_died(error) from error
+
+        return wait
 
     def call(self, method: str, *args: Any) -> Any:
         return self.submit(method, *args)()
@@ -67,6 +76,15 @@ class LocalLink:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_local_link, (self._key,))
+
+
+def _coordinator_died(error: ActorDiedError) -> BaseException:
+    if error.exit_cause is None or error.pid is None:  # it was not the process: it has never begun, say
+        return error
+    return CoordinatorDiedError(
+        f"the process that reads the dataset for all ranks (pid {error.pid}) {error.exit_cause}, so the pass ends for all of them: split "
+        "the dataset again, and continue all ranks from their last checkpoint, as a trainer with FailureConfig(max_failures=1) does"
+    )
 
 
 def _local_link(key: str) -> LocalLink:

@@ -19,6 +19,10 @@ class ConsumerDiedError(SplitError):
     """The process of a rank has died."""
 
 
+class CoordinatorDiedError(SplitError):
+    """The process that reads the dataset for all ranks has died."""
+
+
 class PassReplacedError(SplitError):
     """The same rank has begun another pass, which ended this one."""
 

@@ -55,6 +55,22 @@ def test_blocks_are_put_together_up_to_the_limit_but_not_beyond() -> None:
     assert sizes(chain_of(max_block_bytes=80), [ids(2), ids(9)]) == [2, 9]
 
 
+def test_blocks_of_a_task_grow_from_the_first_on() -> None:
+    growing = chain_of(max_block_bytes=640, first_block_bytes=80)
+    assert sizes(growing, [ids(1)] * 300) == [10, 20, 40, 80, 80, 70]
+    assert sizes(chain_of(max_block_bytes=40, first_block_bytes=80), [ids(1)] * 12) == [5, 5, 2]
+    whole = sizes(growing, [ids(300)])
+    assert all(rows <= most for rows, most in zip(whole, [10, 20, 40, 80, 80, 80, 80], strict=False))
+    assert sum(whole) == 300
+
+
+@pytest.mark.parametrize("skip_rows", [0, 5, 10, 35, 200])
+def test_growing_blocks_end_where_they_do_whatever_is_skipped(skip_rows: int) -> None:
+    growing = chain_of(max_block_bytes=640, first_block_bytes=80)
+    ends = [rows[-1] for rows, _ in shapes(growing, [ids(300)])]
+    assert [rows[-1] for rows, _ in shapes(growing, [ids(300)], skip_rows=skip_rows)] == [end for end in ends if end >= skip_rows]
+
+
 def test_a_full_block_is_passed_on_before_the_next_is_made() -> None:
     made: list[int] = []
 
