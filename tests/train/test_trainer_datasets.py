@@ -174,6 +174,16 @@ def test_rank_that_leaves_its_loop_does_not_hang_the_other(tmp_path):
 
 
 @pytest.mark.processes
+def test_rank_that_never_reads_is_named_to_the_one_that_waits_for_it(tmp_path):
+    def loop():
+        if train.get_context().get_world_rank() == 0:
+            rows_of()
+
+    with pytest.raises(train.TrainingFailedError, match="rank 1 .*does not begin the next pass.*its program is done with the dataset"):
+        trainer(loop, tmp_path, datasets={"train": data.range(20)}).fit()
+
+
+@pytest.mark.processes
 def test_run_goes_on_with_its_data_after_a_worker_was_killed(tmp_path):
     def loop():
         rank = train.get_context().get_world_rank()

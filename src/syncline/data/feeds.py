@@ -58,6 +58,10 @@ class Feed(ABC):
     def stats(self) -> str:
         """Where the time of the last execution went; empty before the first."""
 
+    def resign(self) -> None:
+        """This rank begins no pass any more: others that wait for it need not."""
+        return
+
     @abstractmethod
     def materialize(self) -> MaterializedDataset:
         """The rows of a pass, kept."""

@@ -65,6 +65,13 @@ def shard(shares: Mapping[str, DataIterator], name: str) -> DataIterator:
     return shares[name]
 
 
+def resign(shares: Mapping[str, DataIterator]) -> None:
+    """A rank has ended, and reads no more: who waits for it to begin another epoch is told so."""
+    for share in shares.values():
+        if isinstance(share, importlib.import_module("syncline.data").DataIterator):  # a program's `DataConfig` may give out anything
+            share._feed.resign()
+
+
 def _worker_device() -> Any:
     """Where `iter_torch_batches` puts a rank's batches; None outside of a training function."""
     return importlib.import_module("syncline.train.torch.device").get_device() if in_session() else None

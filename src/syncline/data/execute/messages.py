@@ -13,8 +13,8 @@ class TaskId(NamedTuple):
     kind: Literal["task", "sample", "partition"]
     """What it does: the stage's chain, or the first two steps of an exchange."""
     number: int
-    """For "task": in the order of the stage's output. For the others that of the block: block `i` of port `p` of `ports` is `i * ports + p`,
-    so that numbers do not depend on which input is faster."""
+    """For "task": in the order of the stage's output. For the others that of the block: block `i` of port `p` of `ports` is
+    `i * ports + p`, so that numbers do not depend on which input is faster."""
 
 
 class BlockFacts(NamedTuple):

@@ -90,6 +90,9 @@ class SplitFeed(Feed):
         ]
         return self.keep(tuple(held), self.context)
 
+    def resign(self) -> None:
+        self.link.tell("resign", self.rank)
+
     def __repr__(self) -> str:
         return f"rank {self.rank} of {self.world_size}"
 

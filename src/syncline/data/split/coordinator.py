@@ -119,6 +119,7 @@ class Coordinator:
         self._meeting = Meeting(world_size)
         self._pass: _Pass | None = None
         self._refused: dict[str, bytes] = {}
+        self._resigned: set[int] = set()
         self._warned = False
         self._checked = clock()
         self._epoch = 0
@@ -183,6 +184,12 @@ class Coordinator:
             if self._pass is not None and self._pass.has(rank, token):
                 self._meeting.sign(rank, self._clock())
                 self._leave(rank)
+
+    def resign(self, rank: int) -> None:
+        """A rank begins no pass any more."""
+        with self._changed:
+            self._resigned.add(rank)
+            self._look_after_others(self._clock(), at_once=True)
 
     def beat(self, rank: int, token: str) -> None:
         """A rank lives."""
@@ -281,6 +288,9 @@ class Coordinator:
     def _look_at_absent(self, absent: list[Absent]) -> None:
         """Refuse those who wait if a rank they wait for cannot come any more, or has not come for too long."""
         for each in absent:
+            if each.rank in self._resigned:
+                self._refuse(SplitError(_does_not_come(each, "its program is done with the dataset")))
+                return
             if each.process is not None and each.process.is_near and not each.process.is_alive():
                 self._refuse(ConsumerDiedError(_does_not_come(each, "its process has ended")))
                 return

@@ -222,6 +222,10 @@ class WorkerSession(TrainSession):
     def get_dataset_shard(self, name: str) -> Any:
         return datasets.shard(self._spec.shares, name)
 
+    def close_shares(self) -> None:
+        """The training function has ended: other ranks need not wait for this one to read on."""
+        datasets.resign(self._spec.shares)
+
     def get_preemption_info(self) -> PreemptionInfo | None:
         return None
 

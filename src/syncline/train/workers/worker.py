@@ -112,6 +112,7 @@ class TrainWorker:
             with context():
                 value = train() if settings is None else train(dict(settings))
             session.finish_uploads()
+            session.close_shares()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
         except BaseException as error:  # SystemExit too: a rank that leaves early leaves the others waiting
             self._fail(error)
