@@ -4,6 +4,7 @@ Fixtures for one area live in that area's own conftest.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -30,3 +31,12 @@ def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     patch.setenv("RAY_enable_open_telemetry", "0")
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_engine_left() -> Iterator[None]:
+    """What a module has started ends with it: the first use of a task or a dataset starts an engine, and `init` refuses a second one."""
+    yield
+    lifecycle = sys.modules.get("syncline.core.lifecycle")
+    if lifecycle is not None:
+        lifecycle.shutdown()

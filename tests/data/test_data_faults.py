@@ -131,9 +131,7 @@ def written(dataset: Dataset, mark: Path) -> list[int]:
     "run",
     [
         lambda dataset, mark: ids(dataset.map_batches(kills_itself_once(mark), batch_size=100)),
-        lambda dataset, mark: ids(
-            dataset.map_batches(KillsOnce, fn_constructor_args=(mark,), concurrency=2, num_cpus=0, batch_size=100)
-        ),
+        lambda dataset, mark: ids(dataset.map_batches(KillsOnce, fn_constructor_args=(mark,), concurrency=2, num_cpus=0, batch_size=100)),
         after_a_shuffle,
         of_groups,
         written,
@@ -144,6 +142,9 @@ def test_a_worker_that_is_killed_costs_no_row_and_repeats_none(source: Path, run
     mark = source.parent / "killed"
     assert run(data.read_parquet(str(source)), mark) == list(range(FILES * ROWS))
     assert mark.exists()
+
+
+ONE_ACTOR = {"concurrency": 1, "num_cpus": 0}
 
 
 class KillsItself:
@@ -163,9 +164,10 @@ class NeverConstructed:
     ("function", "options", "kind", "text"),
     [
         (kills_itself, {}, WorkerCrashedError, r"MapBatches\(kills_itself\), task \d+, failed 4 times .*SIGKILL"),
-        (KillsItself, {"concurrency": 1, "num_cpus": 0}, WorkerCrashedError, r"MapBatches\(KillsItself\), task \d+, failed 4 times .*SIGKILL"),
-        (NeverConstructed, {"concurrency": 1, "num_cpus": 0}, RuntimeError, r"MapBatches\(NeverConstructed\) died 3 times .*SIGKILL"),
+        (KillsItself, ONE_ACTOR, WorkerCrashedError, r"MapBatches\(KillsItself\), task \d+, failed 4 times .*SIGKILL"),
+        (NeverConstructed, ONE_ACTOR, RuntimeError, r"MapBatches\(NeverConstructed\) died 3 times .*SIGKILL"),
     ],
+    ids=["function", "actor", "constructor"],
 )
 def test_what_always_kills_its_worker_is_named_with_the_cause(function: Any, options: dict[str, Any], kind: type, text: str) -> None:
     with pytest.raises(kind, match=text):
@@ -257,9 +259,12 @@ def leave_by_break() -> None:
 
 
 def leave_by_error() -> None:
-    with pytest.raises(ZeroDivisionError):
+    def fails() -> None:
         for _ in large().iter_rows():
-            1 / 0  # noqa: B018
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fails()
 
 
 def leave_to_the_collector() -> None:
@@ -464,7 +469,9 @@ def a_directory(path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", [None, same])
-@pytest.mark.parametrize(("change", "kind"), [(gone, FileNotFoundError), (truncated, ValueError), (replaced, OSError), (a_directory, OSError)])
+@pytest.mark.parametrize(
+    ("change", "kind"), [(gone, FileNotFoundError), (truncated, ValueError), (replaced, OSError), (a_directory, OSError)]
+)
 def test_a_file_that_changes_between_planning_and_reading_is_named(
     source: Path, change: Callable[[Path], None], kind: type[Exception], function: Any
 ) -> None:

@@ -1,4 +1,4 @@
-"""Programs with datasets that are killed, interrupted, out of room or short of memory: nothing is left, and nothing half-done is visible."""
+"""Programs with datasets that are killed, interrupted or short of room: nothing is left, and nothing half-done is visible."""
 
 import shutil
 import signal
@@ -75,6 +75,7 @@ def test_a_program_may_end_in_the_middle(way: str) -> None:
 
 
 INTERRUPTED = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background has it ignored
 syncline.init(num_cpus=2)
 
 

@@ -214,6 +214,19 @@ def test_while_nobody_waits_the_background_thread_leads():
     assert not rig.pump._thread.is_alive()
 
 
+def test_the_background_thread_tends_while_another_waits_for_long():
+    rig = Rig()
+    rig.pump.start()
+    thread = Waiting(rig, rig.waiter())
+    until(lambda: len(rig.pump._inside) == 1)
+    until(lambda: rig.pump._resting)
+    rig.tended.clear()
+    until(rig.tended.is_set)
+    rig.settle(0)
+    assert thread.outcome() is True
+    rig.close()
+
+
 def test_the_background_thread_takes_over_again_after_a_wait():
     rig = Rig()
     rig.pump.start()

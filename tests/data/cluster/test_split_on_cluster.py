@@ -48,7 +48,7 @@ def _consumers(dataset: data.Dataset, n: int) -> list[Any]:
             return psutil.Process().num_threads(), psutil.Process().num_fds()
 
     actor = syncline.remote(Consumer)
-    where = [{"special": 1} if rank == 1 else {} for rank in range(n)]
+    where = [{"special": 1} if rank == 1 else {"node:__internal_head__": 0.01} for rank in range(n)]
     return [
         actor.options(num_cpus=0, resources=needs).remote(iterator)
         for iterator, needs in zip(dataset.streaming_split(n), where, strict=True)

@@ -33,7 +33,7 @@ def numbers() -> data.Dataset:
 PIPELINES: dict[str, Callable[[], data.Dataset]] = {
     "tasks": numbers,
     "limit": lambda: numbers().limit(47),
-    "shuffle": lambda: numbers().repartition(4, shuffle=True).random_shuffle(),
+    "shuffle": lambda: numbers().random_shuffle().repartition(4, keys=["id"]),
     "order": lambda: numbers().randomize_block_order(),
     "zip": lambda: numbers().zip(data.range(60, override_num_blocks=4).rename_columns({"id": "other"})),
     "union": lambda: numbers().union(numbers()),

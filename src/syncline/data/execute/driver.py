@@ -146,11 +146,6 @@ class Driver:
             program_waited_s=outbox.waited_s,
         )
 
-    def after(self, restart: Restart, rows: int, *, at_end: bool) -> Restart:
-        """Where to start for the row that lies so many rows after the first one of a delivered block, or (`at_end`) behind it."""
-        cpus, budget_bytes, point = restart.point
-        return Restart(index=restart.index + rows, point=[cpus, budget_bytes, self._scheduler.point_after(point, rows, at_end=at_end)])
-
     # -- the loop
 
     def _run(self) -> None:

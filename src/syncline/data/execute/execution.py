@@ -22,6 +22,7 @@ from syncline.data import block as blocks
 from syncline.data.execute.driver import Driver
 from syncline.data.execute.outbox import OutputBlock
 from syncline.data.execute.program import Program
+from syncline.data.execute.scheduler import point_after
 from syncline.data.execute.stages import Keeping, Passed, Stage
 from syncline.data.execute.stats import ExecutionStats
 from syncline.data.iterate.position import Restart
@@ -86,7 +87,9 @@ class Execution(Iterator[OutputBlock]):
         except ObjectLostError as error:
             self._count_loss(self._reached, error)
             if self._last is not None:
-                self._program = _beginning_at(self._program, self._driver.after(self._last, self._reached - self._last.index, at_end=True))
+                self._program = _beginning_at(
+                    self._program, _after(self._program, self._last, self._reached - self._last.index, at_end=True)
+                )
             self._start_anew()
             return self.next(timeout_s)
         if block is not None:
@@ -161,10 +164,16 @@ class Execution(Iterator[OutputBlock]):
     def _put_back(self, block: OutputBlock, rows: int) -> None:
         """All but the first rows of the block that was taken last are delivered again."""
         rest = block.num_rows - rows
-        restart = self._driver.after(block.restart, rows, at_end=False)
+        restart = _after(self._program, block.restart, rows, at_end=False)
         size_bytes = block.size_bytes * rest // block.num_rows
         self._rest = replace(block, num_rows=rest, size_bytes=size_bytes, restart=restart, _start=block._start + rows)
         self._reached = restart.index
+
+
+def _after(program: Program, restart: Restart, rows: int, *, at_end: bool) -> Restart:
+    """Where to start for the row that lies so many rows after the first one of a delivered block, or (`at_end`) behind it."""
+    cpus, budget_bytes, point = restart.point
+    return Restart(index=restart.index + rows, point=[cpus, budget_bytes, point_after(program.stages, point, rows, at_end=at_end)])
 
 
 def _beginning_at(program: Program, restart: Restart) -> Program:

@@ -38,6 +38,14 @@ class Places:
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True), "memory": _SOME_BYTES}
 
 
+def here() -> dict[str, Any]:
+    """Options of `remote` for what had better not die apart from the calling process: the same node, on a cluster."""
+    if api.ensure_engine().address == "local":
+        return {}
+    node = api.get_runtime_context().get_node_id()
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True), "memory": _SOME_BYTES}
+
+
 def roomiest(nodes: Sequence[Mapping[str, Any]], taken: Mapping[str, int]) -> str | None:
     """The node with the fewest processes for each of its CPUs, counting the one to come; None where no living node has CPUs.
 

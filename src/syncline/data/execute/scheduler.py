@@ -132,6 +132,11 @@ class Delivery:
         self._ledger.release(part.block)
 
 
+def point_after(stages: Sequence[Stage], point: Any, rows: int, *, at_end: bool) -> Any:
+    """The restart point that lies so many rows after that of a delivered piece: in the piece, or (`at_end`) behind it."""
+    return operators_for(stages, Ledger(len(stages)), preserve_order=True)[-1].advance(point, rows, at_end=at_end)
+
+
 class Scheduler:
     """Decides what an execution does next; for one thread.
 
@@ -165,10 +170,6 @@ class Scheduler:
         self._errored = 0
         self._started = False
         self._over = False
-
-    def point_after(self, point: Any, rows: int, *, at_end: bool) -> Any:
-        """The restart point that lies so many rows after that of a delivered piece: in the piece, or (`at_end`) behind it."""
-        return self._last.advance(point, rows, at_end=at_end)
 
     # -- events
 

@@ -83,21 +83,15 @@ def _check_dtypes(features: Any, dtypes: Any) -> None:
         return
     if isinstance(features, Mapping):
         if not isinstance(dtypes, Mapping):
-            raise TypeError(
-                f"feature_columns is a dict, but feature_column_dtypes is a {type(dtypes).__name__}: give a dict, or one dtype"
-            )
+            raise TypeError(f"feature_columns is a dict, but feature_column_dtypes is a {type(dtypes).__name__}: give a dict, or one dtype")
         if set(dtypes) != set(features):
             raise ValueError(
                 f"feature_columns has the keys {sorted(features)}, feature_column_dtypes {sorted(dtypes)}: they must be the same"
             )
         return
     if not _is_nested(features):
-        raise TypeError(
-            f"feature_columns makes one tensor, but feature_column_dtypes is a {type(dtypes).__name__}: give one torch.dtype"
-        )
+        raise TypeError(f"feature_columns makes one tensor, but feature_column_dtypes is a {type(dtypes).__name__}: give one torch.dtype")
     if not isinstance(dtypes, Sequence):
-        raise TypeError(
-            f"feature_columns is a list of lists, but feature_column_dtypes is a {type(dtypes).__name__}: give a list, or one"
-        )
+        raise TypeError(f"feature_columns is a list of lists, but feature_column_dtypes is a {type(dtypes).__name__}: give a list, or one")
     if len(dtypes) != len(features):
         raise ValueError(f"feature_columns makes {len(features)} tensors, but feature_column_dtypes has {len(dtypes)}: give one for each")

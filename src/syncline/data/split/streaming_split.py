@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.core import api
+from syncline.data.execute.places import here
 from syncline.data.iterate.dealing import equal_mode
 from syncline.data.iterator import DataIterator
 from syncline.data.plan import facts
@@ -60,5 +61,5 @@ def streaming_split(
 def _coordinator(dataset: Dataset, n: int, *options: Any) -> Link:
     if api.ensure_engine().is_local_mode:
         return LocalLink(Coordinator(dataset, n, *options, in_process=True))
-    actor = api.remote(num_cpus=0, max_concurrency=_CALLS_PER_RANK * n + 2)(Coordinator)
+    actor = api.remote(num_cpus=0, max_concurrency=_CALLS_PER_RANK * n + 2, **here())(Coordinator)
     return ActorLink(actor.remote(dataset, n, *options))
