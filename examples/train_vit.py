@@ -31,7 +31,9 @@ CROP_MARGIN = 4
 
 def decode(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """JPEG bytes -> uint8 (batch, 3, 32, 32)."""
-    pixels = np.stack([simplejpeg.decode_jpeg(jpeg) for jpeg in batch["image"]])
+    pixels = np.empty((len(batch["image"]), IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
+    for jpeg, place in zip(batch["image"], pixels, strict=True):
+        simplejpeg.decode_jpeg(jpeg, buffer=place)
     return {"image": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), "label": batch["label"]}
 
 

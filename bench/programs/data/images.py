@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.programs import common
 from bench.programs.data import pipelines
-from bench.programs.data.decoding import decode_native, decode_python
+from bench.programs.data.decoding import decode_native_batch, decode_python
 
 
 def transform(row: dict[str, Any]) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def transform(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def transform_batch(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    batch["image"] = np.stack([decode_native(jpeg) for jpeg in batch["image"]])
+    batch["image"] = decode_native_batch(batch["image"])
     return batch
 
 
