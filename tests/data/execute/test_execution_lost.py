@@ -30,6 +30,11 @@ def numbers() -> data.Dataset:
     return data.range(60, override_num_blocks=6).map_batches(lambda batch: {"id": batch["id"]})
 
 
+def filled(cached: data.Dataset) -> data.Dataset:
+    cached.take_all()
+    return cached
+
+
 PIPELINES: dict[str, Callable[[], data.Dataset]] = {
     "tasks": numbers,
     "limit": lambda: numbers().limit(47),
@@ -38,6 +43,8 @@ PIPELINES: dict[str, Callable[[], data.Dataset]] = {
     "zip": lambda: numbers().zip(data.range(60, override_num_blocks=4).rename_columns({"id": "other"})),
     "union": lambda: numbers().union(numbers()),
     "rows": lambda: numbers().repartition(target_num_rows_per_block=7, strict=True),
+    "cache, empty": lambda: numbers().cache().map_batches(lambda batch: {"id": -batch["id"]}),
+    "cache, filled": lambda: filled(numbers().cache()).map_batches(lambda batch: {"id": -batch["id"]}),
     "mix": lambda: numbers().mix(numbers(), weights=[0.7, 0.3]),
 }
 
@@ -53,10 +60,9 @@ def ids(blocks: Iterator[Any]) -> list[int]:
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("after", [0, 2])
 def test_what_was_not_taken_is_executed_again(name: str, after: int) -> None:
-    dataset = PIPELINES[name]()
-    with begun(dataset) as undisturbed:
+    with begun(PIPELINES[name]()) as undisturbed:
         expected = ids(undisturbed)
-    with begun(dataset) as execution:
+    with begun(PIPELINES[name]()) as execution:
         found = [row for _ in range(after) for row in next(execution).table()["id"].to_pylist()]
         execution._driver.fail(ObjectLostError("a block is gone"))
         assert found + ids(execution) == expected

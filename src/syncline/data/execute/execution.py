@@ -21,7 +21,7 @@ import pyarrow as pa
 from syncline.data import block as blocks
 from syncline.data.execute.driver import Driver
 from syncline.data.execute.outbox import OutputBlock
-from syncline.data.execute.program import Program
+from syncline.data.execute.program import Program, point_of
 from syncline.data.execute.scheduler import point_after
 from syncline.data.execute.stages import Keeping, Passed, Stage
 from syncline.data.execute.stats import ExecutionStats
@@ -172,17 +172,16 @@ class Execution(Iterator[OutputBlock]):
 
 def _after(program: Program, restart: Restart, rows: int, *, at_end: bool) -> Restart:
     """Where to start for the row that lies so many rows after the first one of a delivered block, or (`at_end`) behind it."""
-    cpus, budget_bytes, point = restart.point
-    return Restart(index=restart.index + rows, point=[cpus, budget_bytes, point_after(program.stages, point, rows, at_end=at_end)])
+    after = point_after(program.stages, point_of(restart), rows, at_end=at_end)
+    return Restart(index=restart.index + rows, point=program.restart_at(after))
 
 
 def _beginning_at(program: Program, restart: Restart) -> Program:
     """The same program from a restart point on; it keeps nothing of what passes, which is not all."""
-    _cpus, _budget_bytes, point = restart.point
     stages = tuple(
         replace(stage, grouping=Keeping(keeper=None)) if isinstance(stage.grouping, Keeping) else stage for stage in program.stages
     )
-    return replace(program, stages=stages, first_row=restart.index, point=point)
+    return replace(program, stages=stages, first_row=restart.index, point=point_of(restart))
 
 
 def _made_again(program: Program, reference: weakref.ref[Execution], restart: Restart, rows: int, error: ObjectLostError) -> pa.Table:

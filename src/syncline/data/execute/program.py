@@ -8,6 +8,7 @@ from typing import Any
 from syncline.data.context import DataContext
 from syncline.data.execute.shape import Shape
 from syncline.data.execute.stages import Stage
+from syncline.data.iterate.position import Restart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +36,9 @@ class Program:
 def restart_point(shape: Shape, point: Any, caches: tuple[Any, ...]) -> list[Any]:
     """What `Restart.point` holds, JSON: a point of the scheduler's, and what an execution of a plan depends on beside seed and epoch."""
     return [*shape.to_list(), point, *([list(caches)] if caches else [])]
+
+
+def point_of(restart: Restart) -> Any:
+    """The scheduler's point in a restart point."""
+    _cpus, _budget_bytes, point, *_caches = restart.point
+    return point
