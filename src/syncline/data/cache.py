@@ -82,16 +82,17 @@ class Kept:
 
 
 class CacheSlot:
-    """Where a `Cache` node finds its rows. Shared by all plans of this process that contain the node; a pickled copy is empty."""
+    """Where a `Cache` node finds its rows. Shared by all plans of this process that contain the node; a pickled copy is empty,
+    but knows the directory: what functions use may have changed by then."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place | None = None) -> None:
         self._lock = threading.Lock()
         self._kept: Kept | None = None
         self._engine: weakref.ref[Any] | None = None
-        self._place: Place | None = None
+        self._place = place
 
-    def __reduce__(self) -> tuple[type[CacheSlot], tuple[()]]:
-        return (CacheSlot, ())
+    def __reduce__(self) -> tuple[type[CacheSlot], tuple[Place | None]]:
+        return (CacheSlot, (self._place,))
 
     def kept(self, node: Cache) -> Kept | None:
         """The rows, if they are there; `node` is the one that this is the slot of, as the program wrote it."""
@@ -360,7 +361,7 @@ class FilesKeeper:
 
 def _key(node: Node) -> str:
     """Name of the directory for the rows of a plan: another one for another plan, or when a source has changed."""
-    digest = hashlib.sha256(signature(node).encode())
+    digest = hashlib.sha256(signature(node, with_state=True).encode())
     for each in walk(node):
         if isinstance(each, Held):
             for block in each.blocks:

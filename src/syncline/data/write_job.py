@@ -79,7 +79,7 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
 def job_id(node: Write, context: DataContext) -> str:
     """The same for a plan that writes the same rows, in the same blocks, to the same target in the same way."""
     settings = [getattr(context, name) for name in _DECIDE_BLOCKS]
-    return digest_of(signature(node.input), type(node.sink), node.sink.identity(), settings)
+    return digest_of(signature(node.input, with_state=True), type(node.sink), node.sink.identity(), settings)
 
 
 class Progress:

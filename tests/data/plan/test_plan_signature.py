@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,45 @@ def test_functions_that_call_themselves_have_a_signature() -> None:
 def test_digest_of_values_goes_by_content() -> None:
     assert digest_of({"a": {1, 2}}, "x") == digest_of({"a": {2, 1}}, "x") != digest_of({"a": {1, 3}}, "x")
     assert digest_of(("ab", "c")) != digest_of(("a", "bc"))
+
+
+class Palette:
+    """An object of a program's."""
+
+    def __init__(self, colours):
+        self.colours = colours
+
+
+SIZES = [1, 2]
+PALETTE = Palette(["red"])
+
+
+def using(thing: Any) -> n.Node:
+    return mapped(numbers(), lambda row: {"id": row["id"], "thing": thing})
+
+
+def uses_globals(row: dict[str, Any]) -> dict[str, Any]:
+    return {"id": row["id"] * SIZES[0], "colour": PALETTE.colours[0]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [([1], [2]), (Palette(["red"]), Palette(["blue"])), ({"a": Palette(1)}, {"a": Palette(2)}), (np.ones(3), np.zeros(3))]
+)
+def test_objects_that_functions_close_over_count_only_with_their_state(one: Any, other: Any) -> None:
+    assert signature(using(one)) == signature(using(other))
+    assert signature(using(one), with_state=True) != signature(using(other), with_state=True)
+    assert signature(using(one), with_state=True) == signature(using(one), with_state=True)
+
+
+@pytest.mark.parametrize(("name", "value"), [("SIZES", [3]), ("PALETTE", Palette(["blue"]))])
+def test_globals_that_functions_use_count_only_with_their_state(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+    plan = mapped(numbers(), uses_globals)
+    before = signature(plan), signature(plan, with_state=True)
+    monkeypatch.setitem(uses_globals.__globals__, name, value)
+    assert signature(plan) == before[0]
+    assert signature(plan, with_state=True) != before[1]
+
+
+def test_state_that_cannot_be_pickled_does_not_stand_in_the_way() -> None:
+    opened = using(threading.Lock())
+    assert signature(opened, with_state=True) == signature(opened, with_state=True)

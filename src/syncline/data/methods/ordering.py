@@ -120,9 +120,10 @@ class OrderingMethods(Handle):
 
         Args:
             path: A directory, path or URI, in which they outlive the program, for the same plan on the same input: other code of a
-                function, other arguments, or a changed file are another plan or input. Objects that functions close over, global
-                variables and other modules are not looked at: use another directory when these change. None for memory (and the disk
-                where that is full), as long as the program, or the process that the dataset was sent to, uses it.
+                function, other arguments, or a changed file are another plan or input, and so are other values of what functions close
+                over and of global variables, as far as they can be pickled. Code of other modules is not looked at: use another directory
+                when that changes. None for memory (and the disk where that is full), as long as the program, or the process that the
+                dataset was sent to, uses it.
         """
         return self._derive(Cache(input=seeds.placed(self._node), path=None if path is None else _cache_path(path), slot=CacheSlot()))
 

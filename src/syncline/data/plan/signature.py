@@ -3,8 +3,8 @@
 It tells whether a cursor, a cache or a write job belongs to a plan. Covered: kinds of nodes, their parameters, expressions, the sources'
 identities, and user functions: their names, their code, their defaults and arguments, the constants that they close over, and the code of
 functions of the same module that they call. Pickles would not do: they differ from run to run in the order of sets and in the ids of
-classes. Not covered, since it may change while a program runs or from run to run without changing the rows: objects that functions close
-over, global variables, code of other modules, and where and with how many workers functions run.
+classes. Only `with_state` counts what may change while a program runs or from run to run without changing the rows: objects that functions
+close over, and global variables. Not covered: code of other modules, and where and with how many workers functions run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import enum
 import functools
 import hashlib
 import inspect
+import pickle
 import types
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -33,14 +35,19 @@ _LENGTH = 24
 _NOT_COVERED = frozenset({"input", "parts", "resources", "resources_fn", "compute", "concurrency", "slot", "origin", "timeout_s", "path"})
 # A held table is told from others by a few rows at both ends: reading all of it would take as long as working with it.
 _ROWS_LOOKED_AT = 16
+# So much of what an object holds counts: a model of gigabytes is told from another one by its beginning.
+_MOST_STATE_BYTES = 64 * 1024 * 1024
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 
 
-def signature(node: Node) -> str:
-    """A short text that another plan, other data, another order or other functions would change."""
+def signature(node: Node, *, with_state: bool = False) -> str:
+    """A short text that another plan, other data, another order or other functions would change.
+
+    `with_state`: also other objects and globals that functions use, for what must rather be made again than be wrong, such as caches.
+    """
     order = list(walk(node))
     numbers = {id(each): number for number, each in enumerate(order)}
-    describe = _Description()
+    describe = _Description(with_state)
     for each in order:
         describe.text(type(each).__name__, *(numbers[id(part)] for part in each.inputs))
         describe.node(each)
@@ -58,8 +65,9 @@ def digest_of(*values: Any) -> str:
 class _Description:
     """Feeds what it is shown into a hash. Lengths and types go in, too, so that different things never look alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_state: bool = False) -> None:
         self.hash = hashlib.sha256()
+        self._with_state = with_state
         self._seen: dict[int, int] = {}
         # Keeps what was seen alive, so that no other object gets its id.
         self._alive: list[Any] = []
@@ -91,7 +99,7 @@ class _Description:
             self._code(value)
         elif self._known(value):
             return
-        elif isinstance(value, list | set | Mapping | np.ndarray) and not may_change:
+        elif isinstance(value, list | set | Mapping | np.ndarray) and (self._with_state or not may_change):
             self._container(value)
         elif isinstance(value, Expr):
             self._expression(value)
@@ -119,7 +127,7 @@ class _Description:
     def _set(self, values: Iterable[Any]) -> None:
         digests = []
         for each in values:
-            own = _Description()
+            own = _Description(self._with_state)
             own.value(each)
             digests.append(own.hash.hexdigest())
         self.text("set", *sorted(digests))
@@ -146,6 +154,7 @@ class _Description:
         elif isinstance(value, types.MethodType):
             self.text("method", _name(type(value.__self__)))
             self.value(value.__func__)
+            self._state(value.__self__)
         elif isinstance(value, type):
             self._class(value)
         elif isinstance(value, Datasource):
@@ -163,6 +172,14 @@ class _Description:
         else:
             # Of objects of the program's and other libraries only what they are.
             self.value(type(value))
+            self._state(value)
+
+    def _state(self, value: Any) -> None:
+        """What an object holds, as far as it can be pickled, and no more of it than counts."""
+        if self._with_state and not isinstance(value, type | types.ModuleType):
+            # What cannot be pickled, or is too long, has been fed into the hash as far as it went.
+            with suppress(Exception):
+                pickle.Pickler(_HashedFile(self.hash), protocol=5).dump(value)
 
     def _fields(self, value: Any) -> None:
         for each in dataclasses.fields(value):
@@ -184,9 +201,13 @@ class _Description:
         self._items("keyword defaults", sorted((function.__kwdefaults__ or {}).items()), True)
         self._items("closure", (_content(cell) for cell in function.__closure__ or ()), True)
         for name in sorted(_names(function.__code__)):
-            called = function.__globals__.get(name)
-            if isinstance(called, types.FunctionType | type) and called.__module__ == function.__module__:
-                self.value(called)
+            used = function.__globals__.get(name)
+            if isinstance(used, types.FunctionType | type):
+                if used.__module__ == function.__module__:
+                    self.value(used)
+            elif self._with_state and name in function.__globals__ and not isinstance(used, types.ModuleType):
+                self.text("global", name)
+                self.value(used)
 
     def _code(self, code: types.CodeType) -> None:
         # Without line numbers, so that a comment above changes nothing.
@@ -221,6 +242,20 @@ class _Description:
                 with pa.ipc.new_stream(sink, compacted.schema) as writer:
                     writer.write_table(compacted)
                 self.hash.update(sink.getvalue())
+
+
+class _HashedFile:
+    """Where a pickle is written to: it goes into a hash, up to a limit."""
+
+    def __init__(self, hash: hashlib._Hash) -> None:
+        self._hash = hash
+        self._left = _MOST_STATE_BYTES
+
+    def write(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError("that is enough of it")
+        self._hash.update(data)
 
 
 def _names(code: types.CodeType) -> set[str]:
