@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conforming_cluster import tests_on
+from conforming_cluster import suites_on
 
 from syncline.testing.clusters import HAS_CLIENT, SharedCluster
 
@@ -13,4 +13,4 @@ pytestmark = [
     pytest.mark.skipif(not HAS_CLIENT, reason="gRPC for Python is not installed: pip install 'ray[client]'"),
 ]
 
-globals().update(tests_on(SharedCluster(through_client=True)))
+globals().update(suites_on(SharedCluster(through_client=True)))

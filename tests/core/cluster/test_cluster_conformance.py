@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from conforming_cluster import tests_on
+from conforming_cluster import suites_on
 
 from syncline.testing.clusters import SharedCluster
 
@@ -14,4 +14,4 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
 
-globals().update(tests_on(SharedCluster()))
+globals().update(suites_on(SharedCluster()))
