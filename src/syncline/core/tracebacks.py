@@ -107,6 +107,7 @@ def forget_engine(error: BaseException) -> None:
     """
     if settings.full_traceback():
         return
+    vars(error)["_says_all"] = True  # where one of syncline's functions calls another, the frames of the first are left to drop
     frames: TracebackType | None = error.__traceback__
     if frames is not None:
         frames.tb_next = None
@@ -118,6 +119,8 @@ def shorten(error: BaseException) -> None:
 
     An interrupt (Ctrl-C) is one, too, where it met syncline in the middle of waiting: the program's own line is what counts.
     """
-    if isinstance(error, RayError) or vars(error).get("_says_all") or says_all(error) or _is_interrupted_wait(error):
-        vars(error)["_says_all"] = True  # where one of syncline's functions calls another, the frames of the first are left to drop
+    if isinstance(error, RayError) or vars(error).get("_says_all") or _is_interrupted_wait(error):
         forget_engine(error)
+    elif says_all(error):
+        forget_engine(error)
+        error.__cause__ = None  # its text is part of the error's

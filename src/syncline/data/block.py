@@ -29,8 +29,10 @@ __all__ = [
     "BatchFormat",
     "Block",
     "SchemaMismatchError",
+    "check_batch_format",
     "compact",
     "concat",
+    "described",
     "empty",
     "from_batch",
     "from_columns",
@@ -93,7 +95,7 @@ def from_batch(batch: Batch) -> Block:
         return frames.from_frame(batch)
     if not isinstance(batch, Mapping):
         raise ValueError(
-            f"a batch is a dict of columns, a pandas.DataFrame or a pyarrow.Table, but this one is {_description(batch)}: "
+            f"a batch is a dict of columns, a pandas.DataFrame or a pyarrow.Table, but this one is {described(batch)}: "
             "give the values a name, for example {'data': values}"
         )
     arrays = {name: to_column(name, value) for name, value in batch.items()}
@@ -129,15 +131,20 @@ def to_batch(block: Block, batch_format: BatchFormat = "default", *, writable: b
     "default" and "numpy": a dict of ndarrays, `(rows,)` or `(rows, *shape)`, read-only views where the layout allows; with `writable`
     every array may be changed. "pandas": a DataFrame. "pyarrow" and None: the table itself.
     """
-    if batch_format in ("default", "numpy"):
-        arrays = {name: columns.to_numpy(column) for name, column in zip(block.column_names, block.columns, strict=True)}
-        return {name: _writable(array) for name, array in arrays.items()} if writable else arrays
+    check_batch_format(batch_format)
+    if batch_format in ("pyarrow", None):
+        return block
     if batch_format == "pandas":
         frame = frames.to_frame(block)
         return frame.copy() if writable else frame
-    if batch_format in ("pyarrow", None):
-        return block
-    raise ValueError(f"batch_format={batch_format!r} is not known: choose 'default', 'numpy', 'pandas', 'pyarrow' or None")
+    arrays = {name: columns.to_numpy(column) for name, column in zip(block.column_names, block.columns, strict=True)}
+    return {name: _writable(array) for name, array in arrays.items()} if writable else arrays
+
+
+def check_batch_format(batch_format: Any) -> None:
+    """ValueError for a format that batches cannot have."""
+    if batch_format not in ("default", "numpy", "pandas", "pyarrow", None):
+        raise ValueError(f"batch_format={batch_format!r} is not known: choose 'default', 'numpy', 'pandas', 'pyarrow' or None")
 
 
 def concat(blocks: Sequence[Block]) -> Block:
@@ -221,7 +228,7 @@ def to_column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
         return columns.from_array(name, np.asarray(value))
     if columns.is_column(value):
         return columns.from_values(name, value if isinstance(value, list) else list(value))
-    raise ValueError(f"column {name!r} of the batch is {_description(value)}, not an array or list with one entry per row")
+    raise ValueError(f"column {name!r} of the batch is {described(value)}, not an array or list with one entry per row")
 
 
 def from_columns(arrays: Mapping[Any, pa.Array | pa.ChunkedArray], num_rows: int) -> Block:
@@ -245,6 +252,7 @@ def _writable(array: np.ndarray) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
-def _description(value: Any) -> str:
+def described(value: Any) -> str:
+    """A value and its type, shortened, for messages about what a program gave or returned."""
     text = repr(value)
     return f"{type(value).__name__} ({text if len(text) <= 60 else text[:57] + '...'})"

@@ -15,7 +15,6 @@ in other processes begin empty. At a path it belongs to all who use the same pat
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import logging
 import secrets
@@ -31,10 +30,10 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
 from syncline.core import api
-from syncline.core.refs import ObjectRef
 from syncline.data import filesystem as filesystems
 from syncline.data.execute.shape import Shape
 from syncline.data.execute.steps.keep import KeepStep
+from syncline.data.methods import held
 from syncline.data.plan.nodes import Cache, Held, HeldBlock, Node, Read, rewritten, walk
 from syncline.data.plan.signature import signature
 from syncline.data.sinks.lock import DirectoryLock
@@ -266,11 +265,11 @@ class MemoryKeeper:
         # The schema of one block has to do: looking into all of them would bring back what has been moved to disk.
         first = next((block for block in self._blocks if block.num_rows), None) or next(iter(self._blocks), None)
         schema = pa.schema([]) if first is None else first.table().schema
-        held = tuple(
+        found = tuple(
             HeldBlock(value=block.reference(), num_rows=block.num_rows, size_bytes=block.size_bytes, schema=schema)
             for block in self._blocks
         )
-        self._slot.fill(Kept(origin=self._origin, rows=Held(blocks=held)))
+        self._slot.fill(Kept(origin=self._origin, rows=Held(blocks=found)))
         self._blocks = []
 
     def discard(self) -> None:
@@ -371,7 +370,7 @@ def _key(node: Node) -> str:
 
 def _content_of(block: HeldBlock) -> str:
     """A digest of all rows: signatures look at a few of them only, but what is kept must never be that of others."""
-    table = api.get(block.value) if isinstance(block.value, ObjectRef) else block.value
+    table = held.table_of(block)
     sink = _Digest()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -385,15 +384,13 @@ class _Digest:
 
     def __init__(self) -> None:
         self.hash = hashlib.blake2b(digest_size=16)
-        self.write = functools.partial(_update, self.hash)
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        return len(data)
 
     def flush(self) -> None:
         """Nothing waits."""
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def _update(hash_: Any, data: Any) -> int:
-    hash_.update(data)
-    return len(data)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from syncline.data.block import BatchFormat
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -45,3 +47,15 @@ class PandasBatchCollateFn(CollateFn[Any]):
     @abc.abstractmethod
     def __call__(self, batch: pd.DataFrame) -> Any:
         """The batch as the program wants it."""
+
+
+_FORMATS: tuple[tuple[type, BatchFormat], ...] = (
+    (ArrowBatchCollateFn, "pyarrow"),
+    (PandasBatchCollateFn, "pandas"),
+    (NumpyBatchCollateFn, "numpy"),
+)
+
+
+def batch_format_of(collate_fn: Any) -> BatchFormat:
+    """The format of the batches that a collate function takes, as its class says; None where its class is derived from none of these."""
+    return next((batch_format for kind, batch_format in _FORMATS if isinstance(collate_fn, kind)), None)

@@ -19,7 +19,7 @@ class TaskPoolStrategy(ComputeStrategy):
     """
 
     def __init__(self, size: int | None = None) -> None:
-        _check_count("size", size, least=1)
+        _check_count("size", size)
         self.size = size
 
     def __eq__(self, other: object) -> bool:
@@ -61,7 +61,7 @@ class ActorPoolStrategy(ComputeStrategy):
             ("initial_size", initial_size),
             ("max_tasks_in_flight_per_actor", max_tasks_in_flight_per_actor),
         ):
-            _check_count(name, value, least=1)
+            _check_count(name, value)
         if size is not None:
             if (min_size, max_size, initial_size) != (None, None, None):
                 raise ValueError(f"size={size} fixes the number of actors: leave out min_size, max_size and initial_size")
@@ -101,10 +101,10 @@ class Resources:
     """Further options of `remote`, by name: `resources`, `scheduling_strategy`, `runtime_env`, `label_selector`, …"""
 
 
-def _check_count(name: str, value: int | None, *, least: int) -> None:
+def _check_count(name: str, value: int | None) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not a number of processes: give an int or None")
-    if value < least:
-        raise ValueError(f"{name}={value} is too small: give at least {least}, or None")
+    if value < 1:
+        raise ValueError(f"{name}={value} is too small: give at least 1, or None")

@@ -6,7 +6,6 @@ but those that run user functions.
 
 from __future__ import annotations
 
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -17,15 +16,15 @@ import pyarrow as pa
 from syncline.data.context import DataContext
 from syncline.data.execute.start import start
 from syncline.data.iterate.batching import BatchOptions, Pass, Piece
-from syncline.data.iterate.cursor import Cursor, continue_from, first_beginning
+from syncline.data.iterate.cursor import Beginning, Cursor, continue_from, first_beginning
 from syncline.data.iterate.dealing import Dealer, Rounds
-from syncline.data.plan import facts
+from syncline.data.iterate.position import Restart
+from syncline.data.plan import seeds
+from syncline.data.plan.signature import signature
 
 if TYPE_CHECKING:
     from syncline.data.dataset import Dataset, MaterializedDataset
     from syncline.data.execute.execution import Execution
-
-SEED_BITS = 31
 
 NO_ROWS = pa.table({})
 
@@ -67,6 +66,45 @@ class Feed(ABC):
         """The rows of a pass, kept."""
 
 
+class Passes:
+    """The passes over a dataset, for those who deal its rows: which epoch is next, and the execution that makes its rows. Picklable.
+
+    Args:
+        dataset: What is read.
+        run: Starts executions.
+    """
+
+    def __init__(self, dataset: Dataset, run: Callable[..., Execution]) -> None:
+        self._dataset = dataset
+        self._run = run
+        self._epoch = 0
+        self._seed = seeds.drawn()
+
+    def begin(self, cursors: Sequence[Cursor], *, rounds: Rounds, options: Sequence[BatchOptions]) -> tuple[Beginning, Execution]:
+        """Begin the next pass; that which continues the pass of `cursors`, if there are any. CursorError where they do not fit.
+
+        Args:
+            cursors: Those of all ranks, or none.
+            rounds: How the rows are dealt.
+            options: What the batches of each rank are.
+        """
+        if cursors:
+            windows = [each.windows(cursors[0].seed) for each in options]
+            beginning = continue_from(cursors, rounds=rounds, windows=windows)
+        else:
+            beginning = first_beginning(epoch=self._epoch, seed=self._seed, rounds=rounds)
+        execution = self.execute(beginning, beginning.restart)
+        self._epoch, self._seed = beginning.epoch + 1, beginning.seed
+        return beginning, execution
+
+    def execute(self, beginning: Beginning, restart: Restart) -> Execution:
+        """The blocks of a pass from a restart point on."""
+        dataset = self._dataset
+        return self._run(
+            dataset._node, dataset.context, seed=beginning.seed, epoch=beginning.epoch, restart=restart, name=dataset.name or ""
+        )
+
+
 class WholeFeed(Feed):
     """All rows of a dataset. `run` starts executions."""
 
@@ -74,14 +112,12 @@ class WholeFeed(Feed):
 
     def __init__(self, dataset: Dataset, *, run: Callable[..., Execution] = start) -> None:
         self._dataset = dataset
-        self._run = run
-        self._epoch = 0
-        self._seed = secrets.randbits(SEED_BITS)
+        self._passes = Passes(dataset, run)
         self._stats: object = ""
 
     @cached_property
     def plan(self) -> str:
-        return facts.signature(self._dataset._node)
+        return signature(self._dataset._node)
 
     @property
     def context(self) -> DataContext:
@@ -89,19 +125,7 @@ class WholeFeed(Feed):
 
     def begin(self, options: BatchOptions, cursors: Sequence[Cursor]) -> Pass:
         rounds = Rounds(chunks=(options.batch_size or 1,))
-        if cursors:
-            beginning = continue_from(cursors, rounds=rounds, windows=[options.windows(cursors[0].seed)])
-        else:
-            beginning = first_beginning(epoch=self._epoch, seed=self._seed, rounds=rounds)
-        execution = self._run(
-            self._dataset._node,
-            self.context,
-            seed=beginning.seed,
-            epoch=beginning.epoch,
-            restart=beginning.restart,
-            name=self._dataset.name or "",
-        )
-        self._epoch, self._seed = beginning.epoch + 1, beginning.seed
+        beginning, execution = self._passes.begin(cursors, rounds=rounds, options=[options])
         dealer = Dealer(rounds=rounds, position=beginning.position, skip=beginning.settled)
         cursor = beginning.cursor(plan=self.plan, rank=0, windows=options.windows(beginning.seed))
 

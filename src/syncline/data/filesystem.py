@@ -72,6 +72,17 @@ def make_directory(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
         filesystem.create_dir(path, recursive=True)
 
 
+def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
+    """Return when a file or directory of this machine has reached its disk; those of other machines are left to them."""
+    if not is_local(filesystem):
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def is_local(filesystem: pyarrow_fs.FileSystem) -> bool:
     """Whether paths of `filesystem` are paths of this machine."""
     return isinstance(filesystem, pyarrow_fs.LocalFileSystem)

@@ -23,6 +23,7 @@ from syncline.core.refs import ObjectRef
 from syncline.data import block as blocks
 from syncline.data.context import DataContext
 from syncline.data.dataset import MaterializedDataset
+from syncline.data.methods.held import of_table
 from syncline.data.options import num_blocks_of
 from syncline.data.plan.nodes import Held, HeldBlock
 from syncline.data.sources import memory
@@ -121,14 +122,7 @@ def from_arrow_refs(tables: ObjectRef[pa.Table | bytes] | list[ObjectRef[pa.Tabl
 
 def held(tables: Sequence[pa.Table]) -> MaterializedDataset:
     """The dataset whose blocks are these tables."""
-    return held_blocks([held_block(table) for table in tables])
-
-
-def held_block(table: pa.Table, value: Any = None) -> HeldBlock:
-    """A table as a block. `value`: the reference under which it lies in the object store."""
-    return HeldBlock(
-        value=table if value is None else value, num_rows=table.num_rows, size_bytes=blocks.size_bytes(table), schema=table.schema
-    )
+    return held_blocks([of_table(table) for table in tables])
 
 
 def held_blocks(found: Sequence[HeldBlock]) -> MaterializedDataset:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, steps
-from syncline.data.block import BatchFormat
+from syncline.data.block import BatchFormat, check_batch_format
 from syncline.data.expressions import Expr
 from syncline.data.keywords import keywords
 from syncline.data.methods import checks
 from syncline.data.methods.functions import FUNCTION, WORKER, FunctionOptions, user_function
-from syncline.data.methods.mapping import check_batch_format
 from syncline.data.plan.nodes import Aggregate, HashPartition, MapGroups
 
 if TYPE_CHECKING:

@@ -10,24 +10,42 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncline.core import api
 from syncline.data import block as blocks
-from syncline.data.block import Block
+from syncline.data.block import BatchFormat, Block
 from syncline.data.collate_fn import CollateFn
 from syncline.data.context import DataContext
 from syncline.data.feeds import Feed
 from syncline.data.iterate.batching import Batches, BatchOptions, Pass, Rows
 from syncline.data.iterate.cursor import VERSION, Cursor, CursorError, Progress
 from syncline.data.iterate.device import worker_device
+from syncline.data.keywords import keywords
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from syncline.data.dataset import MaterializedDataset
 
-BatchFormatName = Literal["default", "numpy", "pandas", "pyarrow"] | None
+
+class LoopOptions(TypedDict, total=False):
+    """What every loop over batches takes."""
+
+    prefetch_batches: int
+    """Batches that a thread makes ahead; 0: each is made when the program asks for it."""
+    drop_last: bool
+    """Leave out a last batch with fewer rows."""
+    local_shuffle_buffer_size: int | None
+    """Rows of windows within which the order is random; None: the order of the dataset."""
+    local_shuffle_seed: int | None
+    """Seed of that order; None: every execution has its own."""
+
+
+LOOP: LoopOptions = {each.name: each.default for each in fields(BatchOptions) if each.name in LoopOptions.__annotations__}  # type: ignore[assignment]
+"""Keywords of every loop over batches, with their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,51 +79,38 @@ class DataIterator:
         options = _options(BatchOptions(batch_size=None))
         return Rows(begin=partial(self._begin, options), prefetch_batches=options.prefetch_batches, progress=self._progress)
 
+    @keywords(LOOP)
     def iter_batches(
         self,
         *,
-        prefetch_batches: int = 1,
         batch_size: int | None = 256,
-        batch_format: BatchFormatName = "default",
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
+        batch_format: BatchFormat = "default",
+        **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
         """Batches of `batch_size` rows (None: as the blocks come): dicts of ndarrays, DataFrames or tables.
 
         Args:
-            prefetch_batches: Batches that a thread makes ahead.
             batch_size: Rows of a batch; the last may have fewer.
             batch_format: "default" and "numpy" for dicts of ndarrays, "pandas", "pyarrow", or None for tables. Arrays are read-only
                 views of the dataset's blocks where the layout allows.
-            drop_last: Leave out a last batch with fewer rows.
-            local_shuffle_buffer_size: Rows of windows within which the order is random.
-            local_shuffle_seed: Seed of that order; by default every execution has its own.
+            **options: `LoopOptions`.
 
         ValueError and TypeError for impossible arguments, at the call.
         """
-        options = BatchOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-            prefetch_batches=prefetch_batches,
-        )
-        blocks.to_batch(blocks.from_rows([]), batch_format)  # an unknown format is an error here, not in the loop
-        return self._batches(options, convert=lambda table: blocks.to_batch(table, batch_format))
+        batch = BatchOptions(batch_size=batch_size, **options)
+        blocks.check_batch_format(batch_format)
+        return self._batches(batch, convert=lambda table: blocks.to_batch(table, batch_format))
 
+    @keywords(LOOP)
     def iter_torch_batches(
         self,
         *,
-        prefetch_batches: int = 1,
         batch_size: int | None = 256,
         dtypes: Any = None,
         device: Any = "auto",
         collate_fn: Any = None,
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
         pin_memory: bool = False,
+        **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
         """Batches as dicts of `torch.Tensor`, `(rows, ...)` each, or as what `collate_fn` makes.
 
@@ -118,50 +123,34 @@ class DataIterator:
         Tensors on the CPU may share memory with the dataset's blocks: clone them before changing them in place. ValueError for
         `collate_fn` with `dtypes`. In the loop: TypeError for columns without numbers, RuntimeError for ragged ones.
         """
-        options = BatchOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-            prefetch_batches=prefetch_batches,
-        )
+        batch = BatchOptions(batch_size=batch_size, **options)
         conversion = _framework("torch").torch_conversion(
             dtypes=dtypes, device=device, collate_fn=collate_fn, pin_memory=pin_memory, worker_device=worker_device()
         )
-        return self._batches(options, convert=conversion.convert, receive=conversion.receive)
+        return self._batches(batch, convert=conversion.convert, receive=conversion.receive)
 
+    @keywords(LOOP)
     def iter_tf_batches(
         self,
         *,
-        prefetch_batches: int = 1,
         batch_size: int | None = 256,
         dtypes: Any = None,
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
+        **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
         """Batches as dicts of TensorFlow tensors; `dtypes` is one for all columns, or a dict by column. ImportError without TensorFlow."""
-        options = BatchOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-            prefetch_batches=prefetch_batches,
-        )
-        return self._batches(options, convert=_framework("tensorflow").batch_conversion(dtypes))
+        batch = BatchOptions(batch_size=batch_size, **options)
+        return self._batches(batch, convert=_framework("tensorflow").batch_conversion(dtypes))
 
+    @keywords(LOOP)
     def iter_jax_batches(
         self,
         *,
-        prefetch_batches: int = 1,
         batch_size: int = 256,
         dtypes: Any = None,
         collate_fn: CollateFn[Any] | None = None,
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
         synchronize_batches: bool = False,
         paddings: Any = None,
+        **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
         """Batches as dicts of JAX arrays, spread over the devices of all processes along the rows.
 
@@ -175,18 +164,13 @@ class DataIterator:
         ImportError without JAX. ValueError for a `batch_size` that does not fit the devices; in the loop, for a last batch that does
         not and is neither dropped nor padded, and with `synchronize_batches` for batches that differ.
         """
-        options = BatchOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-            prefetch_batches=prefetch_batches,
-        )
+        batch = BatchOptions(batch_size=batch_size, **options)
         conversion = _framework("jax").batch_conversion(
             batch_size=batch_size, dtypes=dtypes, collate_fn=collate_fn, synchronize=synchronize_batches, paddings=paddings
         )
-        return self._batches(options, convert=conversion.convert, receive=conversion.receive)
+        return self._batches(batch, convert=conversion.convert, receive=conversion.receive)
 
+    @keywords(LOOP)
     def to_torch(
         self,
         *,
@@ -195,12 +179,9 @@ class DataIterator:
         label_column_dtype: Any = None,
         feature_column_dtypes: Any = None,
         batch_size: int = 1,
-        prefetch_batches: int = 1,
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
         unsqueeze_label_tensor: bool = True,
         unsqueeze_feature_tensors: bool = True,
+        **options: Unpack[LoopOptions],
     ) -> Any:
         """A `torch.utils.data.IterableDataset` of (features, label); for older programs, `iter_torch_batches` does more.
 
@@ -208,13 +189,7 @@ class DataIterator:
         tensors) or a dict of lists (a dict of tensors); None is all but the label. `feature_column_dtypes` has the same form, or is one
         for all. The label is `(rows, 1)`, or `(rows,)` without `unsqueeze_label_tensor`; None without a `label_column`.
         """
-        options = BatchOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-            prefetch_batches=prefetch_batches,
-        )
+        batch = BatchOptions(batch_size=batch_size, **options)
         framework = _framework("torch_features")
         split = framework.FeaturesAndLabel(
             label=label_column,
@@ -224,41 +199,33 @@ class DataIterator:
             unsqueeze_label=unsqueeze_label_tensor,
             unsqueeze_features=unsqueeze_feature_tensors,
         )
-        return framework.Examples(self._batches(options, convert=split))
+        return framework.Examples(self._batches(batch, convert=split))
 
+    @keywords(LOOP)
     def to_tf(
         self,
         feature_columns: str | list[str],
         label_columns: str | list[str],
         *,
         additional_columns: str | list[str] | None = None,
-        prefetch_batches: int = 1,
         batch_size: int = 1,
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
         feature_type_spec: Any = None,
         label_type_spec: Any = None,
         additional_type_spec: Any = None,
+        **options: Unpack[LoopOptions],
     ) -> Any:
         """A `tf.data.Dataset` of (features, labels), or (features, labels, additional).
 
         One column is a tensor, a list of columns a dict of tensors. Type specs are taken from the schema where they are not given.
         ImportError without TensorFlow, ValueError for unknown columns.
         """
-        options = BatchOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-            prefetch_batches=prefetch_batches,
-        )
+        batch = BatchOptions(batch_size=batch_size, **options)
         framework = _framework("tensorflow")
         columns, specs = [feature_columns, label_columns], [feature_type_spec, label_type_spec]
         if additional_columns is not None:
             columns, specs = [*columns, additional_columns], [*specs, additional_type_spec]
         specs = framework.type_specs(columns, specs, self.schema)
-        return framework.dataset(self._batches(options, convert=framework.group_conversion(columns, specs)), specs)
+        return framework.dataset(self._batches(batch, convert=framework.group_conversion(columns, specs)), specs)
 
     # -- where the program is
 

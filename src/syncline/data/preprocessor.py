@@ -163,8 +163,7 @@ class Preprocessor:
         transform_concurrency: int | None = None,
     ) -> Dataset:
         """Fit to the dataset, then transform it; the arguments are those of `transform`."""
-        self.fit(ds)
-        return self.transform(
+        return self._fit_transform(
             ds,
             batch_size=transform_batch_size,
             num_cpus=transform_num_cpus,
@@ -272,6 +271,11 @@ class Preprocessor:
         return output_columns or columns
 
     # -- how the parts meet
+
+    def _fit_transform(self, ds: Dataset, **options: Any) -> Dataset:
+        """The options are those of `transform`."""
+        self.fit(ds)
+        return self.transform(ds, **options)
 
     def _start_fit(self) -> None:
         self.stat_computation_plan.reset()

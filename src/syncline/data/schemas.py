@@ -35,6 +35,13 @@ class UnknownColumnError(KeyError, ValueError):
         return f"there is no column {self.name!r} among {', '.join(map(repr, self.names)) or 'no columns'}{hint}"
 
 
+def require_columns(names: Iterable[str], known: Sequence[str]) -> None:
+    """UnknownColumnError, with the nearest name, for the first of the names that is not a column."""
+    for name in names:
+        if name not in known:
+            raise UnknownColumnError(name, known)
+
+
 def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """The schema that holds the rows of all: columns in order of first appearance, each of a type that fits all tables.
 

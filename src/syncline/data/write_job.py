@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.data.execute.start import first_restart, start
 from syncline.data.iterate.position import Restart
+from syncline.data.plan import seeds
 from syncline.data.plan.facts import known_schema
 from syncline.data.plan.signature import digest_of, signature
 from syncline.data.sinks.datasink import Datasink, WriteResult
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SEED_BITS = 31
 # Progress is kept so rarely that it costs no more than this share of the time.
 _SHARE_FOR_PROGRESS = 0.05
 # Settings of the context on which it depends which rows a write task gets.
@@ -103,7 +102,7 @@ class Progress:
             self.restart = Restart(index=kept["restart"][0], point=kept["restart"][1])
             logger.info("The write goes on: %d write tasks need not be looked at again", self.restart.index)
             return
-        self.seed = secrets.randbits(_SEED_BITS)
+        self.seed = seeds.drawn()
         self.restart = first_restart(node, context, seed=self.seed)
         self._keep()
 

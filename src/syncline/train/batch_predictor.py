@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.data import frames
 from syncline.data.compute import ActorPoolStrategy
-from syncline.data.schemas import UnknownColumnError
+from syncline.data.schemas import require_columns
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.framework_checkpoint import FrameworkCheckpoint
 from syncline.train.predictor import Predictor, predictor_class_of
@@ -154,7 +154,5 @@ class _Scorer:
 
 def _selected(batch: Any, names: list[str]) -> Any:
     """Some columns of a batch. UnknownColumnError for a name that it lacks."""
-    for name in names:
-        if name not in batch:
-            raise UnknownColumnError(name, list(batch))
+    require_columns(names, list(batch))
     return {name: batch[name] for name in names} if isinstance(batch, Mapping) else batch[names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 
@@ -13,6 +13,8 @@ from syncline.train.checkpoint import Checkpoint
 if TYPE_CHECKING:
     from syncline.data.preprocessor import Preprocessor
 
+SelfT = TypeVar("SelfT", bound="FrameworkCheckpoint")
+
 _KEY = "preprocessor_pkl"
 
 
@@ -20,7 +22,7 @@ class FrameworkCheckpoint(Checkpoint):
     """Base of the checkpoints of frameworks."""
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> FrameworkCheckpoint:
+    def of(cls: type[SelfT], checkpoint: Checkpoint) -> SelfT:
         """Any checkpoint as one of this class, for the same files."""
         return cls(checkpoint.path, checkpoint.filesystem)
 

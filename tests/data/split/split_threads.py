@@ -9,7 +9,7 @@ from execution_fake import FakeDataset, keep
 
 from syncline.data.iterate.dealing import equal_mode
 from syncline.data.iterator import DataIterator
-from syncline.data.plan import facts
+from syncline.data.plan.signature import signature
 from syncline.data.split.consumer import SplitFeed
 from syncline.data.split.coordinator import Coordinator, Limits
 from syncline.data.split.link import LocalLink
@@ -20,9 +20,9 @@ QUICK = Limits(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
 def split_of(dataset: FakeDataset, n: int, *, equal: bool | str = False, limits: Limits = QUICK) -> list[DataIterator]:
     """What `streaming_split` returns."""
     coordinator = Coordinator(dataset, n, equal_mode(equal), limits, in_process=True, run=dataset.run)  # type: ignore[arg-type]
-    link, signature = LocalLink(coordinator), facts.signature(dataset._node)
+    link, plan = LocalLink(coordinator), signature(dataset._node)
     return [
-        DataIterator(SplitFeed(link=link, rank=rank, world_size=n, signature=signature, data_context=dataset.context, keep=keep))
+        DataIterator(SplitFeed(link=link, rank=rank, world_size=n, signature=plan, data_context=dataset.context, keep=keep))
         for rank in range(n)
     ]
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 import pyarrow as pa
 
 from syncline.data import block as blocks
-from syncline.data.schemas import UnknownColumnError
+from syncline.data import schemas
 
 AccumulatorType = TypeVar("AccumulatorType")
 AggOutputType = TypeVar("AggOutputType")
@@ -64,9 +64,7 @@ class AggregateFn:
 
     def check(self, schema: pa.Schema) -> None:
         """UnknownColumnError if the data lacks a column that the aggregation reads."""
-        for name in self.columns():
-            if name not in schema.names:
-                raise UnknownColumnError(name, schema.names)
+        schemas.require_columns(self.columns(), schema.names)
 
 
 class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType]):

@@ -6,12 +6,12 @@ merging them is again a group-by. A subclass says which measures of Arrow's grou
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import pyarrow as pa
 
 from syncline.data import block as blocks
-from syncline.data.aggregate.base import AggregateFnV2
+from syncline.data.aggregate.base import AggregateFn, AggregateFnV2
 from syncline.data.kernels import group
 from syncline.data.kernels.group import Groups, Measure
 
@@ -48,8 +48,8 @@ class ColumnarAggregate(AggregateFnV2[pa.Table, Any]):
         return list(measured)
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
-        """The result of each group from its states."""
-        raise NotImplementedError
+        """The result of each group from its states: the first of them, if nothing has to be done."""
+        return states[0]
 
     def aggregate_block(self, block: pa.Table) -> pa.Table:
         """The states of a table's rows as one group: a table of one row, or of none for no rows."""
@@ -60,8 +60,10 @@ class ColumnarAggregate(AggregateFnV2[pa.Table, Any]):
     def combine(self, current_accumulator: pa.Table, new: pa.Table) -> pa.Table:
         """The states of both."""
         both = blocks.concat([current_accumulator, new])
-        groups, measured = group.measure(both, [], self.merges(both.columns) if both.num_columns else [], with_rows=self.needs_rows)
-        return _numbered(self.unite(measured, both.columns, groups)) if both.num_columns else both
+        if not both.num_columns:
+            return both
+        groups, measured = group.measure(both, [], self.merges(both.columns), with_rows=self.needs_rows)
+        return _numbered(self.unite(measured, both.columns, groups))
 
     def finalize(self, accumulator: pa.Table) -> Any:
         """The result as a Python value."""
@@ -76,6 +78,11 @@ class ColumnarAggregate(AggregateFnV2[pa.Table, Any]):
             and own.combine is ColumnarAggregate.combine
             and own.finalize is ColumnarAggregate.finalize
         )
+
+
+def works_by_columns(aggregate: AggregateFn) -> TypeGuard[ColumnarAggregate]:
+    """Whether an aggregator works on all groups at once; others, such as the program's own, are called group by group."""
+    return isinstance(aggregate, ColumnarAggregate) and aggregate.by_columns
 
 
 def _no_states() -> pa.Table:

@@ -37,9 +37,6 @@ class Count(ColumnarAggregate):
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
         return [(states[0], "sum", _ADD)]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-        return states[0]
-
 
 class Sum(ColumnarAggregate):
     """Sum of numbers, booleans or durations."""
@@ -49,8 +46,8 @@ class Sum(ColumnarAggregate):
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
         values = numbers(self, column, durations=True)
-        exact: Measure = (_as_int(values), "sum", self._options())
-        return [exact] if _sums_safely(values) else [exact, (values.cast(pa.float64(), safe=False), "sum", self._options())]
+        exact: Measure = (_as_int(values), "sum", null_options(self))
+        return [exact] if _sums_safely(values) else [exact, (values.cast(pa.float64(), safe=False), "sum", null_options(self))]
 
     def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
         assert column is not None
@@ -63,7 +60,7 @@ class Sum(ColumnarAggregate):
         return [exact, measured[1] if len(measured) > 1 else exact.cast(pa.float64(), safe=False)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
-        return [(_as_int(state), "sum", self._options()) for state in states]
+        return [(_as_int(state), "sum", null_options(self)) for state in states]
 
     def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
         return [sums.cast(state.type) if pa.types.is_duration(state.type) else sums for sums, state in zip(measured, states, strict=True)]
@@ -79,9 +76,6 @@ class Sum(ColumnarAggregate):
                 )
         return states[0]
 
-    def _options(self) -> Any:
-        return pc.ScalarAggregateOptions(skip_nulls=self._ignore_nulls, min_count=1)
-
 
 class _Extreme(ColumnarAggregate):
     """The least or the greatest value."""
@@ -91,7 +85,7 @@ class _Extreme(ColumnarAggregate):
         self._function = function
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
-        return [(_ordered(self, target(self, column)), self._function, self._options())]
+        return [(_ordered(self, target(self, column)), self._function, null_options(self))]
 
     def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
         assert column is not None
@@ -99,16 +93,10 @@ class _Extreme(ColumnarAggregate):
         return [measured[0] if measured[0].type == type_ else measured[0].cast(type_)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
-        return [(_ordered(self, states[0]), self._function, self._options())]
+        return [(_ordered(self, states[0]), self._function, null_options(self))]
 
     def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
         return self.summarize(measured, states[0], groups)
-
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-        return states[0]
-
-    def _options(self) -> Any:
-        return pc.ScalarAggregateOptions(skip_nulls=self._ignore_nulls, min_count=1)
 
 
 class Min(_Extreme):
@@ -150,19 +138,16 @@ class AbsMax(ColumnarAggregate):
         super().__init__("abs_max", alias_name, on=on, ignore_nulls=ignore_nulls)
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
-        values, options = numbers(self, column), self._options()
+        values, options = numbers(self, column), null_options(self)
         if pa.types.is_signed_integer(values.type):
             values = values.cast(pa.int64())  # in which the least of small integers has an absolute value
         return [(values, "min", options), (values, "max", options)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
-        return [(states[0], "min", self._options()), (states[1], "max", self._options())]
+        return [(states[0], "min", null_options(self)), (states[1], "max", null_options(self))]
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
         return pc.max_element_wise(pc.abs_checked(states[0]), pc.abs_checked(states[1]))
-
-    def _options(self) -> Any:
-        return pc.ScalarAggregateOptions(skip_nulls=self._ignore_nulls, min_count=1)
 
 
 class Mean(ColumnarAggregate):
@@ -173,16 +158,13 @@ class Mean(ColumnarAggregate):
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
         values = floats(self, column)
-        return [(values, "sum", self._options()), count_measure(values)]
+        return [(values, "sum", null_options(self)), count_measure(values)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
-        return [(states[0], "sum", self._options()), (states[1], "sum", _ADD)]
+        return [(states[0], "sum", null_options(self)), (states[1], "sum", _ADD)]
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
         return pc.divide(states[0], states[1].cast(pa.float64()))
-
-    def _options(self) -> Any:
-        return pc.ScalarAggregateOptions(skip_nulls=self._ignore_nulls, min_count=1)
 
 
 class Std(ColumnarAggregate):
@@ -200,11 +182,10 @@ class Std(ColumnarAggregate):
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
         values = floats(self, column)
-        skip = self._ignore_nulls
         return [
             count_measure(values),
-            (values, "mean", pc.ScalarAggregateOptions(skip_nulls=skip, min_count=1)),
-            (values, "variance", pc.VarianceOptions(ddof=0, skip_nulls=skip, min_count=1)),
+            (values, "mean", null_options(self)),
+            (values, "variance", pc.VarianceOptions(ddof=0, skip_nulls=self._ignore_nulls, min_count=1)),
         ]
 
     def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
@@ -236,9 +217,7 @@ class MissingValuePercentage(ColumnarAggregate):
         super().__init__("missing_pct", alias_name, on=on, ignore_nulls=False)
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
-        values = target(self, column)
-        if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        values = nan_as_null(target(self, column))
         return [count_measure(None), count_measure(values)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
@@ -296,6 +275,16 @@ def floats(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.C
     """The column as float64. TypeError for what is not a number."""
     values = numbers(aggregate, column)
     return values if pa.types.is_float64(values.type) else values.cast(pa.float64(), safe=False)
+
+
+def nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with null in place of NaN, which only floats have."""
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column) if pa.types.is_floating(column.type) else column
+
+
+def null_options(aggregate: ColumnarAggregate) -> Any:
+    """Arrow's options for a measure that is null for a group without values, and without `ignore_nulls` for one with a null."""
+    return pc.ScalarAggregateOptions(skip_nulls=aggregate._ignore_nulls, min_count=1)
 
 
 def count_measure(column: pa.ChunkedArray | None) -> Measure:

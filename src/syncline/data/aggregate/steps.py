@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.data import block as blocks
-from syncline.data import columns, tensors
+from syncline.data import columns, schemas, tensors
 from syncline.data.aggregate.base import AggregateFn
-from syncline.data.aggregate.columnar import ColumnarAggregate
+from syncline.data.aggregate.columnar import works_by_columns
 from syncline.data.kernels import combine, group, sort
 from syncline.data.kernels import keys as key_columns
 from syncline.data.kernels.group import Groups, Measure
@@ -34,18 +34,18 @@ def partial(table: pa.Table, keys: str | Sequence[str], aggregates: Sequence[Agg
     names = key_columns.names_of(keys)
     if not table.num_columns and not table.num_rows:
         return table
-    key_columns.require(table, names)
+    schemas.require_columns(names, table.column_names)
     for aggregate in aggregates:
         aggregate.check(table.schema)
     # One object per column, so that equal measures are recognised and computed once.
     inputs = {name: table.column(name) for aggregate in aggregates for name in aggregate.columns()}
     targets = [inputs[aggregate.columns()[0]] if aggregate.columns() else None for aggregate in aggregates]
-    measures = [_columnar(a).measures(column) if _by_columns(a) else [] for a, column in zip(aggregates, targets, strict=True)]
+    measures = [a.measures(column) if works_by_columns(a) else [] for a, column in zip(aggregates, targets, strict=True)]
     groups, measured = _measure(table, names, measures, aggregates)
     states: dict[str, Any] = {}
     for index, aggregate in enumerate(aggregates):
-        if _by_columns(aggregate):
-            found = _columnar(aggregate).summarize(measured[index], targets[index], groups)
+        if works_by_columns(aggregate):
+            found = aggregate.summarize(measured[index], targets[index], groups)
         else:
             found = [_accumulated(aggregate, table, groups)]
         states.update({_state(index, number): state for number, state in enumerate(found)})
@@ -61,12 +61,12 @@ def merge(partials: Sequence[pa.Table], keys: str | Sequence[str], aggregates: S
     if not table.num_columns:
         return table
     inputs = [_states(table, index) for index in range(len(aggregates))]
-    measures = [_columnar(a).merges(found) if _by_columns(a) else [] for a, found in zip(aggregates, inputs, strict=True)]
+    measures = [a.merges(found) if works_by_columns(a) else [] for a, found in zip(aggregates, inputs, strict=True)]
     groups, measured = _measure(table, key_columns.names_of(keys), measures, aggregates)
     states: dict[str, Any] = {}
     for index, aggregate in enumerate(aggregates):
-        if _by_columns(aggregate):
-            united = _columnar(aggregate).unite(measured[index], inputs[index], groups)
+        if works_by_columns(aggregate):
+            united = aggregate.unite(measured[index], inputs[index], groups)
         else:
             united = [_combined(aggregate, inputs[index][0], groups)]
         states.update({_state(index, number): state for number, state in enumerate(united)})
@@ -100,7 +100,7 @@ def _measure(
     table: pa.Table, names: list[str], measures: list[list[Measure]], aggregates: Sequence[AggregateFn]
 ) -> tuple[Groups, list[list[pa.ChunkedArray]]]:
     """The groups, and each aggregator's measures of them."""
-    with_rows = any(not _by_columns(a) or _columnar(a).needs_rows for a in aggregates)
+    with_rows = any(not works_by_columns(a) or a.needs_rows for a in aggregates)
     groups, measured = group.measure(table, names, [measure for own in measures for measure in own], with_rows=with_rows)
     rest: Iterator[pa.ChunkedArray] = iter(measured)
     return groups, [[next(rest) for _ in own] for own in measures]
@@ -133,14 +133,14 @@ def _combined(aggregate: AggregateFn, states: pa.ChunkedArray, groups: Groups) -
 
 
 def _results(aggregate: AggregateFn, states: list[pa.ChunkedArray]) -> Any:
-    if _by_columns(aggregate):
-        return _columnar(aggregate).results(states)
+    if works_by_columns(aggregate):
+        return aggregate.results(states)
     return columns.from_values(aggregate.name, [_plain(aggregate.finish(accumulator)) for accumulator in _accumulators(states[0])])
 
 
 def _of_nothing(name: str, aggregate: AggregateFn) -> pa.Array:
-    if _by_columns(aggregate):
-        value = _columnar(aggregate).of_nothing
+    if works_by_columns(aggregate):
+        value = aggregate.of_nothing
         return columns.from_values(name, [list(value) if isinstance(value, tuple) else value])
     return columns.from_values(name, [_plain(aggregate.finish(aggregate.init(None)))])
 
@@ -156,15 +156,6 @@ def _plain(value: Any) -> Any:
 
 def _accumulators(states: pa.ChunkedArray) -> list[Any]:
     return [accumulator for chunk in states.chunks for accumulator in columns.to_pylist(chunk)]
-
-
-def _by_columns(aggregate: AggregateFn) -> bool:
-    return isinstance(aggregate, ColumnarAggregate) and aggregate.by_columns
-
-
-def _columnar(aggregate: AggregateFn) -> ColumnarAggregate:
-    assert isinstance(aggregate, ColumnarAggregate)
-    return aggregate
 
 
 _STATE = re.compile(r"__state_(\d+)_\d+")

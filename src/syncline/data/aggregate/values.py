@@ -34,9 +34,6 @@ class AsList(ColumnarAggregate):
     def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
         return [spread.of_states(states[0], groups).lists()]
 
-    def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-        return states[0]
-
 
 class Quantile(ColumnarAggregate):
     """The exact quantile `q`, from 0 to 1, between the two nearest values where it falls between; float64. NaN is passed by.
@@ -119,9 +116,6 @@ class Unique(ColumnarAggregate):
 
     def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
         return [spread.of_states(states[0], groups).distinct()[0].lists()]
-
-    def results(self, states: list[pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
-        return states[0]
 
 
 class CountDistinct(Unique):

@@ -50,6 +50,11 @@ class TaskState:
     """(step, first row) of calls that exceeded their time in an earlier run of this task: they are skipped."""
 
 
+def rows_text(first_row: int, rows: int) -> str:
+    """Numbers of rows for people: "row 3", or "rows 3 to 5"."""
+    return f"row {first_row}" if rows == 1 else f"rows {first_row} to {first_row + rows - 1}"
+
+
 class Head(Protocol):
     """Makes the first blocks of a task."""
 

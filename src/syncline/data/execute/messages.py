@@ -126,7 +126,7 @@ class Launch:
     port: int = 0
     """For "sample" and "partition": the input that the piece came from."""
     beyond_slots: bool = False
-    """There is no free slot, but the execution could not go on without it: the engine is asked for no CPU."""
+    """There is no free slot, but the execution could not go on without it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,14 +35,17 @@ class Places:
             if node is None:
                 return {}
             self._taken[process] = node
-        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True), "memory": _SOME_BYTES}
+        return _at(node)
 
 
 def here() -> dict[str, Any]:
     """Options of `remote` for what had better not die apart from the calling process: the same node, on a cluster."""
     if api.ensure_engine().address == "local":
         return {}
-    node = api.get_runtime_context().get_node_id()
+    return _at(api.get_runtime_context().get_node_id())
+
+
+def _at(node: str) -> dict[str, Any]:
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True), "memory": _SOME_BYTES}
 
 

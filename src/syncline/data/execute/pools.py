@@ -37,8 +37,9 @@ _DEATHS_AT_START = 3
 class _ProcessLane:
     """What both kinds of lanes have in common: the calls of processes, and what their answers mean."""
 
-    def __init__(self, execution: int, post: Post, listener: Listener, clock: Callable[[], float]) -> None:
+    def __init__(self, execution: int, lane: Workers | Actors, post: Post, listener: Listener, clock: Callable[[], float]) -> None:
         self._execution = execution
+        self._resources, self._resources_fn = lane.resources, lane.resources_fn
         self._post = post
         self._listener = listener
         self._clock = clock
@@ -68,12 +69,19 @@ class _ProcessLane:
         if process is None:
             self._queue = deque(entry for entry in self._queue if entry[0] is not job)
         elif job.in_turn:
-            self._busy.discard(process)
-            process.kill()
-            self._gone(process)
+            self._end(process)
         else:
             process.actor.abandon.remote()
             self._free(process)
+
+    def waits_for(self) -> str | None:
+        """What tasks that no process runs are waiting for."""
+        return _what_is_missing(options_of(self._resources, None)) if self._starting else None
+
+    def _new_process(self) -> Process:
+        process = Process(options_of(self._resources, self._resources_fn))
+        self._starting.add(process)
+        return process
 
     def _begin(self, process: Process, job: Job, work: ObjectRef[Any], inputs: Inputs) -> None:
         job.place, process.job = process, job
@@ -103,11 +111,9 @@ class _ProcessLane:
         if isinstance(error, RayTaskError):  # the call itself: an argument could not be unpickled there
             turn = Turn(error=error)
         elif error is not None:
-            self._busy.discard(process)
             job.place = None
-            process.kill()
             self._doubt_the_idle()
-            self._gone(process)
+            self._end(process)
             self._listener.lost(job, error)
             return
         else:
@@ -115,9 +121,7 @@ class _ProcessLane:
         if turn.error is not None:
             process.known.discard(job.key)  # the work may not have arrived, or not be open
         if turn.hangs:
-            self._busy.discard(process)
-            process.kill()
-            self._gone(process)
+            self._end(process)
         elif turn.rows is None or turn.is_last:
             self._free(process)
         self._listener.turned(job, turn, None if turn.rows is None else values if job.apart else values[0])
@@ -133,6 +137,12 @@ class _ProcessLane:
     def _assign(self) -> None:
         while self._queue and self._idle:
             self._begin(self._idle.pop(), *self._queue.popleft())
+
+    def _end(self, process: Process) -> None:
+        """A process that has a task is of no more use."""
+        self._busy.discard(process)
+        process.kill()
+        self._gone(process)
 
     def _gone(self, process: Process) -> None:
         """A process has ended."""
@@ -181,15 +191,14 @@ class WorkerLane(_ProcessLane):
         warm: WarmProcesses,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(execution, post, listener, clock)
-        self._lane = lane
+        super().__init__(execution, lane, post, listener, clock)
         self._warm = warm
         resources = lane.resources
         self._plain = not (resources.num_gpus or resources.memory or resources.options or lane.resources_fn)
 
     def serves(self, lane: Workers) -> bool:
         """Whether the processes of `lane` are like those of this one."""
-        return lane.resources == self._lane.resources and lane.resources_fn is self._lane.resources_fn
+        return lane.resources == self._resources and lane.resources_fn is self._resources_fn
 
     def start(self, job: Job, work: ObjectRef[Any], inputs: Inputs) -> None:
         """Begin a task."""
@@ -205,10 +214,6 @@ class WorkerLane(_ProcessLane):
         """Give back what idle processes hold."""
         if not self._plain:
             self._close_idle(0, now, WORKER_IDLE_S)
-
-    def waits_for(self) -> str | None:
-        """What tasks that no process runs are waiting for."""
-        return _what_is_missing(options_of(self._lane.resources, None)) if self._starting else None
 
     def close(self) -> None:
         """End those that work, keep the others warm."""
@@ -232,9 +237,7 @@ class WorkerLane(_ProcessLane):
         self._warm.clear()
 
     def _start_one(self) -> None:
-        process = Process(options_of(self._lane.resources, self._lane.resources_fn))
-        self._starting.add(process)
-        self._ask(process, self._has_started)
+        self._ask(self._new_process(), self._has_started)
 
     def _has_started(self, process: Process, future: Future[None]) -> None:
         if process not in self._starting:  # closed meanwhile
@@ -267,7 +270,7 @@ class ActorLane(_ProcessLane):
         idle_s: float = ACTOR_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(key.execution, post, listener, clock)
+        super().__init__(key.execution, lane, post, listener, clock)
         self._lane = lane
         self._context = program.context
         self._key = key
@@ -300,10 +303,6 @@ class ActorLane(_ProcessLane):
                 )
             )
 
-    def waits_for(self) -> str | None:
-        """What tasks that no process runs are waiting for."""
-        return _what_is_missing(options_of(self._lane.resources, None)) if self._starting else None
-
     def close(self) -> None:
         """End all actors: those that work at once, the others when they have let go of their objects."""
         self._queue.clear()
@@ -317,9 +316,8 @@ class ActorLane(_ProcessLane):
     # -- processes
 
     def _start_one(self) -> None:
-        process = Process(options_of(self._lane.resources, self._lane.resources_fn))
+        process = self._new_process()
         process.known.add(self._key)
-        self._starting.add(process)
         opened: ObjectRef[Any] = process.actor.open.remote(tuple(self._key), self._work)
         opened.future().add_done_callback(lambda future: self._post(partial(self._opened, process, future)))
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncline.core import api, lifecycle
-from syncline.core.refs import ObjectRef
 from syncline.data.compute import Resources
 from syncline.data.execute.jobs import Job
 from syncline.data.execute.places import Places
@@ -68,16 +67,15 @@ class Process:
         except Exception:  # the engine has ended, and the process with it
             return
 
-    def close(self, execution: int) -> ObjectRef[Any] | None:
-        """Let go of what belongs to an execution; a reference that is ready when that has happened."""
+    def close(self, execution: int) -> None:
+        """Let go of what belongs to an execution."""
         if not any(key.execution == execution for key in self.known):
-            return None
+            return
         self.known = {key for key in self.known if key.execution != execution}
         try:
-            done: ObjectRef[Any] = self.actor.close.remote(execution)
-        except Exception:
-            return None
-        return done
+            self.actor.close.remote(execution)
+        except Exception:  # the engine has ended, and the process with it
+            return
 
 
 def options_of(resources: Resources, more: Callable[[], Mapping[str, Any]] | None) -> dict[str, Any]:

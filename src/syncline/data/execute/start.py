@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +13,12 @@ from syncline.data.execute.program import Program, restart_point
 from syncline.data.execute.shape import Shape, shape_for
 from syncline.data.execute.stages import Keeping
 from syncline.data.iterate.position import Restart
+from syncline.data.plan import seeds
 from syncline.data.plan.lowering import lower
 from syncline.data.plan.nodes import Node
 from syncline.data.plan.rules import optimize
 
 logger = logging.getLogger("syncline")
-
-_SEED_BITS = 31
 
 
 def start(
@@ -51,7 +49,7 @@ def start(
         cpus, budget_bytes, point, *states = restart.point
         shape = Shape(cpus=cpus, budget_bytes=budget_bytes)
         recorded = states[0] if states else None
-    seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    seed = seeds.drawn() if seed is None else seed
     caches = settle(node, Origin(seed=seed, shape=shape), recorded)
     if not caches.as_recorded:
         point = None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from syncline.data.execute.chain import SkippedRows
+from syncline.data.execute.chain import SkippedRows, rows_text
 from syncline.data.execute.turns import Turn
 
 _SHOWN_SKIPS = 10
@@ -112,12 +112,11 @@ class ExecutionStats:
         skipped = self.skipped
         if not skipped:
             return []
-        count = sum(each.rows.rows for each in skipped)
+        count = sum(operator.skipped_rows for operator in self.operators)
         lines = [f"{count:,} {'row was' if count == 1 else 'rows were'} left out because a function failed (on_error='skip'):"]
         for each in skipped[:_SHOWN_SKIPS]:
             rows = each.rows
-            which = f"row {rows.first_row}" if rows.rows == 1 else f"rows {rows.first_row} to {rows.first_row + rows.rows - 1}"
-            lines.append(f"  {rows.operator}, task {each.task}, {which}: {rows.error}")
+            lines.append(f"  {rows.operator}, task {each.task}, {rows_text(rows.first_row, rows.rows)}: {rows.error}")
         if len(skipped) > _SHOWN_SKIPS:
             lines.append(f"  and {len(skipped) - _SHOWN_SKIPS} more places, in `skipped`")
         return lines

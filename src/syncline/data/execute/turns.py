@@ -178,18 +178,12 @@ def failure(operator: str, error: BaseException, *, traceback: str | None = None
     """What the program gets for an error of a task. `traceback`: as text, where `error` has none."""
     where = ""
     if isinstance(error, UserFunctionError):
-        operator, where, error = error.operator, _where(error.rows), error.original
+        operator, where, error = error.operator, f" {error.where}", error.original
     if traceback is None and says_all(error):
         return UserCodeException(operator, f"{operator} failed{where} with {type(error).__name__}: {error}", error, pid=os.getpid())
     text = user_traceback(error) if traceback is None else traceback
     header = f"{operator} failed{where} with {one_line(error)}"
     return UserCodeException(operator, f"{header}\n\n{text.rstrip()}", error, pid=os.getpid())
-
-
-def _where(rows: range) -> str:
-    if not rows:
-        return " before its first call"
-    return f" on row {rows[0]} of its task" if len(rows) == 1 else f" on rows {rows[0]} to {rows[-1]} of its task"
 
 
 def cut(tables: Sequence[pa.Table], layout: Sequence[Sequence[tuple[int, int, int]]]) -> list[list[pa.Table]]:

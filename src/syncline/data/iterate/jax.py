@@ -14,15 +14,9 @@ import numpy as np
 
 from syncline.data import block as blocks
 from syncline.data.block import BatchFormat, Block
-from syncline.data.collate_fn import ArrowBatchCollateFn, CollateFn, NumpyBatchCollateFn, PandasBatchCollateFn
+from syncline.data.collate_fn import CollateFn, batch_format_of
 
 jax: Any = import_module("jax")
-
-_FORMATS: tuple[tuple[type, BatchFormat], ...] = (
-    (ArrowBatchCollateFn, "pyarrow"),
-    (PandasBatchCollateFn, "pandas"),
-    (NumpyBatchCollateFn, "numpy"),
-)
 
 Arrays = np.ndarray | Mapping[str, np.ndarray]
 
@@ -79,15 +73,12 @@ def batch_conversion(*, batch_size: int, dtypes: Any, collate_fn: CollateFn[Any]
     devices = jax.local_device_count()
     if batch_size % devices:
         raise ValueError(f"batch_size={batch_size} is no multiple of the {devices} devices of this process: choose one that is")
-    batch_format: BatchFormat = "numpy"
-    if collate_fn is not None:
-        found = [form for kind, form in _FORMATS if isinstance(collate_fn, kind)]
-        if not found:
-            raise ValueError(
-                f"collate_fn is of type {type(collate_fn).__name__}: derive it from ArrowBatchCollateFn, NumpyBatchCollateFn or "
-                "PandasBatchCollateFn"
-            )
-        batch_format = found[0]
+    batch_format = "numpy" if collate_fn is None else batch_format_of(collate_fn)
+    if batch_format is None:
+        raise ValueError(
+            f"collate_fn is of type {type(collate_fn).__name__}: derive it from ArrowBatchCollateFn, NumpyBatchCollateFn or "
+            "PandasBatchCollateFn"
+        )
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
     return JaxConversion(
         batch_size=batch_size,

@@ -62,7 +62,7 @@ class Prefetcher(Iterator[T]):
         depth: Items that may be ready; 0 makes each when it is asked for, without a thread.
         cancel: Called once, by `close` or at the end, on the program's thread; makes a source that waits for something stop waiting.
         clock: Seconds.
-        meter: Counts the items and the waiting, beside the prefetcher's own statistics.
+        meter: Counts the items and the waiting; prefetchers that share one are counted together.
     """
 
     def __init__(
@@ -79,16 +79,11 @@ class Prefetcher(Iterator[T]):
         self._clock = clock
         self._meter = Meter() if meter is None else meter
         self._thread: threading.Thread | None = None
-        self._items = 0
-        self._waited_s = 0.0
 
     def __next__(self) -> T:
         begin = self._clock()
         item = self._next_ready() if self._channel.depth else self._make()
-        waited_s = self._clock() - begin
-        self._waited_s += waited_s
-        self._items += 1
-        self._meter.waited_s += waited_s
+        self._meter.waited_s += self._clock() - begin
         self._meter.items += 1
         return item
 
@@ -113,7 +108,7 @@ class Prefetcher(Iterator[T]):
 
     def statistics(self) -> PrefetchStatistics:
         """What happened so far."""
-        return PrefetchStatistics(items=self._items, ready=len(self._channel.ready), waited_s=self._waited_s)
+        return PrefetchStatistics(items=self._meter.items, ready=len(self._channel.ready), waited_s=self._meter.waited_s)
 
     def _make(self) -> T:
         if self._channel.left:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from syncline.data import block as blocks
 from syncline.data.block import Block
-from syncline.data.schemas import UnknownColumnError
+from syncline.data.schemas import require_columns
 
 tf: Any = import_module("tensorflow")
 
@@ -60,9 +60,7 @@ def dataset(batches: Iterable[Any], specs: tuple[Any, ...]) -> Any:
 
 
 def _group_spec(columns: Columns, types: Mapping[str, pa.DataType]) -> Any:
-    for name in [columns] if isinstance(columns, str) else columns:
-        if name not in types:
-            raise UnknownColumnError(name, list(types))
+    require_columns([columns] if isinstance(columns, str) else columns, list(types))
     return _spec(columns, types[columns]) if isinstance(columns, str) else {name: _spec(name, types[name]) for name in columns}
 
 

@@ -17,13 +17,10 @@ import torch
 
 from syncline.data import block as blocks
 from syncline.data.block import BatchFormat, Block
-from syncline.data.collate_fn import ArrowBatchCollateFn, PandasBatchCollateFn
+from syncline.data.collate_fn import batch_format_of
 
 DTypes: TypeAlias = torch.dtype | Mapping[str, torch.dtype] | None
 Device: TypeAlias = str | torch.device | int | Literal["auto"]
-
-# What a collate function of the user's takes; any other callable takes ndarrays.
-_FORMATS: tuple[tuple[type, BatchFormat], ...] = ((ArrowBatchCollateFn, "pyarrow"), (PandasBatchCollateFn, "pandas"), (object, "numpy"))
 
 
 class Delivery(NamedTuple):
@@ -103,7 +100,7 @@ def torch_conversion(
         chosen = torch.device("cuda", torch.cuda.current_device())
     if collate_fn is None:
         return TorchConversion(device=chosen, collate=lambda batch: to_tensors(batch, dtypes), batch_format="numpy", pin_memory=pin_memory)
-    batch_format = next(form for kind, form in _FORMATS if isinstance(collate_fn, kind))
+    batch_format = batch_format_of(collate_fn) or "numpy"  # any other callable takes ndarrays
     return TorchConversion(device=chosen, collate=collate_fn, batch_format=batch_format, pin_memory=pin_memory)
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset
 from syncline.data import block as blocks
 from syncline.data.block import Block
 from syncline.data.iterate.torch import to_tensor
-from syncline.data.schemas import UnknownColumnError
+from syncline.data.schemas import require_columns
 
 Columns = Sequence[str]
 
@@ -65,9 +65,7 @@ class FeaturesAndLabel:
 
 
 def _side_by_side(batch: Mapping[str, np.ndarray], columns: Columns, dtype: torch.dtype | None, unsqueeze: bool) -> torch.Tensor:
-    for name in columns:
-        if name not in batch:
-            raise UnknownColumnError(name, list(batch))
+    require_columns(columns, list(batch))
     tensors = [to_tensor(name, batch[name], dtype) for name in columns]
     if unsqueeze:
         tensors = [tensor.unsqueeze(1) for tensor in tensors]

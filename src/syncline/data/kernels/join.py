@@ -35,8 +35,7 @@ def join(
     The keys appear once, under the left names; semi and anti joins give one side's columns alone. Columns that both sides have get the
     suffixes; ValueError where they would still be named alike, or where `join_type` is not known.
     """
-    if join_type not in get_args(JoinType):
-        raise ValueError(f"join_type={join_type!r} is not known: choose {', '.join(map(repr, get_args(JoinType)))}")
+    check_type(join_type)
     left_names = key_columns.names_of(left_on)
     right_names = left_names if right_on is None else key_columns.names_of(right_on)
     if len(left_names) != len(right_names) or not left_names:
@@ -54,6 +53,12 @@ def join(
         right_names,
         _renames(left, right, left_names, right_names, left_suffix, right_suffix),
     )
+
+
+def check_type(join_type: str) -> None:
+    """ValueError for what is none of the types of joins."""
+    if join_type not in get_args(JoinType):
+        raise ValueError(f"join_type={join_type!r} is not known: choose {', '.join(map(repr, get_args(JoinType)))}")
 
 
 def _key_pair(left: pa.Table, right: pa.Table, left_names: list[str], right_names: list[str]) -> tuple[pa.Table, pa.Table]:

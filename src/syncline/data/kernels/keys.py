@@ -11,9 +11,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.schemas import UnknownColumnError
+from syncline.data import schemas
 
-Purpose = Literal["sort by", "group by", "partition by", "join on", "take distinct values of"]
+Purpose = Literal["sort by", "group by", "partition by", "join on"]
 
 _PLAIN = (
     pa.types.is_null,
@@ -40,13 +40,6 @@ def names_of(keys: str | Sequence[str]) -> list[str]:
     return [keys] if isinstance(keys, str) else list(keys)
 
 
-def require(table: pa.Table, names: Sequence[str]) -> None:
-    """UnknownColumnError, with the nearest name, for the first name that is not a column."""
-    for name in names:
-        if name not in table.column_names:
-            raise UnknownColumnError(name, table.column_names)
-
-
 def plain_type(type_: pa.DataType) -> pa.DataType | None:
     """The type in which values are compared: its own for numbers, strings and times; the values' for dictionaries; None for the rest."""
     if pa.types.is_dictionary(type_):
@@ -58,7 +51,7 @@ def plain_type(type_: pa.DataType) -> pa.DataType | None:
 
 def key_table(table: pa.Table, names: Sequence[str], purpose: Purpose) -> pa.Table:
     """The key columns alone, in the form in which they are compared. TypeError for a column that cannot be a key."""
-    require(table, names)
+    schemas.require_columns(names, table.column_names)
     return pa.table({name: plain(name, table.column(name), purpose) for name in names})
 
 

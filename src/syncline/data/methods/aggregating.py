@@ -12,7 +12,6 @@ from syncline.data.grouped import GroupedData
 from syncline.data.methods import checks
 from syncline.data.methods.inspecting import InspectingMethods
 from syncline.data.methods.summary import DatasetSummary, aggregators_of, summarized
-from syncline.data.schemas import UnknownColumnError
 
 if TYPE_CHECKING:
     from syncline.data.dataset import Dataset
@@ -85,9 +84,7 @@ class AggregatingMethods(InspectingMethods):
         if schema is None:
             raise ValueError("there is nothing to describe: the dataset has no columns")
         names = schema.names if columns is None else list(checks.column_names("columns", columns))
-        missing = [name for name in names if name not in schema.names]
-        if missing:
-            raise UnknownColumnError(missing[0], schema.names)
+        checks.known_columns(schema.base_schema, names)
         aggregators = aggregators_of(schema.base_schema, names, override_dtype_agg_mapping or {})
         return summarized(schema.base_schema, names, aggregators, self.aggregate(*aggregators))
 

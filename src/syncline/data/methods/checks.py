@@ -11,7 +11,7 @@ from syncline.data import block as blocks
 from syncline.data.expressions import Expr, StarExpr, UnnestExpr, projected_schema
 from syncline.data.kernels import keys as key_columns
 from syncline.data.plan.nodes import RandomSeedConfig, Seed
-from syncline.data.schemas import UnknownColumnError
+from syncline.data.schemas import require_columns
 
 
 def count(name: str, value: Any, *, least: int) -> int:
@@ -66,11 +66,8 @@ def column_names(name: str, value: Any) -> tuple[str, ...]:
 
 def known_columns(schema: pa.Schema | None, names: Iterable[str]) -> None:
     """UnknownColumnError for a name that a known schema does not have."""
-    if schema is None:
-        return
-    for name in names:
-        if name not in schema.names:
-            raise UnknownColumnError(name, schema.names)
+    if schema is not None:
+        require_columns(names, schema.names)
 
 
 def keys(schema: pa.Schema | None, names: Sequence[str], purpose: key_columns.Purpose) -> None:

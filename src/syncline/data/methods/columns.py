@@ -98,11 +98,8 @@ class ColumnMethods(MappingMethods, InspectingMethods):
         return self.map_batches(function, batch_format=batch_format, udf_modifying_row_count=False, **options)
 
     def _projected(self, options: Mapping[str, Any], **what: Any) -> Dataset:
-        given = dict(options)
-        compute, concurrency = given.pop("compute", None), given.pop("concurrency", None)
-        return self._derive(
-            Project(input=self._node, resources=resources_of(given), compute=strategy_of_project(compute, concurrency), **what)
-        )
+        compute = strategy_of_project(options.get("compute"), options.get("concurrency"))
+        return self._derive(Project(input=self._node, resources=resources_of(options), compute=compute, **what))
 
     def _new_names(self, names: Any) -> dict[str, str]:
         """New names by old name, checked against the columns as far as they are known."""

@@ -6,7 +6,7 @@ import enum
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from syncline.data import block as blocks
 from syncline.data.kernels import join as join_kernel
@@ -105,8 +105,7 @@ class CombiningMethods(InspectingMethods):
         """
         left_on, right_on = _key_pair(on, right_on)
         num_blocks = checks.count("num_partitions", num_partitions, least=1)
-        if join_type not in get_args(JoinType):
-            raise ValueError(f"join_type={join_type!r} is not known: choose {', '.join(map(repr, get_args(JoinType)))}")
+        join_kernel.check_type(join_type)
         if partition_size_hint is not None:
             warnings.warn("partition_size_hint is ignored: partitions need none", DeprecationWarning, stacklevel=3)
         resources_of(aggregator_ray_remote_args or {})

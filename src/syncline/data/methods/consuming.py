@@ -15,7 +15,6 @@ from syncline.data.feeds import WholeFeed
 from syncline.data.iterator import DataIterator
 from syncline.data.methods import checks, held
 from syncline.data.methods.inspecting import InspectingMethods
-from syncline.data.methods.mapping import check_batch_format
 from syncline.data.plan import facts
 from syncline.data.plan.nodes import Held, HeldBlock, Limit
 
@@ -58,7 +57,7 @@ class ConsumingMethods(InspectingMethods):
             batch_size: So many rows, or all if there are fewer.
             batch_format: "default" and "numpy" for a dict of arrays `(rows, ...)`, "pandas", "pyarrow", None for a table.
         """
-        check_batch_format(batch_format)
+        blocks.check_batch_format(batch_format)
         tables = [table for table in self._first(checks.count("batch_size", batch_size, least=1)) if table.num_rows]
         if not tables:
             raise ValueError("the dataset has no rows, so there is no batch to take")

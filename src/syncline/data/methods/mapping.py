@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from syncline.data.block import BatchFormat
+from syncline.data.block import BatchFormat, check_batch_format
 from syncline.data.expressions import Expr, parse
 from syncline.data.keywords import keywords
 from syncline.data.methods import checks
@@ -106,12 +106,6 @@ class MappingMethods(Handle):
             expr = parse(expr)
         checks.predicate(self._known_schema(), expr)
         return self._derive(FilterExpr(input=self._node, predicate=expr))
-
-
-def check_batch_format(batch_format: Any) -> None:
-    """ValueError for a format that batches cannot have."""
-    if batch_format not in ("default", "numpy", "pandas", "pyarrow", None):
-        raise ValueError(f"batch_format={batch_format!r} is not known: choose 'default', 'numpy', 'pandas', 'pyarrow' or None")
 
 
 def _checked_batch_size(batch_size: Any, num_gpus: float | None) -> int | Literal["auto"] | None:

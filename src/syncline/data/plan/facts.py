@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import cast
+from typing import TypeGuard, cast
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from syncline.data import block as blocks
 from syncline.data import schemas
 from syncline.data.aggregate import AggregateFn, Count, steps
-from syncline.data.aggregate.columnar import ColumnarAggregate
+from syncline.data.aggregate.columnar import works_by_columns
 from syncline.data.expressions import ColumnExpr, Expr, UDFExpr, projected_schema
 from syncline.data.kernels import combine, join
 from syncline.data.kernels.join import JoinType
@@ -46,23 +46,6 @@ from syncline.data.plan.nodes import (
     Zip,
     walk,
 )
-from syncline.data.plan.signature import signature
-
-__all__ = [
-    "bytes_at_most",
-    "counts_rows",
-    "estimated_bytes",
-    "functions_in",
-    "functions_of",
-    "input_files",
-    "is_idempotent",
-    "is_selection",
-    "keeps_rows",
-    "knows_its_columns",
-    "known_rows",
-    "known_schema",
-    "signature",
-]
 
 # Nodes whose rows are those of the input, whatever their order and blocks.
 SAME_ROWS = (Sort, RandomShuffle, RandomizeBlocks, Repartition, HashPartition)
@@ -94,6 +77,11 @@ def functions_in(expressions: Iterable[Expr]) -> tuple[UDFExpr, ...]:
     return tuple(each for expr in expressions for each in expr.walk() if isinstance(each, UDFExpr))
 
 
+def calls_function(expr: Expr) -> bool:
+    """Whether a user function is called in an expression."""
+    return bool(functions_in([expr]))
+
+
 def is_idempotent(node: Node) -> bool:
     """Whether a node's expressions give the same for a row wherever it lies: false for random numbers and ids."""
     return all(expr.is_idempotent() for expr in _expressions(node))
@@ -107,7 +95,7 @@ def is_selection(node: Node) -> bool:
     return all(isinstance(expr, ColumnExpr) for expr in node.expressions) and len(set(names)) == len(names)
 
 
-def counts_rows(node: Node) -> bool:
+def counts_rows(node: Node) -> TypeGuard[Aggregate]:
     """Whether a node only asks how many rows there are."""
     return (
         isinstance(node, Aggregate)
@@ -118,7 +106,7 @@ def counts_rows(node: Node) -> bool:
 
 def knows_its_columns(aggregates: Iterable[AggregateFn]) -> bool:
     """Whether aggregators read the columns that they name and no others; those of the program's may look into whole rows."""
-    return all(isinstance(aggregate, ColumnarAggregate) and aggregate.by_columns for aggregate in aggregates)
+    return all(map(works_by_columns, aggregates))
 
 
 def _expressions(node: Node) -> tuple[Expr, ...]:
@@ -255,8 +243,10 @@ def bytes_at_most(node: Node) -> int | None:
     """
     while not isinstance(node, MapRows | FlatMap | MapBatches | MapGroups):
         known = estimated_bytes(node)
-        if known is not None or len(node.inputs) != 1:
-            return known if known is not None or not node.inputs else _sum(map(bytes_at_most, node.inputs))
+        if known is not None:
+            return known
+        if len(node.inputs) != 1:
+            return _sum(map(bytes_at_most, node.inputs)) if node.inputs else None
         (node,) = node.inputs
     return None
 

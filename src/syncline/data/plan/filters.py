@@ -42,9 +42,9 @@ def _pushed_filter(node: FilterExpr, above: Sequence[Expr]) -> Rebuilt[Sequence[
     if not node.predicate.is_idempotent():
         # What it draws depends on which rows it gets.
         return Rebuilt(lambda parts: _placed(above, node.with_inputs(parts)), [(node.input, ())])
-    functions = [part for part in conjuncts if _calls_function(part)]
+    functions = [part for part in conjuncts if facts.calls_function(part)]
     safe = [part for part in conjuncts if cannot_fail(part)]
-    others = [part for part in conjuncts if not cannot_fail(part) and not _calls_function(part)]
+    others = [part for part in conjuncts if not cannot_fail(part) and not facts.calls_function(part)]
     going = [*safe, *([_all(others)] if others else [])]
     if not functions:
         return Rebuilt(lambda parts: parts[0], [(node.input, [*going, *above])])
@@ -145,7 +145,3 @@ def _placed(predicates: Sequence[Expr], node: Node) -> Node:
 
 def _all(predicates: Sequence[Expr]) -> Expr:
     return functools.reduce(operator.and_, predicates)
-
-
-def _calls_function(expr: Expr) -> bool:
-    return bool(facts.functions_in([expr]))

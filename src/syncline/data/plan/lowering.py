@@ -211,8 +211,15 @@ class _Lowering:
         keeper = self._caches.keeper(use, outer.context)
         if node.path is not None:
             steps: list[Step] = [keeper.step("Keep")] if isinstance(keeper, FilesKeeper) else []
-            files = Draft(names=["Keep"], inputs=(below,), grouping=Bundled(), head=ConcatHead(), steps=steps, keeps_rows=True)
-            files.whole_blocks = True  # a file for each
+            files = Draft(
+                names=["Keep"],
+                inputs=(below,),
+                grouping=Bundled(),
+                head=ConcatHead(),
+                steps=steps,
+                keeps_rows=True,
+                whole_blocks=True,  # a file for each
+            )
             below = self._add(files)
         self._layout = outer
         return self._add(Draft(names=[node.name], inputs=(below,), grouping=Keeping(keeper=keeper)))

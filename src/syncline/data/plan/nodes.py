@@ -6,7 +6,7 @@ Covered: every node, its inputs and its name. Not covered: what to make of them 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from syncline.data.aggregate import AggregateFn
 from syncline.data.block import BatchFormat
-from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, Resources, TaskPoolStrategy
+from syncline.data.compute import ComputeStrategy, Resources, TaskPoolStrategy
 from syncline.data.expressions import Expr
 from syncline.data.sinks.datasink import Datasink
 from syncline.data.sources.datasource import Datasource
@@ -161,8 +161,6 @@ class Held(Node):
     """Blocks that exist already: materialized datasets, and those made of what the program has in memory."""
 
     blocks: tuple[HeldBlock, ...]
-    origin: Node | None = None
-    """The plan that they came from, for people; None where there is none."""
 
     @property
     def name(self) -> str:
@@ -429,7 +427,7 @@ class Cache(OneInput):
     """Shared by all plans that contain this node: what was kept so far (`data.cache`)."""
 
 
-def walk(node: Node) -> Iterable[Node]:
+def walk(node: Node) -> list[Node]:
     """Every node, inputs before those that use them; a node that is used twice comes once."""
     seen: set[int] = set()
     found: list[Node] = []
@@ -476,8 +474,3 @@ def rewritten_from_above(node: Node, said: T, visit: Callable[[Node, T], Rebuilt
         if not under_way:
             return made
         under_way[-1][1].append(made)
-
-
-def is_actor_pool(function: UserFunction) -> bool:
-    """Whether a function runs in actors of its own."""
-    return isinstance(function.compute, ActorPoolStrategy)

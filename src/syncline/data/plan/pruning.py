@@ -102,7 +102,7 @@ def _kept(expressions: tuple[Expr, ...], needed: Needed) -> tuple[Expr, ...]:
     """The expressions whose columns are needed, and those that call user functions; at least one, since none would mean all columns."""
     if needed is None or not expressions:
         return expressions
-    kept = tuple(expr for expr in expressions if expr.name is None or expr.name in needed or _calls_function(expr))
+    kept = tuple(expr for expr in expressions if expr.name is None or expr.name in needed or facts.calls_function(expr))
     return kept or expressions[:1]
 
 
@@ -151,10 +151,6 @@ def _cheapest(schema: pa.Schema) -> list[str]:
     """A column for plans that only count rows."""
     fixed = [field for field in schema if pa.types.is_primitive(field.type)]
     return [min(fixed, key=lambda field: field.type.bit_width).name] if fixed else schema.names[:1]
-
-
-def _calls_function(expr: Expr) -> bool:
-    return bool(facts.functions_in([expr]))
 
 
 def drop_trivial_projections(node: Node) -> Node:

@@ -155,7 +155,7 @@ def _last_of_each_name(expressions: list[Expr]) -> tuple[Expr, ...]:
 
 def drop_useless(node: Node) -> Node:
     """Nodes whose work the next one undoes: an order before another order, blocks before other blocks, anything before a mere count."""
-    if facts.counts_rows(node) and isinstance(node, Aggregate):
+    if facts.counts_rows(node):
         return dataclasses.replace(node, input=_counted(node.input))
     if isinstance(node, (Sort, RandomShuffle, HashPartition, Aggregate, MapGroups, Join, Repartition)):
         return node.with_inputs([_without(each, node) for each in node.inputs])

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import secrets
 
 from syncline.data.plan.nodes import Node, PlacedSeed, RandomizeBlocks, RandomSample, RandomShuffle, Seed, rewritten, walk
 
 _DRAWING = (RandomizeBlocks, RandomSample, RandomShuffle)
 # Fits numpy's and Arrow's seeds, and JSON.
 _SEED_BYTES = 7
+_DRAWN_BITS = 31
+
+
+def drawn() -> int:
+    """A seed for an execution that the program gives none."""
+    return secrets.randbits(_DRAWN_BITS)
 
 
 def placed(node: Node) -> Node:

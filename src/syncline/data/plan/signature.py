@@ -32,7 +32,7 @@ from syncline.data.sources.datasource import Datasource
 
 _LENGTH = 24
 # What does not change the rows, and what says where they come from in another way.
-_NOT_COVERED = frozenset({"input", "parts", "resources", "resources_fn", "compute", "concurrency", "slot", "origin", "timeout_s", "path"})
+_NOT_COVERED = frozenset({"input", "parts", "resources", "resources_fn", "compute", "concurrency", "slot", "timeout_s", "path"})
 # A held table is told from others by a few rows at both ends: reading all of it would take as long as working with it.
 _ROWS_LOOKED_AT = 16
 # So much of what an object holds counts: a model of gigabytes is told from another one by its beginning.
@@ -45,7 +45,7 @@ def signature(node: Node, *, with_state: bool = False) -> str:
 
     `with_state`: also other objects and globals that functions use, for what must rather be made again than be wrong, such as caches.
     """
-    order = list(walk(node))
+    order = walk(node)
     numbers = {id(each): number for number, each in enumerate(order)}
     describe = _Description(with_state)
     for each in order:

@@ -36,24 +36,6 @@ class Chain(SerializablePreprocessorBase):
             return Preprocessor.FitStatus.NOT_FITTABLE
         return fittable.pop() if len(fittable) == 1 else Preprocessor.FitStatus.PARTIALLY_FITTED
 
-    def fit_transform(
-        self,
-        ds: Dataset,
-        *,
-        transform_num_cpus: float | None = None,
-        transform_memory: float | None = None,
-        transform_batch_size: int | None = None,
-        transform_concurrency: int | None = None,
-    ) -> Dataset:
-        """Fit to the dataset, then transform it; the arguments are those of `transform`."""
-        return self._fit_members(
-            ds,
-            batch_size=transform_batch_size,
-            num_cpus=transform_num_cpus,
-            memory=transform_memory,
-            concurrency=transform_concurrency,
-        )
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._preprocessors))})"
 
@@ -61,10 +43,10 @@ class Chain(SerializablePreprocessorBase):
         """Nothing of its own: the members keep what is learned."""
 
     def _fit(self, ds: Dataset) -> Chain:
-        self._fit_members(ds)
+        self._fit_transform(ds)
         return self
 
-    def _fit_members(self, ds: Dataset, **options: Any) -> Dataset:
+    def _fit_transform(self, ds: Dataset, **options: Any) -> Dataset:
         """Fits all members; returns the dataset as the last one transforms it."""
         together: list[Preprocessor] = []
         touched: set[str] = set()

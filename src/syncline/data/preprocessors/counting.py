@@ -35,10 +35,7 @@ class CategoryCounter(ValueCounter):
         if lists is not None:
             elements = pa.chunked_array([pc.list_flatten(lists)])
             found = Spread(elements, found.ids[pc.list_parent_indices(lists).to_numpy()], found.groups)
-        if pa.types.is_floating(found.values.type):
-            missing = pc.is_nan(found.values)
-            found = Spread(pc.if_else(missing, pa.scalar(None, found.values.type), found.values), found.ids, found.groups)
-        return counted(found)
+        return counted(Spread(numeric.nan_as_null(found.values), found.ids, found.groups))
 
 
 def counter_of(found: dict[str, list[Any]] | None) -> Counter[Hashable]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     Edges: TypeAlias = Iterable[float] | pd.IntervalIndex
     Dtypes: TypeAlias = dict[str, pd.CategoricalDtype | type[np.integer[Any]]]
 
+Bins = TypeVar("Bins")
+"""What says where the bins of one column are."""
+
 # Bins of equal width reach this share of the range further, so that the first one holds the least value.
 _MARGIN = 0.001
 
 
-class _Discretizer(ColumnPreprocessor):
+class _Discretizer(ColumnPreprocessor, Generic[Bins]):
     """The bin of each number, counted from 0; null for what lies in none. With a categorical dtype, the category of that place."""
 
     def __init__(
         self,
         columns: list[str],
-        bins: Any,
+        bins: Bins | dict[str, Bins],
         *,
         right: bool = True,
         include_lowest: bool = False,
@@ -48,7 +51,7 @@ class _Discretizer(ColumnPreprocessor):
             raise ValueError(f"bins has no entry for {', '.join(map(repr, lacking))}: a dict of bins needs one for each of the columns")
 
     @property
-    def bins(self) -> Any:
+    def bins(self) -> Bins | dict[str, Bins]:
         """The bins as they were given."""
         return self._bins
 
@@ -71,6 +74,9 @@ class _Discretizer(ColumnPreprocessor):
     def dtypes(self) -> Dtypes | None:
         """Types of some of the results."""
         return self._dtypes
+
+    def _bins_of(self, name: str) -> Bins:
+        return self._bins[name] if isinstance(self._bins, dict) else self._bins
 
     def _edges(self, name: str) -> Any:
         """The edges of a column's bins, or its intervals."""
@@ -101,7 +107,7 @@ class _Discretizer(ColumnPreprocessor):
         return pa.DictionaryArray.from_arrays(places.cast(pa.int32()), pa.array(dtype.categories.tolist()), ordered=bool(dtype.ordered))
 
 
-class CustomKBinsDiscretizer(_Discretizer):
+class CustomKBinsDiscretizer(_Discretizer["Edges"]):
     """Bins with edges of your own.
 
     Args:
@@ -116,32 +122,11 @@ class CustomKBinsDiscretizer(_Discretizer):
 
     _is_fittable = False
 
-    def __init__(
-        self,
-        columns: list[str],
-        bins: Edges | dict[str, Edges],
-        *,
-        right: bool = True,
-        include_lowest: bool = False,
-        duplicates: str = "raise",
-        dtypes: Dtypes | None = None,
-        output_columns: list[str] | None = None,
-    ) -> None:
-        super().__init__(
-            columns,
-            bins,
-            right=right,
-            include_lowest=include_lowest,
-            duplicates=duplicates,
-            dtypes=dtypes,
-            output_columns=output_columns,
-        )
-
     def _edges(self, name: str) -> Any:
-        return self._bins[name] if isinstance(self._bins, dict) else self._bins
+        return self._bins_of(name)
 
 
-class UniformKBinsDiscretizer(_Discretizer):
+class UniformKBinsDiscretizer(_Discretizer[int]):
     """Bins of equal width over the range that a column has when fitted.
 
     `stats_`: the edges of each column.
@@ -156,31 +141,10 @@ class UniformKBinsDiscretizer(_Discretizer):
         output_columns: Names of the results, by default those of the columns.
     """
 
-    def __init__(
-        self,
-        columns: list[str],
-        bins: int | dict[str, int],
-        *,
-        right: bool = True,
-        include_lowest: bool = False,
-        duplicates: str = "raise",
-        dtypes: Dtypes | None = None,
-        output_columns: list[str] | None = None,
-    ) -> None:
-        super().__init__(
-            columns,
-            bins,
-            right=right,
-            include_lowest=include_lowest,
-            duplicates=duplicates,
-            dtypes=dtypes,
-            output_columns=output_columns,
-        )
-
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         for name in self._columns:
-            if not isinstance(self._number(name), int):
-                raise TypeError(f"bins is a number of bins or a dict of such numbers, not {self._number(name)!r} for column {name!r}")
+            if not isinstance(self._bins_of(name), int):
+                raise TypeError(f"bins is a number of bins or a dict of such numbers, not {self._bins_of(name)!r} for column {name!r}")
         plan.add_aggregator(aggregator_fn=Min, columns=self._columns)
         plan.add_aggregator(aggregator_fn=Max, columns=self._columns)
 
@@ -191,10 +155,7 @@ class UniformKBinsDiscretizer(_Discretizer):
                 raise ValueError(f"column {name!r} has no values, so it has no range to cut into bins: look at the data that is fitted to")
             if np.isinf([least, greatest]).any():
                 raise ValueError(f"column {name!r} ranges from {least} to {greatest}, which cannot be cut into bins: filter infinities out")
-            self.stats_[name] = _equal_edges(least, greatest, self._number(name), self._right)
-
-    def _number(self, name: str) -> Any:
-        return self._bins[name] if isinstance(self._bins, dict) else self._bins
+            self.stats_[name] = _equal_edges(least, greatest, self._bins_of(name), self._right)
 
     def _edges(self, name: str) -> Any:
         return self.stats_[name]

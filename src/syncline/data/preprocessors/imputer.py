@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.aggregate import Mean
+from syncline.data.aggregate import Mean, numeric
 from syncline.data.kernels.group import Measure
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors.base import ColumnPreprocessor, alike, decoded, with_columns
@@ -85,9 +85,7 @@ class _MeanOfPresent(Mean):
     """The mean of what is neither null nor NaN."""
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
-        if column is not None and pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-        return super().measures(column)
+        return super().measures(None if column is None else numeric.nan_as_null(column))
 
 
 def _most_frequent(found: dict[str, list[Any]] | None) -> Any:

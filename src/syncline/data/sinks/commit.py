@@ -283,13 +283,13 @@ class WriteJob:
             return
         if os.path.isdir(self.target) and os.listdir(self.target):
             if _exchange(data, self.target):
-                _sync_directory(os.path.dirname(self.target))
+                filesystems.sync(self.filesystem, os.path.dirname(self.target))
                 return
             os.rename(self.target, os.path.join(staging, "replaced"))
             faults.reach("data.commit.moved")
         os.makedirs(os.path.dirname(self.target), exist_ok=True)
         os.rename(data, self.target)
-        _sync_directory(os.path.dirname(self.target))
+        filesystems.sync(self.filesystem, os.path.dirname(self.target))
 
     def _move(self, staging: str, record: CommitRecord) -> None:
         parents = {posixpath.dirname(filesystems.join(self.target, relative)) for relative in record.files}
@@ -305,9 +305,8 @@ class WriteJob:
             path = filesystems.join(self.target, relative)
             if self.filesystem.get_file_info(path).type != pyarrow_fs.FileType.NotFound:
                 self.filesystem.delete_file(path)
-        if filesystems.is_local(self.filesystem):
-            for parent in parents:
-                _sync_directory(parent)
+        for parent in parents:
+            filesystems.sync(self.filesystem, parent)
 
     def _write(self, path: str, data: bytes) -> None:
         """Write a small file that is there whole or not at all."""
@@ -322,14 +321,11 @@ class WriteJob:
         os.replace(f"{path}.tmp", path)
 
     def _sync(self, paths: Sequence[str]) -> None:
-        if not filesystems.is_local(self.filesystem):
-            return
-        if len(paths) > _SYNC_EACH_BELOW:
+        if len(paths) > _SYNC_EACH_BELOW and filesystems.is_local(self.filesystem):
             os.sync()
             return
         for path in paths:
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+            filesystems.sync(self.filesystem, path)
 
     def _delete(self, path: str) -> None:
         if filesystems.is_local(self.filesystem):
@@ -355,14 +351,6 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _exchange(one: str, other: str) -> bool:

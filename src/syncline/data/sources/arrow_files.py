@@ -109,7 +109,7 @@ def write_block(filesystem: pyarrow_fs.FileSystem, path: str, table: pa.Table) -
     filesystems.make_directory(filesystem, os.path.dirname(path))
     with filesystem.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    _sync(filesystem, path)
+    filesystems.sync(filesystem, path)
 
 
 def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest | None:
@@ -141,13 +141,13 @@ def publish(filesystem: pyarrow_fs.FileSystem, directory: str, data: str, manife
     filesystems.make_directory(filesystem, os.path.dirname(staged))  # nobody else has made it where there are no blocks
     with filesystem.open_output_stream(staged, compression=None) as stream:
         stream.write(json.dumps(content).encode())
-    _sync(filesystem, staged)
+    filesystems.sync(filesystem, staged)
     published = filesystems.join(directory, _MANIFEST)
     if filesystems.is_local(filesystem) and not _linked(staged, published):
         return False
     if not filesystems.is_local(filesystem):
         filesystem.move(staged, published)
-    _sync(filesystem, directory)
+    filesystems.sync(filesystem, directory)
     return True
 
 
@@ -168,16 +168,6 @@ def _read(filesystem: pyarrow_fs.FileSystem, path: str) -> Iterator[pa.Table]:
     source = pa.memory_map(path) if filesystems.is_local(filesystem) else filesystem.open_input_file(path)
     with pa.ipc.open_file(source) as reader:
         yield reader.read_all()
-
-
-def _sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
-    if not filesystems.is_local(filesystem):
-        return
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def leftovers(filesystem: pyarrow_fs.FileSystem, directory: str) -> Sequence[str]:

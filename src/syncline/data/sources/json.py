@@ -12,8 +12,6 @@ from pyarrow import json
 from syncline.data import block as blocks
 from syncline.data.sources.file_based import FileBasedDatasource
 
-JSON_FILE_EXTENSIONS = [f"{name}{packed}" for packed in ("", ".gz", ".br", ".zst", ".lz4") for name in ("json", "jsonl")]
-
 _CHUNK_BYTES = 16 * 1024**2
 # Arrow refuses pieces of 2 GiB and more.
 _LARGEST_CHUNK_BYTES = 2**31 - 2
@@ -29,7 +27,7 @@ class JSONDatasource(FileBasedDatasource):
         file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
     """
 
-    _FILE_EXTENSIONS = JSON_FILE_EXTENSIONS
+    _FILE_EXTENSIONS = [f"{name}{packed}" for packed in ("", ".gz", ".br", ".zst", ".lz4") for name in ("json", "jsonl")]
 
     def __init__(
         self, paths: Any, *, lines: bool = False, arrow_json_args: dict[str, Any] | None = None, **file_based_datasource_kwargs: Any

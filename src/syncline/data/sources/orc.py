@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
 from pyarrow import orc
 
+from syncline.data import block as blocks
 from syncline.data.sources.file_based import FileBasedDatasource
 
 
@@ -36,7 +37,7 @@ class ORCDatasource(FileBasedDatasource):
         columns = None if self._projection is None else [name for name in self._projection if name in file.schema.names]
         schema = file.schema if columns is None else pa.schema([file.schema.field(name) for name in columns])
         if not schema.names:
-            yield pa.table({"": pa.nulls(file.nrows)}).select([])
+            yield blocks.from_columns({}, file.nrows)
             return
         yield schema.empty_table()
         for stripe in range(file.nstripes):

@@ -7,7 +7,6 @@ Not covered: other table formats on top of Parquet.
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -308,7 +307,7 @@ class ParquetDatasource(FileBasedDatasource):
         )
 
     def _reader(self) -> ParquetDatasource:
-        reader = copy.copy(super()._reader())
+        reader = super()._reader()
         reader._fragments = {}
         return reader
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +21,8 @@ from syncline import settings
 from syncline.core.error_frames import pack_error
 from syncline.data.execute.shape import shape_for
 from syncline.data.execute.start import start
-from syncline.data.feeds import SEED_BITS
-from syncline.data.iterate.cursor import Beginning, Cursor, continue_from, first_beginning
+from syncline.data.feeds import Passes
+from syncline.data.iterate.cursor import Beginning, Cursor
 from syncline.data.iterate.dealing import Equal, Rounds
 from syncline.data.iterate.position import Restart
 from syncline.data.split.hands import Hands, HandsStatistics
@@ -113,7 +112,7 @@ class Coordinator:
         self._equal = equal
         self._limits = limits
         self._in_process = in_process
-        self._run = run
+        self._passes = Passes(dataset, run)
         self._clock = clock
         self._changed = threading.Condition()
         self._meeting = Meeting(world_size)
@@ -122,8 +121,6 @@ class Coordinator:
         self._resigned: set[int] = set()
         self._warned = False
         self._checked = clock()
-        self._epoch = 0
-        self._seed = secrets.randbits(SEED_BITS)
         self._stats: object = ""
 
     # -- what ranks call
@@ -172,7 +169,7 @@ class Coordinator:
             assert current.beginning is not None, "a rank has rows of passes that have begun"
             beginning = current.beginning
         try:
-            with closing(self._execute(beginning, restart)) as execution:
+            with closing(self._passes.execute(beginning, restart)) as execution:
                 return execution.first_rows(rows)
         except Exception as error:
             return Refused(error=pack_error(error))
@@ -337,14 +334,8 @@ class Coordinator:
         for join in current.joins:
             cursors.extend(cursor for cursor in join.cursors if cursor not in cursors)
         chunks = [join.options.batch_size or _earlier_chunk(cursors, join.rank, len(current.joins)) for join in current.joins]
-        seed = cursors[0].seed if cursors else self._seed
         rounds = Rounds(chunks=tuple(chunk or 1 for chunk in chunks), equal=self._equal)
-        if cursors:
-            beginning = continue_from(cursors, rounds=rounds, windows=[join.options.windows(seed) for join in current.joins])
-        else:
-            beginning = first_beginning(epoch=self._epoch, seed=seed, rounds=rounds)
-        self._epoch, self._seed = beginning.epoch + 1, seed
-        execution = self._execute(beginning, beginning.restart)
+        beginning, execution = self._passes.begin(cursors, rounds=rounds, options=[join.options for join in current.joins])
         if None not in chunks:
             return beginning, execution, None
         # Ranks that take blocks as they come get as many rows in turn as the first block has.
@@ -352,10 +343,6 @@ class Coordinator:
         rows = max(1, first.num_rows) if first is not None else 1
         rounds = dataclasses.replace(rounds, chunks=tuple(chunk or rows for chunk in chunks))
         return dataclasses.replace(beginning, rounds=rounds), execution, first
-
-    def _execute(self, beginning: Beginning, restart: Restart) -> Execution:
-        name = self._dataset.name or ""
-        return self._run(self._dataset._node, self._dataset.context, seed=beginning.seed, epoch=beginning.epoch, restart=restart, name=name)
 
     def _deal(self, current: _Pass, beginning: Beginning, execution: Execution, block: OutputBlock | None) -> None:
         limit_bytes = shape_for(self._dataset.context).budget_bytes // _BUDGET_PART

@@ -9,7 +9,7 @@ from syncline.core import api
 from syncline.data.execute.places import here
 from syncline.data.iterate.dealing import equal_mode
 from syncline.data.iterator import DataIterator
-from syncline.data.plan import facts
+from syncline.data.plan.signature import signature
 from syncline.data.split.consumer import Keep, SplitFeed
 from syncline.data.split.coordinator import Coordinator, Limits
 from syncline.data.split.link import ActorLink, Link, LocalLink
@@ -50,10 +50,10 @@ def streaming_split(
         raise ValueError(f"n={n} consumers cannot share a dataset: give 1 or more")
     if locality_hints is not None and len(locality_hints) != n:
         raise ValueError(f"locality_hints has {len(locality_hints)} entries for {n} consumers: give one for each")
-    mode, signature = equal_mode(equal), facts.signature(dataset._node)
+    mode, plan = equal_mode(equal), signature(dataset._node)
     link = _coordinator(dataset, n, mode, limits or Limits())
     return [
-        DataIterator(SplitFeed(link=link, rank=rank, world_size=n, signature=signature, data_context=dataset.context, keep=keep))
+        DataIterator(SplitFeed(link=link, rank=rank, world_size=n, signature=plan, data_context=dataset.context, keep=keep))
         for rank in range(n)
     ]
 

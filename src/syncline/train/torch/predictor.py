@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from syncline.data.iterate.torch import to_tensor, to_tensors
+from syncline.data.iterate.torch import DTypes, to_tensor, to_tensors
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.predictor import DataBatchType, Predictor
 from syncline.train.torch.checkpoint import TorchCheckpoint
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from syncline.data.preprocessor import Preprocessor
 
     Tensors: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
-    DTypes: TypeAlias = torch.dtype | Mapping[str, torch.dtype] | None
 
 
 class TorchPredictor(Predictor):
@@ -49,7 +48,7 @@ class TorchPredictor(Predictor):
             use_gpu: Whether the model and its input go to the GPU.
             **kwargs: For the constructor of a subclass.
         """
-        stored = TorchCheckpoint(checkpoint.path, checkpoint.filesystem)
+        stored = TorchCheckpoint.of(checkpoint)
         return cls(model=stored.get_model(model), preprocessor=stored.get_preprocessor(), use_gpu=use_gpu, **kwargs)
 
     def call_model(self, inputs: Tensors) -> Any:

@@ -2,7 +2,7 @@
 
 `ledger` (blocks: references and bytes), `base` (what all operators have in common), `tasked` (those with tasks), then one class per
 grouping: `listed`, `bundled` (`Bundled`, `Cut`), `gathered` (`CutEvenly`, `Shuffled`), `aligned`, `exchanged`, and without tasks
-`reserve` (`Passed`), `passing` (`First`, `Chained`), `interleaved`.
+`reserve` (`Passed`), `passing` (`First`, `Keeping`, `Chained`), `interleaved`.
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ from typing import Any
 from syncline.data.execute import stages
 from syncline.data.execute.operators.base import Operator
 from syncline.data.execute.operators.ledger import Ledger, Part
+from syncline.data.execute.operators.passing import PassingOperator
 from syncline.data.execute.stages import Stage
 
 
-class InterleavedOperator(Operator[stages.Interleaved]):
+class InterleavedOperator(PassingOperator[stages.Interleaved]):
     """Hands on the blocks of the input whose turn it is, and holds those of the others."""
 
     def __init__(
@@ -88,14 +89,6 @@ class InterleavedOperator(Operator[stages.Interleaved]):
     def needed_ports(self) -> Sequence[int]:
         turn = self._turn(self._passed, self._points)
         return () if turn is None else (turn,)
-
-    def expect_at_most(self, rows: int) -> None:
-        for each in self.inputs:
-            each.expect_at_most(rows)
-
-    def expect_more(self, rows: int) -> None:
-        for each in self.inputs:
-            each.expect_more(rows)
 
     def beginning(self) -> Any:
         return [[[0] * len(self.inputs), 0], [each.beginning() for each in self.inputs]]

@@ -15,13 +15,13 @@ class Block:
 
     __slots__ = ("counted", "maker", "number", "references", "rows", "size_bytes")
 
-    def __init__(self, number: int, rows: int, size_bytes: int, maker: int, references: int) -> None:
+    def __init__(self, number: int, rows: int, size_bytes: int, maker: int) -> None:
         self.number = number
         self.rows = rows
         self.size_bytes = size_bytes
         self.maker = maker
         """Number of the stage that it comes from."""
-        self.references = references
+        self.references = 1
         """Parts of it that somebody holds."""
         self.counted = False
         """Whether it counts against the budget."""
@@ -74,18 +74,18 @@ class Ledger:
         self.failure: BaseException | None = None
         """Set by an operator that cannot go on."""
 
-    def admit(self, facts: BlockFacts, maker: int, *, counted: bool = True, references: int = 1) -> Block:
-        """A block that exists from now on, with so many references."""
-        block = Block(facts.block, facts.rows, facts.size_bytes, maker, references)
+    def admit(self, facts: BlockFacts, maker: int, *, counted: bool = True) -> Block:
+        """A block that exists from now on, with one reference."""
+        block = Block(facts.block, facts.rows, facts.size_bytes, maker)
         self.blocks[facts.block] = block
         self.stage_bytes[maker] += facts.size_bytes
         if counted:
             self.count(block)
         return block
 
-    def share(self, block: Block, references: int = 1) -> None:
-        """More references to a block."""
-        block.references += references
+    def share(self, block: Block) -> None:
+        """One reference more."""
+        block.references += 1
 
     def release(self, block: Block) -> None:
         """One reference less."""

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic
 
 from syncline.data.execute import stages
 from syncline.data.execute.messages import Keep, Kept
-from syncline.data.execute.operators.base import Operator
+from syncline.data.execute.operators.base import G, Operator
 from syncline.data.execute.operators.ledger import Ledger, Part
 from syncline.data.execute.stages import Stage
 
 
-class FirstOperator(Operator[stages.First]):
+class PassingOperator(Operator[G], Generic[G]):
+    """Base: so many rows of the output take no more than so many of each input."""
+
+    def expect_at_most(self, rows: int) -> None:
+        for each in self.inputs:
+            each.expect_at_most(rows)
+
+    def expect_more(self, rows: int) -> None:
+        for each in self.inputs:
+            each.expect_more(rows)
+
+
+class FirstOperator(PassingOperator[stages.First]):
     """The first rows. Restart point of a row: `[rows passed on before, point in the input]`."""
 
     holds_blocks = False
@@ -37,12 +49,6 @@ class FirstOperator(Operator[stages.First]):
     def _input_ended(self, port: int) -> None:
         self._finish()
 
-    def expect_at_most(self, rows: int) -> None:
-        self.inputs[0].expect_at_most(rows)
-
-    def expect_more(self, rows: int) -> None:
-        self.inputs[0].expect_more(rows)
-
     def beginning(self) -> Any:
         return [0, self.inputs[0].beginning()]
 
@@ -55,7 +61,7 @@ class FirstOperator(Operator[stages.First]):
         return [passed + rows, self.inputs[0].advance(input_point, rows, at_end=at_end)]
 
 
-class KeepingOperator(Operator[stages.Keeping]):
+class KeepingOperator(PassingOperator[stages.Keeping]):
     """All rows; the driver is told of them, and when they were all. Restart point of a row: that of the input."""
 
     holds_blocks = False
@@ -71,12 +77,6 @@ class KeepingOperator(Operator[stages.Keeping]):
             self.ledger.instructions.append(Kept(stage=self.number))
         self._finish()
 
-    def expect_at_most(self, rows: int) -> None:
-        self.inputs[0].expect_at_most(rows)
-
-    def expect_more(self, rows: int) -> None:
-        self.inputs[0].expect_more(rows)
-
     def beginning(self) -> Any:
         return self.inputs[0].beginning()
 
@@ -87,7 +87,7 @@ class KeepingOperator(Operator[stages.Keeping]):
         return self.inputs[0].advance(point, rows, at_end=at_end)
 
 
-class ChainedOperator(Operator[stages.Chained]):
+class ChainedOperator(PassingOperator[stages.Chained]):
     """One input after the other; without order all as they come. Restart point of a row: `[number of the input, point in it]`."""
 
     def __init__(
@@ -136,14 +136,6 @@ class ChainedOperator(Operator[stages.Chained]):
 
     def needed_ports(self) -> Sequence[int]:
         return (self._current,) if self.ordered else super().needed_ports()
-
-    def expect_at_most(self, rows: int) -> None:
-        for each in self.inputs:
-            each.expect_at_most(rows)
-
-    def expect_more(self, rows: int) -> None:
-        for each in self.inputs:
-            each.expect_more(rows)
 
     def beginning(self) -> Any:
         return [0, self.inputs[0].beginning()]

@@ -72,8 +72,7 @@ class TaskedOperator(Operator[G], Generic[G]):
         self._mean_bytes: float | None = None
         self._most_running = most_running(stage.lane)
         self._active: dict[int, Task] = {}  # started, and not over
-        self._unpassed = 0  # started, and not all passed on
-        self._in_order: deque[Task] = deque()  # those, with order
+        self._in_order: deque[Task] = deque()  # with order: started, and not all passed on
         self._waiting: list[tuple[int, Task]] = []  # a heap of those that wait to be resumed
         self._skip_rows = 0  # of the first task
         # With a limit downstream: rows that are used at most, and rows that the started tasks make.
@@ -134,7 +133,6 @@ class TaskedOperator(Operator[G], Generic[G]):
             self._promised += task.promised - skip_rows
         self.launched += 1
         self._active[spec.number] = task
-        self._unpassed += 1
         if self.ordered:
             self._in_order.append(task)
         ports = tuple(tuple(part.piece for part in port) for port in spec.ports)
@@ -184,12 +182,7 @@ class TaskedOperator(Operator[G], Generic[G]):
 
     def _settle(self) -> None:
         """After a task has ended."""
-        if self.closed:
-            return
-        if self.ordered:
-            self._pass_on_held()
-        else:
-            self._unpassed -= 1
+        self._pass_on_held()
         self._check_end()
 
     def _pass_on_held(self) -> None:
@@ -197,14 +190,13 @@ class TaskedOperator(Operator[G], Generic[G]):
         in_order = self._in_order
         while in_order and in_order[0].over and not self.closed:
             in_order.popleft()
-            self._unpassed -= 1
             if in_order:
                 held = in_order[0].held
                 while held and not self.closed:
                     self._emit(held.popleft())
 
     def _check_end(self) -> None:
-        if not self.closed and not self.live_ports and not self._unpassed and not self._has_spec():
+        if not (self.closed or self.live_ports or self._active or self._in_order or self._has_spec()):
             self._finish()
 
     # -- a limit downstream

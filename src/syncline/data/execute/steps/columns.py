@@ -7,7 +7,7 @@ other pieces, gives the same.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from syncline.data.execute.chain import Step, TaskState
 from syncline.data.execute.steps.user import UserFunctionError
 from syncline.data.expressions import EvaluationContext, Expr, filter_rows, project
 from syncline.data.expressions.generated import seeded, uniform
-from syncline.data.schemas import UnknownColumnError
+from syncline.data.schemas import require_columns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,10 +64,10 @@ class ProjectStep(ColumnStep):
 
     def apply(self, table: pa.Table, context: EvaluationContext) -> pa.Table:
         if self.dropped:
-            _require(self.dropped, table)
+            require_columns(self.dropped, table.column_names)
             table = table.select([name for name in table.column_names if name not in self.dropped])
         if self.renamed is not None:
-            _require(self.renamed, table)
+            require_columns(self.renamed, table.column_names)
             return block_functions.from_batch(table.rename_columns([self.renamed.get(name, name) for name in table.column_names]))
         return project(table, self.expressions, context) if self.expressions else table
 
@@ -106,9 +106,3 @@ class RandomSampleStep(ColumnStep):
 def _seed(task: TaskState, column: str | None) -> list[int]:
     """What unseeded random numbers of an expression are drawn from: other ones for each column that is made."""
     return [task.seed, task.epoch, zlib.crc32((column or "").encode())]
-
-
-def _require(names: Iterable[str], table: pa.Table) -> None:
-    for name in names:
-        if name not in table.column_names:
-            raise UnknownColumnError(name, table.column_names)

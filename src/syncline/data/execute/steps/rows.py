@@ -19,7 +19,7 @@ import pyarrow as pa
 from syncline.data import block as block_functions
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.concurrent import result_of
-from syncline.data.execute.steps.user import Calls, Results, UserStep, described
+from syncline.data.execute.steps.user import Calls, Results, UserStep
 
 # Rows of the first portion of a task, whose results show how much memory a row takes.
 _FIRST_ROWS = 32
@@ -157,7 +157,8 @@ class FlatMapStep(RowStep):
         # Lists are by far the most frequent, and checks of abstract classes take longer than all the rest.
         if type(returned) is not list and (isinstance(returned, Mapping | str | bytes) or not isinstance(returned, Iterable)):
             raise ValueError(
-                f"flat_map needs a list of dicts (or a generator of them) for each row, but the function returned {described(returned)}"
+                "flat_map needs a list of dicts (or a generator of them) for each row, "
+                f"but the function returned {block_functions.described(returned)}"
             )
         return [_as_row("flat_map", "dicts in the list", made) for made in returned]
 
@@ -183,7 +184,7 @@ def _as_row(operation: str, wanted: str, returned: Any) -> Row:
     if type(returned) is dict:
         return returned.copy()
     if not isinstance(returned, Mapping):
-        raise ValueError(f"{operation} needs {wanted} for each row, but the function returned {described(returned)}")
+        raise ValueError(f"{operation} needs {wanted} for each row, but the function returned {block_functions.described(returned)}")
     return dict(returned)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from syncline.data import schemas
-from syncline.data.execute.chain import SkippedRows, Step, TaskState
+from syncline.data.execute.chain import SkippedRows, Step, TaskState, rows_text
 from syncline.data.execute.steps.concurrent import EventLoop
 from syncline.data.plan.nodes import UserFunction
 from syncline.data.schemas import SchemaMismatchError
@@ -44,19 +44,12 @@ class UserFunctionError(Exception):
         self.__cause__ = original
 
     def __str__(self) -> str:
-        return f"{self.operator} failed{self._where}: {one_line(self.original)}"
+        return f"{self.operator} failed {self.where}: {one_line(self.original)}"
 
     @property
-    def _where(self) -> str:
-        if not self.rows:
-            return ""
-        return f" on row {self.rows[0]} of its task" if len(self.rows) == 1 else f" on rows {self.rows[0]} to {self.rows[-1]} of its task"
-
-
-def described(value: Any) -> str:
-    """A value and its type, shortened, for messages about what a function returned."""
-    text = repr(value)
-    return f"{type(value).__name__} ({text if len(text) <= 60 else text[:57] + '...'})"
+    def where(self) -> str:
+        """The rows in words."""
+        return f"on {rows_text(self.rows.start, len(self.rows))} of its task" if self.rows else "before its first call"
 
 
 def one_line(error: BaseException) -> str:
@@ -220,7 +213,7 @@ class Results:
             try:
                 self.schema = schemas.unify([self.schema, table.schema])
             except SchemaMismatchError as error:
-                where = f"row {first_row}" if rows == 1 else f"rows {first_row} to {first_row + rows - 1}"
+                where = rows_text(first_row, rows)
                 raise TypeError(
                     f"what the function returned for {where} does not go together with what it returned before: {error}"
                 ) from error
