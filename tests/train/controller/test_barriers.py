@@ -28,9 +28,9 @@ def test_a_round_is_complete_when_the_last_rank_has_reported() -> None:
 def test_a_checkpoint_of_one_rank_waits_for_the_reports_of_the_others() -> None:
     gathering = ReportGathering(world_size=3, first_index=0)
     gathering.reported(0, report(0, part=part()))
-    assert gathering.waits_for() == (0, (1, 2))
+    assert (gathering.waits_for(), gathering.missing(0)) == (0, (1, 2))
     gathering.reported(2, report(0))
-    assert gathering.waits_for() == (0, (1,))
+    assert (gathering.waits_for(), gathering.missing(0)) == (0, (1,))
     assert len(gathering.reported(1, report(0))) == 1
     assert gathering.waits_for() is None
 
@@ -67,11 +67,33 @@ def test_a_late_checkpoint_is_complete_though_its_round_was_given_up_as_metrics(
     assert [(r.index, len(r.parts)) for r in complete] == [(0, 1)]
 
 
-def test_a_report_of_a_rank_that_has_ended_is_waited_for_in_vain() -> None:
+def test_a_rank_that_is_excused_is_not_waited_for() -> None:
+    gathering = ReportGathering(world_size=3, first_index=0)
+    gathering.reported(0, report(0, part=part("a")))
+    gathering.reported(1, report(0))
+    assert gathering.missing(0) == (2,)
+    (complete,) = gathering.excuse(2)
+    assert (complete.metrics[2], len(complete.parts)) == (None, 1)
+    gathering.reported(0, report(1, part=part("b")))
+    assert (gathering.waits_for(), gathering.missing(1), gathering.past(1)) == (1, (1,), (0,))
+    assert [each.index for each in gathering.reported(1, report(1))] == [1]
+
+
+def test_a_rank_that_is_excused_after_its_report_counts_once() -> None:
     gathering = ReportGathering(world_size=3, first_index=0)
     gathering.reported(0, report(0, part=part()))
-    assert gathering.waits_in_vain_for({0}) is None
-    assert gathering.waits_in_vain_for({0, 2}) == (0, (2,))
+    assert gathering.excuse(0) == []
+    assert gathering.missing(0) == (1, 2)
+
+
+def test_those_at_a_meeting_go_on_when_the_last_that_is_missing_is_excused() -> None:
+    barrier = CollectiveBarrier(world_size=3)
+    assert not barrier.excuse(2)
+    barrier.reached(0, 0, b"data")
+    assert barrier.missing == (1,)
+    assert barrier.excuse(1)
+    assert barrier.take() == (0, b"data")
+    assert barrier.reached(0, 1, b"more")
 
 
 def test_all_ranks_get_what_rank_zero_brought_to_a_meeting() -> None:

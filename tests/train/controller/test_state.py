@@ -23,11 +23,16 @@ from syncline.train.controller.events import (
     Instruction,
     Interrupted,
     LaunchTraining,
+    LookForRoom,
     NotifyFailure,
+    NotifyPreemption,
+    NotifyResize,
     NotifyRestart,
+    ProgramTerminated,
     RecordReport,
     Reserve,
     Reserved,
+    RoomSeen,
     Said,
     Send,
     SetTimer,
@@ -38,18 +43,30 @@ from syncline.train.controller.events import (
     StreamEnded,
     TimerFired,
     ValidationsEnded,
+    Warn,
     WorkerFailure,
 )
 from syncline.train.controller.policy import FailureBudgets
-from syncline.train.controller.state import TRANSITIONS, InvalidTransition, Limits, State, TrainStateMachine
-from syncline.train.errors import ControllerError, WorkerGroupError
+from syncline.train.controller.state import (
+    PREEMPTION_TIMER,
+    RESIZE_TIMER,
+    TRANSITIONS,
+    InvalidTransition,
+    Limits,
+    State,
+    TrainStateMachine,
+)
+from syncline.train.errors import ControllerError, NCCLHangError, PreemptionError, PreemptionInfo, WorkerGroupError
 from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
     Failed,
     Finished,
+    PreemptionNoticed,
     Reported,
+    Stuck,
+    Terminating,
     WorkerMessage,
 )
 
@@ -319,3 +336,159 @@ def test_a_node_that_dies_while_the_group_starts_costs_no_failure() -> None:
     assert machine.handle(StartFailed(attempt=1, failures={1: lost}, node_died=True)) == [StopGroup(attempt=1, graceful=False)]
     assert machine.handle(GroupStopped(attempt=1)) == [Reserve()]
     assert machine.handle(Reserved(world_size=2)) == [StartGroup(attempt=2, world_size=2, first_index=0)]
+
+
+def elastic(**limits: Any) -> Run:
+    run = Run(start=False)
+    run.machine = TrainStateMachine(
+        budgets=FailureBudgets(FailureConfig(max_failures=1)),
+        limits=Limits(report_s=60, collective_s=90, grace_s=1, drain_s=2, resize_s=30, **limits),
+    )
+    run.machine.handle(Begin(next_index=0))
+    run.attempt = 1
+    run.machine.handle(Reserved(world_size=2))
+    assert run.machine.handle(GroupStarted(attempt=1)) == [LaunchTraining(attempt=1), SetTimer(name=RESIZE_TIMER, seconds=30)]
+    return run
+
+
+def test_an_elastic_group_grows_after_the_next_checkpoint_and_is_charged_nothing() -> None:
+    run = elastic()
+    looked = run.machine.handle(TimerFired(name=RESIZE_TIMER))
+    assert looked == [LookForRoom(attempt=1), SetTimer(name=RESIZE_TIMER, seconds=30)]
+    assert run.machine.handle(RoomSeen(attempt=1, workers=3)) == []
+    run.says(0, report(0))
+    assert kinds(run.says(1, report(0))) == [RecordReport, CompleteRound]  # no checkpoint: the group goes on
+    run.says(0, report(1, checkpoint=True))
+    resized = run.says(1, report(1, checkpoint=True))
+    assert kinds(resized)[:3] == [RecordReport, CompleteRound, NotifyResize]
+    assert resized[2] == NotifyResize(world_size=2, workers=3)
+    assert StopGroup(attempt=1, graceful=False) in resized
+    assert run.stopped() == [Reserve()]
+    (start,) = run.machine.handle(Reserved(world_size=3))
+    assert start == StartGroup(attempt=2, world_size=3, first_index=2)
+    run.machine.handle(GroupStarted(attempt=2))
+    run.attempt = 2
+    run.says(0, failed(ValueError("once is allowed")))  # the budget of one failure is untouched
+    run.ends(0), run.ends(1), run.ends(2)
+    assert kinds(run.stopped()) == [NotifyRestart, Reserve]
+
+
+def test_room_that_is_gone_again_or_as_large_as_the_group_changes_nothing() -> None:
+    run = elastic()
+    run.machine.handle(RoomSeen(attempt=1, workers=1))
+    run.machine.handle(RoomSeen(attempt=1, workers=2))
+    run.says(0, report(0, checkpoint=True))
+    assert kinds(run.says(1, report(0, checkpoint=True))) == [RecordReport, CompleteRound, CancelTimer]
+
+
+def test_a_group_that_is_about_to_finish_is_not_resized() -> None:
+    run = elastic()
+    run.machine.handle(RoomSeen(attempt=1, workers=1))
+    run.says(0, report(0, checkpoint=True))
+    run.says(0, Finished(return_value=None))
+    assert NotifyResize not in kinds(run.says(1, report(0, checkpoint=True)))
+
+
+def preempt(run: Run, rank: int, seconds_left: float = 20.0) -> list[Instruction]:
+    return run.says(rank, Terminating(node_id="n0", deadline_ms=123_000, seconds_left=seconds_left))
+
+
+def test_a_preempted_group_runs_on_until_all_ranks_have_ended_and_its_checkpoint_is_committed() -> None:
+    run = Run(max_failures=0)
+    noticed = preempt(run, 0)
+    info = PreemptionInfo(123_000, {"n0": [0]})
+    assert noticed == [
+        NotifyPreemption(info=info, seconds_left=20.0),
+        Send(rank=None, message=PreemptionNoticed(info=info)),
+        SetTimer(name=PREEMPTION_TIMER, seconds=20.0),
+    ]
+    assert preempt(run, 0) == []  # said twice
+    assert preempt(run, 1) == [Send(rank=None, message=PreemptionNoticed(info=PreemptionInfo(123_000, {"n0": [0, 1]})))]
+    run.says(0, report(0, checkpoint=True))
+    assert CompleteRound in kinds(run.says(1, report(0, checkpoint=True)))
+    assert run.says(0, Finished(return_value=None)) == []
+    assert HushWorkers in kinds(run.says(1, failed(RuntimeError("connection closed by peer"))))
+    run.ends(0)
+    assert kinds(run.ends(1)) == [CancelTimer, CancelTimer, NotifyFailure, StopGroup]
+    notice, reserve = run.stopped()  # the budget of preemptions is unlimited, that of worker failures is 0
+    assert isinstance(notice, NotifyRestart)
+    assert "preempted" in notice.cause
+    assert reserve == Reserve()
+
+
+def test_the_deadline_of_a_preemption_ends_ranks_that_still_run() -> None:
+    run = Run(max_preemption_failures=0)
+    preempt(run, 1)
+    over = run.machine.handle(TimerFired(name=PREEMPTION_TIMER))
+    assert HushWorkers(ranks=(0, 1)) in over
+    run.ends(0), run.ends(1)
+    (end,) = run.stopped()
+    assert isinstance(end, End)
+    assert isinstance(end.error, PreemptionError)
+    assert end.error.drain_timed_out
+    assert end.error.preemption_info.preempted_node_to_ranks == {"n0": [1]}
+
+
+def test_ranks_that_are_left_go_on_through_barriers_where_the_run_wants_it() -> None:
+    run = elastic(relax_on_preemption=True)
+    preempt(run, 1)
+    run.says(0, report(0, checkpoint=True))
+    assert run.says(0, BarrierReached(sequence=0, data=b"x"))[0] == SetTimer(name="collective", seconds=90)
+    released = run.says(1, Finished(return_value=None))
+    assert kinds(released) == [CompleteRound, CancelTimer, Send]
+    assert run.machine.state is State.RUNNING
+
+
+def test_a_preempted_group_has_no_limits_but_the_deadline() -> None:
+    run = Run()
+    run.says(0, report(0, checkpoint=True))
+    preempt(run, 1)
+    assert run.machine.handle(TimerFired(name="report")) == []
+    assert run.says(1, Finished(return_value=None)) == []  # rank 0 waits in vain, until the deadline
+    assert run.machine.state is State.RUNNING
+
+
+def test_a_program_that_is_told_to_end_takes_its_run_with_it_whatever_the_budget() -> None:
+    run = Run()
+    told = run.machine.handle(ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9))
+    assert SetTimer(name=PREEMPTION_TIMER, seconds=9) in told
+    run.says(0, Finished(return_value=None))
+    run.says(1, Finished(return_value=None))
+    run.ends(0), run.ends(1)
+    (end,) = run.stopped()
+    assert isinstance(end, End)
+    assert isinstance(end.error, PreemptionError)
+    assert run.machine.state is State.ERRORED
+
+
+def test_a_program_that_is_told_to_end_before_training_began_ends_at_once() -> None:
+    run = Run(start=False)
+    run.machine.handle(Begin(next_index=0))
+    (end,) = run.machine.handle(ProgramTerminated(nodes={}, deadline_ms=5, seconds_left=9))
+    assert isinstance(end, End)
+    assert isinstance(end.error, PreemptionError)
+
+
+def test_a_collective_that_takes_long_is_told_with_all_stacks_and_then_ends_the_attempt() -> None:
+    run = Run()
+    assert run.says(0, Stuck(seconds=60, too_long=False)) == [AskStacks(ranks=(0, 1))]
+    (warning,) = run.machine.handle(StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"}))
+    assert isinstance(warning, Warn)
+    assert "[rank 1]  <-- the odd one out\nin sleep" in warning.text
+    assert run.says(0, Stuck(seconds=600, too_long=True)) == [AskStacks(ranks=(0, 1))]
+    failing = run.machine.handle(StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"}))
+    assert HushWorkers in kinds(failing)
+    run.ends(0), run.ends(1)
+    (end,) = run.stopped()
+    assert isinstance(end, End)
+    assert isinstance(end.error, NCCLHangError)
+    assert list(end.error.worker_failures) == [1]
+    assert "rank 0 waited 600 s in a collective operation" in str(end.error)
+
+
+def test_a_collective_that_ended_in_the_meantime_is_no_hang() -> None:
+    run = Run()
+    run.says(0, Stuck(seconds=600, too_long=True))
+    assert run.says(0, Stuck(seconds=0, too_long=False)) == []
+    assert run.machine.handle(StacksTaken(attempt=1, stacks={})) == []
+    assert run.machine.state is State.RUNNING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ class CompleteReport:
 class _Open:
     """A report that some rank has made."""
 
+    arrived: int = 0
+    """Ranks that have made it."""
     metrics: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     parts: dict[int, CheckpointPart] = field(default_factory=dict)
     uploading: set[int] = field(default_factory=set)
@@ -37,32 +39,35 @@ class _Open:
 class ReportGathering:
     """Gathers the ranks' reports by number and gives them out, in order, when all ranks have made them.
 
-    Reports without a checkpoint are not waited for beyond `max_open` of them: a rank may run ahead with its metrics for ever.
+    Reports without a checkpoint are not waited for beyond `max_open` of them: a rank may run ahead with its metrics for ever. A message
+    costs the same however many ranks there are.
     """
 
     def __init__(self, *, world_size: int, first_index: int, max_open: int = 4096) -> None:
         self._world_size = world_size
         self._max_open = max_open
         self._next = [first_index] * world_size
+        self._excused: set[int] = set()
         self._open: OrderedDict[int, _Open] = OrderedDict()  # by number, in order; taken from the front in constant time
         self._checkpoints: set[int] = set()  # the open ones that have files
         self._given_up_below = first_index
 
-    @property
-    def next_indices(self) -> tuple[int, ...]:
-        """By rank, the number of the report that it makes next."""
-        return tuple(self._next)
+    def past(self, index: int) -> tuple[int, ...]:
+        """The ranks that have made this report."""
+        return tuple(rank for rank, position in enumerate(self._next) if position > index)
+
+    def missing(self, index: int) -> tuple[int, ...]:
+        """The ranks that have not made this report and are waited for."""
+        return tuple(rank for rank, position in enumerate(self._next) if position <= index and rank not in self._excused)
 
     def reported(self, rank: int, message: Reported) -> list[CompleteReport]:
         """A rank has made its next report; what is complete now."""
         assert message.index == self._next[rank], f"rank {rank} made report {message.index}, expected {self._next[rank]}"
         self._next[rank] += 1
-        late = message.index < self._given_up_below and message.index not in self._open
-        if late and message.part is None and not message.uploading:
-            return self._complete()
-        entry = self._open.setdefault(message.index, _Open())
-        if late:  # a checkpoint by a rank far behind: it takes its place in the order
-            self._open = OrderedDict(sorted(self._open.items()))
+        entry = self._open.get(message.index) or self._opened(message)
+        if entry is None:
+            return []
+        entry.arrived += 1
         entry.metrics[rank] = message.metrics
         if message.part is not None:
             entry.parts[rank] = message.part
@@ -79,21 +84,15 @@ class ReportGathering:
         entry.parts[rank] = message.part
         return self._complete()
 
-    def waits_for(self) -> tuple[int, tuple[int, ...]] | None:
-        """The oldest checkpoint that some rank has reported and others have not: (number, the ranks missing)."""
-        index = min(self._checkpoints, default=None)
-        if index is None:
-            return None
-        missing = tuple(rank for rank, position in enumerate(self._next) if position <= index)
-        return (index, missing) if missing else None
+    def excuse(self, rank: int) -> list[CompleteReport]:
+        """A rank has ended, and nobody waits for its reports any more; what is complete now."""
+        self._excused.add(rank)
+        return self._complete()
 
-    def waits_in_vain_for(self, ended: Collection[int]) -> tuple[int, tuple[int, ...]] | None:
-        """As `waits_for`, with those ranks only that have ended: their reports will never come."""
-        waiting = self.waits_for()
-        if waiting is None:
-            return None
-        gone = tuple(rank for rank in waiting[1] if rank in ended)
-        return (waiting[0], gone) if gone else None
+    def waits_for(self) -> int | None:
+        """The oldest checkpoint that some rank has reported and others, `missing`, have not."""
+        index = min(self._checkpoints, default=None)
+        return None if index is None or self._has_all(index) else index
 
     def rest(self) -> list[CompleteReport]:
         """At the end: reports of metrics that not every rank has made."""
@@ -101,12 +100,28 @@ class ReportGathering:
         self._open.clear()
         return rest
 
+    def _opened(self, message: Reported) -> _Open | None:
+        """A new entry for a report; None for metrics that nobody waits for any more."""
+        entry = _Open()
+        if message.index >= self._given_up_below:
+            self._open[message.index] = entry
+            return entry
+        if message.part is None and not message.uploading:
+            return None
+        # A checkpoint by a rank far behind takes its place in the order; those ahead have passed it.
+        entry.arrived = len(self.past(message.index)) - 1
+        self._open = OrderedDict(sorted([*self._open.items(), (message.index, entry)]))
+        return entry
+
+    def _has_all(self, index: int) -> bool:
+        arrived = self._open[index].arrived
+        return arrived + sum(self._next[rank] <= index for rank in self._excused) >= self._world_size
+
     def _complete(self) -> list[CompleteReport]:
-        reached = min(self._next)
         complete: list[CompleteReport] = []
         while self._open:
             index = next(iter(self._open))
-            if index >= reached or self._open[index].uploading:
+            if self._open[index].uploading or not self._has_all(index):
                 break
             complete.append(self._give_out(index))
         if len(self._open) > self._max_open:
@@ -117,8 +132,7 @@ class ReportGathering:
         return complete
 
     def _give_out(self, index: int) -> CompleteReport:
-        entry = self._open[index]
-        del self._open[index]
+        entry = self._open.pop(index)
         self._checkpoints.discard(index)
         return CompleteReport(
             index=index,
@@ -133,6 +147,7 @@ class CollectiveBarrier:
     def __init__(self, *, world_size: int) -> None:
         self._world_size = world_size
         self._waiting: set[int] = set()
+        self._excused: set[int] = set()
         self._sequence = 0
         self._data: bytes | None = None
 
@@ -149,7 +164,14 @@ class CollectiveBarrier:
     @property
     def missing(self) -> tuple[int, ...]:
         """The ranks that the waiting ones wait for; empty when nobody waits."""
-        return tuple(rank for rank in range(self._world_size) if rank not in self._waiting) if self._waiting else ()
+        if not self._waiting:
+            return ()
+        return tuple(rank for rank in range(self._world_size) if rank not in self._waiting and rank not in self._excused)
+
+    def excuse(self, rank: int) -> bool:
+        """A rank has ended, and nobody waits for it any more; True when those who wait may go on with `take()`."""
+        self._excused.add(rank)
+        return bool(self._waiting) and self._all_there
 
     def reached(self, rank: int, sequence: int, data: bytes | None) -> bool:
         """A rank has arrived; True when it was the last, and all may go on with `take()`."""
@@ -157,7 +179,7 @@ class CollectiveBarrier:
         self._waiting.add(rank)
         if rank == 0:
             self._data = data
-        return len(self._waiting) == self._world_size
+        return self._all_there
 
     def take(self) -> tuple[int, bytes | None]:
         """Close the meeting: its number and rank 0's data."""
@@ -166,3 +188,7 @@ class CollectiveBarrier:
         self._waiting.clear()
         self._data = None
         return closed
+
+    @property
+    def _all_there(self) -> bool:
+        return len(self._waiting) + len(self._excused - self._waiting) == self._world_size

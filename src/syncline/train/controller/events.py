@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from syncline.train.controller.barriers import CompleteReport
+from syncline.train.errors import PreemptionInfo
 from syncline.train.workers.messages import ControllerMessage, Reported, WorkerMessage
 
 # -- events
@@ -75,6 +76,37 @@ class StreamEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodesDraining:
+    """Nodes on which ranks run are about to be taken away."""
+
+    attempt: int
+    nodes: Mapping[str, tuple[int, ...]]
+    """Node id to the ranks on it."""
+    deadline_ms: int | None
+    """When the first of them goes, in milliseconds since the epoch; None: not known."""
+    seconds_left: float
+    """The time until then; where it is not known, how long to wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramTerminated:
+    """The program was told to end (SIGTERM): its run ends with it, after so long at most."""
+
+    nodes: Mapping[str, tuple[int, ...]]
+    """Node id to the ranks on it, of all ranks that run."""
+    deadline_ms: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoomSeen:
+    """Answer to `LookForRoom`: a group started now would have so many workers."""
+
+    attempt: int
+    workers: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StacksTaken:
     """Answer to `AskStacks`: the Python stack of each rank that answered."""
 
@@ -122,6 +154,9 @@ Event = (
     | StartFailed
     | Said
     | StreamEnded
+    | NodesDraining
+    | ProgramTerminated
+    | RoomSeen
     | StacksTaken
     | GroupStopped
     | ValidationsEnded
@@ -203,6 +238,13 @@ class CancelTimer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LookForRoom:
+    """See how many workers a group would have that is started now; answered by `RoomSeen`."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class AskStacks:
     """Ask ranks where their training functions are; answered by `StacksTaken`, soon, however many answer."""
 
@@ -248,6 +290,31 @@ class NotifyRestart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotifyResize:
+    """Tell the user that a group of another size begins."""
+
+    world_size: int
+    """The size so far."""
+    workers: int
+    """The size for which there is room."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotifyPreemption:
+    """Tell the user that nodes are about to be taken away."""
+
+    info: PreemptionInfo
+    seconds_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warn:
+    """Tell the user something that may be wrong."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class End:
     """The run is over; nothing follows."""
 
@@ -266,11 +333,15 @@ Instruction = (
     | AnswerCheckpoints
     | SetTimer
     | CancelTimer
+    | LookForRoom
     | AskStacks
     | HushWorkers
     | StopGroup
     | DrainValidations
     | NotifyFailure
     | NotifyRestart
+    | NotifyResize
+    | NotifyPreemption
+    | Warn
     | End
 )

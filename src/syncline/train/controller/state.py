@@ -5,17 +5,18 @@
                         |             |          v           |
                         |             |       DRAINING       |        survivors hand over what they have said
                         |             v          v           |
-                        +-------- RESTARTING <---+           |        the old group ends
+                        +-------- RESTARTING <---+           |        the old group ends; also to go on with another number of ranks
                                       |                      |
                                       +-----> ERRORED <------+        and from every state that is no end: ABORTED
 
-Events of attempts that are over are ignored, so stragglers do no harm.
+Events of attempts that are over are ignored, so stragglers do no harm. Where nodes or processes are to be taken away (a preemption), the
+attempt stays in RUNNING until all ranks have ended or the time is over.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -38,11 +39,17 @@ from syncline.train.controller.events import (
     Instruction,
     Interrupted,
     LaunchTraining,
+    LookForRoom,
+    NodesDraining,
     NotifyFailure,
+    NotifyPreemption,
+    NotifyResize,
     NotifyRestart,
+    ProgramTerminated,
     RecordReport,
     Reserve,
     Reserved,
+    RoomSeen,
     Said,
     Send,
     SetTimer,
@@ -53,16 +60,30 @@ from syncline.train.controller.events import (
     StreamEnded,
     TimerFired,
     ValidationsEnded,
+    Warn,
     WorkerFailure,
 )
+from syncline.train.controller.hangs import NO_ANSWER, odd_ones, ranks_text, side_by_side
 from syncline.train.controller.policy import Decision, FailureBudgets, FailureKind
-from syncline.train.errors import ControllerError, TrainingFailedError, WorkerGroupError, worker_failure_message
+from syncline.train.errors import (
+    ControllerError,
+    NCCLHangError,
+    PreemptionError,
+    PreemptionInfo,
+    TrainingFailedError,
+    WorkerGroupError,
+    worker_failure_message,
+)
 from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
     CheckpointsAsked,
+    Failed,
     Finished,
+    PreemptionNoticed,
     Reported,
+    Stuck,
+    Terminating,
     Uploaded,
 )
 
@@ -104,6 +125,9 @@ REPORT_TIMER = "report"
 COLLECTIVE_TIMER = "collective"
 GRACE_TIMER = "grace"
 DRAIN_TIMER = "drain"
+PREEMPTION_TIMER = "preemption"
+RESIZE_TIMER = "resize"
+HANG = "hang"
 
 
 class InvalidTransition(RuntimeError):
@@ -129,6 +153,35 @@ class Limits:
     """After a failure, for the reports that complete a checkpoint which the failed ranks have reported."""
     drain_s: float = 0.5
     """After a failure, for the survivors to hand over what they have said."""
+    preemption_grace_s: float = 0.0
+    """After the deadline of a preemption, for the ranks to end."""
+    resize_s: float | None = None
+    """Between two looks for room for more workers, or for fewer; None: the number of workers is fixed."""
+    relax_on_preemption: bool = False
+    """Whether ranks that a preemption has ended are not waited for."""
+
+
+class _Preemption:
+    """What is known of nodes that are about to be taken away."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, set[int]] = {}
+        self.deadline_ms: int | None = None
+        self.seconds_left: float = float("inf")
+        self.timed_out = False
+
+    @property
+    def info(self) -> PreemptionInfo:
+        return PreemptionInfo(self.deadline_ms, {node: sorted(ranks) for node, ranks in self.nodes.items()})
+
+    def learn(self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float) -> bool:
+        """Add to what is known; whether that was new. The earliest deadline counts."""
+        before = self.info
+        for node, ranks in nodes.items():
+            self.nodes.setdefault(node, set()).update(ranks)
+        if seconds_left < self.seconds_left:
+            self.seconds_left, self.deadline_ms = seconds_left, deadline_ms
+        return self.info != before
 
 
 class _Attempt:
@@ -144,7 +197,12 @@ class _Attempt:
         self.silent: set[int] = set()
         self.hushed = False
         self.timed_report: int | None = None
-        self.overdue: str | None = None  # which timer ran out, while stacks are being taken
+        self.overdue: str | None = None  # why stacks are being taken: which timer ran out, or HANG
+        self.stuck: dict[int, Stuck] = {}  # ranks that wait in a collective operation
+        self.hangs = False  # and have done so for too long
+        self.preemption: _Preemption | None = None
+        self.ended: set[int] = set()  # of a preempted group: ranks that run no training function any more
+        self.wanted: int | None = None  # another number of workers, for which there is room
 
     @property
     def talking(self) -> tuple[int, ...]:
@@ -161,10 +219,11 @@ class TrainStateMachine:
         self._attempt_number = 0
         self._attempt: _Attempt | None = None
         self._next_index = 0
-        self._kind: FailureKind = "worker"
+        self._kind: FailureKind | None = "worker"  # of the failure that ended the last attempt; None: it did not fail
         self._controller_error: ControllerFailed | None = None
         self._group_stopped = False
         self._node_died = False
+        self._leaving = False  # the program ends, and the run with it
         self._validations_ended = False
         self._history: deque[str] = deque(maxlen=50)
         self._handlers: dict[type, Callable[[Any], list[Instruction]]] = {
@@ -174,6 +233,9 @@ class TrainStateMachine:
             StartFailed: self._start_failed,
             Said: self._said,
             StreamEnded: self._stream_ended,
+            NodesDraining: self._nodes_draining,
+            ProgramTerminated: self._program_terminated,
+            RoomSeen: self._room_seen,
             StacksTaken: self._stacks_taken,
             GroupStopped: self._stopped,
             ValidationsEnded: self._validations_have_ended,
@@ -216,7 +278,7 @@ class TrainStateMachine:
 
     def _group_started(self, event: GroupStarted) -> list[Instruction]:
         self._go(State.RUNNING, f"attempt {event.attempt} has started")
-        return [LaunchTraining(attempt=event.attempt)]
+        return [LaunchTraining(attempt=event.attempt), *self._time_resize()]
 
     def _start_failed(self, event: StartFailed) -> list[Instruction]:
         if event.node_died:
@@ -242,14 +304,22 @@ class TrainStateMachine:
             return self._at_barrier(rank, message)
         if isinstance(message, CheckpointsAsked):
             return [AnswerCheckpoints(rank=rank, request=message.request, validated=message.validated)]
-        if isinstance(message, Finished):
-            attempt.finished[rank] = message
-            return self._uneven() or self._finish_if_all_have()
-        return self._rank_failed(rank, WorkerFailure(exception=unpack_error(message.exception), traceback=message.traceback))
+        if isinstance(message, Stuck):
+            return self._rank_stuck(rank, message)
+        if isinstance(message, Terminating):
+            return self._preempted({message.node_id: (rank,)}, message.deadline_ms, message.seconds_left)
+        if isinstance(message, Failed):
+            return self._rank_failed(rank, WorkerFailure(exception=unpack_error(message.exception), traceback=message.traceback))
+        attempt.finished[rank] = message
+        if attempt.preemption is not None:
+            return self._ended_in_preemption(rank)
+        return self._uneven() or self._finish_if_all_have()
 
     def _rounds(self, complete: list[CompleteReport]) -> list[Instruction]:
         """Rounds to complete, then what the reports still outstanding ask for."""
         instructions: list[Instruction] = [CompleteRound(report=report) for report in complete]
+        if self._state is State.RUNNING and self._current.wanted is not None and any(report.parts for report in complete):
+            return instructions + self._resize(self._current.wanted)
         if self._state is State.DRAINING:
             return instructions + self._hush_if_complete()
         if self._state is not State.RUNNING:
@@ -259,8 +329,8 @@ class TrainStateMachine:
         if waiting is None and attempt.timed_report is not None:
             attempt.timed_report = None
             instructions.append(CancelTimer(name=REPORT_TIMER))
-        elif waiting is not None and waiting[0] != attempt.timed_report:
-            attempt.timed_report = waiting[0]
+        elif waiting is not None and waiting != attempt.timed_report:
+            attempt.timed_report = waiting
             instructions.append(SetTimer(name=REPORT_TIMER, seconds=self._limits.report_s))
         return instructions + self._uneven()
 
@@ -268,37 +338,40 @@ class TrainStateMachine:
         barrier = self._current.collective
         first = not barrier.waiting
         if barrier.reached(rank, message.sequence, message.data):
-            sequence, data = barrier.take()
-            return [CancelTimer(name=COLLECTIVE_TIMER), Send(rank=None, message=BarrierReleased(sequence=sequence, data=data))]
+            return self._release_barrier()
         if self._state is not State.RUNNING:
             return []
         timer: list[Instruction] = [SetTimer(name=COLLECTIVE_TIMER, seconds=self._limits.collective_s)] if first else []
         return timer + self._uneven()
 
+    def _release_barrier(self) -> list[Instruction]:
+        sequence, data = self._current.collective.take()
+        return [CancelTimer(name=COLLECTIVE_TIMER), Send(rank=None, message=BarrierReleased(sequence=sequence, data=data))]
+
     def _uneven(self) -> list[Instruction]:
         """Fail where ranks wait for one whose training function has returned already."""
         attempt = self._current
-        if self._state is not State.RUNNING or not attempt.finished:
+        if self._state is not State.RUNNING or not attempt.finished or attempt.preemption is not None:
             return []
-        in_vain = attempt.gathering.waits_in_vain_for(attempt.finished)
-        if in_vain is not None:
-            index, ranks = in_vain
-            there = [rank for rank, position in enumerate(attempt.gathering.next_indices) if position > index]
+        index = attempt.gathering.waits_for()
+        in_vain = [rank for rank in attempt.gathering.missing(index) if rank in attempt.finished] if index is not None else []
+        if index is not None and in_vain:
+            there = ranks_text(attempt.gathering.past(index))
             return self._ranks_failed(
                 {
                     rank: RuntimeError(
                         f"rank {rank} returned from its training function without the report number {index}, with which "
-                        f"{_ranks(there)} reported a checkpoint, so that checkpoint can never be complete: "
+                        f"{there} reported a checkpoint, so that checkpoint can never be complete: "
                         "make the same number of calls of `report` on every rank."
                     )
-                    for rank in ranks
+                    for rank in in_vain
                 }
             )
         gone = [rank for rank in attempt.collective.missing if rank in attempt.finished]
         return self._ranks_failed(
             {
                 rank: RuntimeError(
-                    f"rank {rank} returned from its training function while {_ranks(sorted(attempt.collective.waiting))} waited for it in "
+                    f"rank {rank} returned from its training function while {ranks_text(attempt.collective.waiting)} waited for it in "
                     f"`syncline.train.collective` (call number {attempt.collective.sequence}): call it equally often on every rank."
                 )
                 for rank in gone
@@ -311,7 +384,8 @@ class TrainStateMachine:
             return []
         self._go(State.FINISHING, "every training function has returned")
         rounds: list[Instruction] = [CompleteRound(report=report) for report in attempt.gathering.rest()]
-        return [*rounds, CancelTimer(name=REPORT_TIMER), StopGroup(attempt=attempt.number, graceful=True), DrainValidations()]
+        timers = [CancelTimer(name=REPORT_TIMER), *self._stop_timing_resize()]
+        return [*rounds, *timers, StopGroup(attempt=attempt.number, graceful=True), DrainValidations()]
 
     # -- ranks that fail, and ranks that wait for too long
 
@@ -326,7 +400,7 @@ class TrainStateMachine:
         if self._state is State.DRAINING:
             if event.failure is not None and rank not in attempt.finished:
                 attempt.failures[rank] = event.failure
-            return self._after_drain() if not attempt.talking else []
+            return self._after_drain() if len(attempt.silent) == attempt.world_size else []
         return []
 
     def _rank_failed(self, rank: int, failure: WorkerFailure) -> list[Instruction]:
@@ -334,8 +408,10 @@ class TrainStateMachine:
         attempt.failures.setdefault(rank, failure)
         if self._state is not State.RUNNING:
             return []
+        if attempt.preemption is not None:
+            return self._ended_in_preemption(rank)
         self._go(State.DRAINING, f"rank {rank} failed: {type(failure.exception).__name__}")
-        cancelled: list[Instruction] = [CancelTimer(name=REPORT_TIMER), CancelTimer(name=COLLECTIVE_TIMER)]
+        cancelled: list[Instruction] = [CancelTimer(name=REPORT_TIMER), CancelTimer(name=COLLECTIVE_TIMER), *self._stop_timing_resize()]
         if self._completable():
             return [*cancelled, SetTimer(name=GRACE_TIMER, seconds=self._limits.grace_s)]
         return cancelled + self._hush()
@@ -349,8 +425,9 @@ class TrainStateMachine:
 
     def _completable(self) -> bool:
         """A checkpoint waits, but for no rank that has failed: the living can complete it."""
-        waiting = self._current.gathering.waits_for()
-        return waiting is not None and not set(waiting[1]) & self._current.failures.keys()
+        gathering = self._current.gathering
+        index = gathering.waits_for()
+        return index is not None and not self._current.failures.keys() & set(gathering.missing(index))
 
     def _hush_if_complete(self) -> list[Instruction]:
         return [] if self._current.hushed or self._completable() else [CancelTimer(name=GRACE_TIMER), *self._hush()]
@@ -367,7 +444,13 @@ class TrainStateMachine:
             if event.name == GRACE_TIMER:
                 return [] if self._current.hushed else self._hush()
             return self._after_drain() if event.name == DRAIN_TIMER else []
-        if self._state is not State.RUNNING or event.name not in (REPORT_TIMER, COLLECTIVE_TIMER):
+        if self._state is not State.RUNNING:
+            return []
+        if event.name == PREEMPTION_TIMER:
+            return self._preemption_over()
+        if event.name == RESIZE_TIMER:
+            return [LookForRoom(attempt=self._current.number), *self._time_resize()]
+        if event.name not in (REPORT_TIMER, COLLECTIVE_TIMER) or self._current.preemption is not None:
             return []
         missing = self._missing(event.name)
         if not missing:
@@ -378,14 +461,16 @@ class TrainStateMachine:
     def _missing(self, timer: str) -> tuple[int, ...]:
         if timer == COLLECTIVE_TIMER:
             return self._current.collective.missing
-        waiting = self._current.gathering.waits_for()
-        return waiting[1] if waiting is not None else ()
+        index = self._current.gathering.waits_for()
+        return self._current.gathering.missing(index) if index is not None else ()
 
     def _stacks_taken(self, event: StacksTaken) -> list[Instruction]:
         attempt = self._current
         timer, attempt.overdue = attempt.overdue, None
         if self._state is not State.RUNNING or timer is None:
             return []
+        if timer == HANG:
+            return self._hang_seen(event.stacks)
         missing = self._missing(timer)
         if timer == REPORT_TIMER:
             place, limit = f"report number {attempt.timed_report}, with which other ranks reported a checkpoint,", self._limits.report_s
@@ -396,11 +481,130 @@ class TrainStateMachine:
                 rank: TimeoutError(
                     f"rank {rank} has not come to {place} within {limit:g} s, so the others waited in vain: make the same calls on every "
                     "rank, or raise the limit with SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S. Where it is now:\n"
-                    f"{event.stacks.get(rank, '(it does not answer)')}"
+                    f"{event.stacks.get(rank, NO_ANSWER)}"
                 )
                 for rank in missing
             }
         )
+
+    # -- collective operations that do not end
+
+    def _rank_stuck(self, rank: int, message: Stuck) -> list[Instruction]:
+        attempt = self._current
+        attempt.stuck.pop(rank, None)
+        if not message.seconds:
+            return []
+        attempt.stuck[rank] = message
+        if self._state is not State.RUNNING or attempt.overdue is not None or attempt.preemption is not None:
+            return []
+        if not message.too_long and len(attempt.stuck) > 1:
+            return []  # people have been told
+        attempt.overdue = HANG
+        attempt.hangs = message.too_long
+        return [AskStacks(ranks=tuple(range(attempt.world_size)))]
+
+    def _hang_seen(self, stacks: Mapping[int, str]) -> list[Instruction]:
+        attempt = self._current
+        if not attempt.stuck:
+            return []
+        odd = odd_ones(stacks, attempt.world_size, attempt.stuck)
+        seconds = max(message.seconds for message in attempt.stuck.values())
+        picture = side_by_side(stacks, attempt.world_size, odd)
+        waits = f"{ranks_text(attempt.stuck)} waited {seconds:.0f} s in a collective operation"
+        if not attempt.hangs:
+            return [Warn(text=f"{waits} so far; where all ranks are now:\n{picture}")]
+        remedy = (
+            "see that every rank makes the same calls in the same order; if a rank really needs so long between two of them, raise "
+            "`TorchConfig(timeout_s=…)` and SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S"
+        )
+        error = TimeoutError(f"{waits}, which does not end: {remedy}. Where all ranks are:\n{picture}")
+        return self._ranks_failed(dict.fromkeys(odd, error))
+
+    # -- nodes and processes that are taken away
+
+    def _nodes_draining(self, event: NodesDraining) -> list[Instruction]:
+        return self._preempted(event.nodes, event.deadline_ms, event.seconds_left)
+
+    def _program_terminated(self, event: ProgramTerminated) -> list[Instruction]:
+        self._leaving = True
+        if self._state is State.RUNNING:
+            return self._preempted(event.nodes, event.deadline_ms, event.seconds_left)
+        if self._state in (State.DRAINING, State.RESTARTING, State.FINISHING):
+            return []  # it ends soon in any case
+        stop: list[Instruction] = [StopGroup(attempt=self._attempt.number, graceful=False)] if self._attempt is not None else []
+        self._go(State.ERRORED, "the program was told to end")
+        return [*stop, End(outcome="errored", error=PreemptionError(PreemptionInfo(event.deadline_ms)))]
+
+    def _preempted(self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float) -> list[Instruction]:
+        attempt = self._current
+        if self._state is not State.RUNNING:
+            return []
+        known = attempt.preemption or _Preemption()
+        if not known.learn(nodes, deadline_ms, seconds_left):
+            return []
+        began = attempt.preemption is None
+        attempt.preemption = known
+        attempt.ended.update(attempt.finished)
+        instructions: list[Instruction] = [Send(rank=None, message=PreemptionNoticed(info=known.info))]
+        if not began:
+            return instructions
+        limit = SetTimer(name=PREEMPTION_TIMER, seconds=seconds_left + self._limits.preemption_grace_s)
+        notice = NotifyPreemption(info=known.info, seconds_left=seconds_left)
+        return [notice, *instructions, limit, *self._stop_timing_resize(), *self._excuse(*attempt.finished)]
+
+    def _excuse(self, *ranks: int) -> list[Instruction]:
+        """Ranks that have ended are not waited for, if the run wants it so."""
+        if not self._limits.relax_on_preemption:
+            return []
+        instructions: list[Instruction] = []
+        for rank in ranks:
+            instructions += [CompleteRound(report=report) for report in self._current.gathering.excuse(rank)]
+            if self._current.collective.excuse(rank):
+                instructions += self._release_barrier()
+        return instructions
+
+    def _ended_in_preemption(self, rank: int) -> list[Instruction]:
+        """A rank has ended; when all have, nothing more comes."""
+        excused = self._excuse(rank)
+        self._current.ended.add(rank)
+        if len(self._current.ended) < self._current.world_size:
+            return excused
+        return [*excused, *self._leave_preempted("every rank has ended")]
+
+    def _preemption_over(self) -> list[Instruction]:
+        if self._current.preemption is None:
+            return []
+        self._current.preemption.timed_out = True
+        return self._leave_preempted("the deadline is over")
+
+    def _leave_preempted(self, cause: str) -> list[Instruction]:
+        self._go(State.DRAINING, f"preempted: {cause}")
+        cancelled = [CancelTimer(name=name) for name in (PREEMPTION_TIMER, REPORT_TIMER, COLLECTIVE_TIMER)]
+        return [*cancelled, *self._hush()]
+
+    # -- another number of workers
+
+    def _time_resize(self) -> list[Instruction]:
+        return [SetTimer(name=RESIZE_TIMER, seconds=self._limits.resize_s)] if self._limits.resize_s is not None else []
+
+    def _stop_timing_resize(self) -> list[Instruction]:
+        return [CancelTimer(name=RESIZE_TIMER)] if self._limits.resize_s is not None else []
+
+    def _room_seen(self, event: RoomSeen) -> list[Instruction]:
+        if self._state is State.RUNNING:
+            self._current.wanted = event.workers if event.workers != self._current.world_size else None
+        return []
+
+    def _resize(self, workers: int) -> list[Instruction]:
+        """A checkpoint has just been committed: go on from it with another number of workers."""
+        attempt = self._current
+        if attempt.preemption is not None or attempt.finished:
+            return []
+        self._kind = None
+        self._go(State.RESTARTING, f"there is room for {workers} workers")
+        cancelled = [CancelTimer(name=name) for name in (REPORT_TIMER, COLLECTIVE_TIMER, RESIZE_TIMER)]
+        notice = NotifyResize(world_size=attempt.world_size, workers=workers)
+        return [notice, *cancelled, StopGroup(attempt=attempt.number, graceful=False)]
 
     # -- the way down
 
@@ -408,7 +612,7 @@ class TrainStateMachine:
         return [CancelTimer(name=GRACE_TIMER), CancelTimer(name=DRAIN_TIMER), *self._give_up_attempt("workers failed")]
 
     def _give_up_attempt(self, cause: str) -> list[Instruction]:
-        self._kind = "worker"
+        self._kind = "worker" if self._current.preemption is None else "preemption"
         self._go(State.RESTARTING, cause)
         attempt = self._current
         # A death explains the errors of those that talked to the dead, and may become known after them.
@@ -443,7 +647,15 @@ class TrainStateMachine:
             self._attempt = None
             self._go(State.SCHEDULING, f"attempt {event.attempt} did not start")
             return [Reserve()]
+        if self._kind is None and not self._leaving:
+            self._attempt = None
+            self._go(State.SCHEDULING, f"attempt {event.attempt} ends for one with another number of workers")
+            return [Reserve()]
         error = self._error()
+        if self._leaving:
+            self._go(State.ERRORED, "the program was told to end")
+            return [End(outcome="errored", error=error)]
+        assert self._kind is not None
         if self._controller_error is not None and not self._controller_error.retriable:
             self._go(State.ERRORED, "the controller's failure would come again")
             return [End(outcome="errored", error=error)]
@@ -463,10 +675,14 @@ class TrainStateMachine:
     def _error(self) -> TrainingFailedError:
         if self._controller_error is not None:
             return ControllerError(self._controller_error.error)
-        failures = self._current.failures
+        attempt, failures = self._current, self._current.failures
+        if attempt.preemption is not None or self._leaving:
+            preemption = attempt.preemption or _Preemption()
+            return PreemptionError(preemption.info, preemption.timed_out)
         exceptions = {rank: failure.exception for rank, failure in failures.items()}
         tracebacks = {rank: failure.traceback for rank, failure in failures.items() if failure.traceback}
-        return WorkerGroupError(worker_failure_message(exceptions, tracebacks), exceptions)
+        kind = NCCLHangError if attempt.hangs else WorkerGroupError
+        return kind(worker_failure_message(exceptions, tracebacks), exceptions)
 
     def _validations_have_ended(self, event: ValidationsEnded) -> list[Instruction]:
         if self._state is not State.FINISHING:
@@ -497,7 +713,3 @@ class TrainStateMachine:
             raise InvalidTransition(self._state, target, self._history)
         self._history.append(f"{self._state.value} -> {target.value}: {cause}")
         self._state = target
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -12,6 +12,7 @@ from typing import Any
 
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
+from syncline.train.errors import PreemptionInfo
 
 # -- worker -> controller
 
@@ -90,7 +91,29 @@ class Failed:
     """As text, the user's frames of the worker."""
 
 
-WorkerMessage = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed
+@dataclass(frozen=True, kw_only=True)
+class Stuck:
+    """This rank has been in one collective operation for long."""
+
+    seconds: float
+    """For so long; 0: not any more."""
+    too_long: bool
+    """The limit is reached; before, it is only something to tell people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terminating:
+    """This rank's process was told to end (SIGTERM), and goes on until somebody ends it for good."""
+
+    node_id: str
+    """Where it is."""
+    deadline_ms: int
+    """When that is likely to be, in milliseconds since the epoch."""
+    seconds_left: float
+    """The time until then."""
+
+
+WorkerMessage = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed | Stuck | Terminating
 
 
 # -- controller -> worker
@@ -110,6 +133,7 @@ class BarrierReleased:
 
     sequence: int
     data: bytes | None
+    """From rank 0; None where a preemption has ended rank 0 before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,4 +151,11 @@ class Checkpoints:
     checkpoints: tuple[ReportedCheckpoint, ...]
 
 
-ControllerMessage = Committed | BarrierReleased | Consumed | Checkpoints
+@dataclass(frozen=True, kw_only=True)
+class PreemptionNoticed:
+    """Nodes or processes of the run are about to be taken away."""
+
+    info: PreemptionInfo
+
+
+ControllerMessage = Committed | BarrierReleased | Consumed | Checkpoints | PreemptionNoticed
