@@ -75,6 +75,11 @@ def train_collective_timeout_s() -> float:
     return _seconds("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "1800")
 
 
+def termination_notice_s() -> float:
+    """`SYNCLINE_TERMINATION_NOTICE_S`: how long after SIGTERM a machine is expected to take its processes away for good; 30 s."""
+    return _seconds("SYNCLINE_TERMINATION_NOTICE_S", "30")
+
+
 def train_resource_timeout_s() -> float:
     """`SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S`: how long training waits for resources that nodes took with them, or that an autoscaler is to
     bring; half an hour."""

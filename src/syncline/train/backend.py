@@ -6,6 +6,7 @@ the contract of that group: `workers.group` implements it with actors, `workers.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -106,6 +107,11 @@ class BackendConfig:
     def worker_modules(self) -> Sequence[str]:
         """Names of modules that every worker needs, and imports as it starts, all workers at once."""
         return ()
+
+    @property
+    def collective_timeout_s(self) -> float:
+        """Seconds after which the framework itself gives up a collective operation; ranks that wait for longer are told of before."""
+        return math.inf
 
     @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:

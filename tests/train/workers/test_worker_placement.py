@@ -62,7 +62,7 @@ class Cluster:
 
     def nodes(self) -> list[dict[str, Any]]:
         self.known |= set(self.living)
-        return [{"NodeID": node, "Alive": node in self.living} for node in self.known]
+        return [{"NodeID": node, "Alive": node in self.living, "Resources": {"CPU": self.living.get(node, 0)}} for node in self.known]
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": sum(self.living.values())}
@@ -149,3 +149,21 @@ def test_an_interrupt_ends_the_wait_and_gives_the_group_back(monkeypatch: pytest
     del cluster.living["b"]
     with pytest.raises(KeyboardInterrupt):
         reservation.reserve()
+
+
+def test_the_possible_size_counts_what_the_group_holds_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=2)
+    reservation = Reservation(ScalingConfig(num_workers=(1, 8)))
+    assert reservation.reserve() == 2
+    monkeypatch.setattr(cluster, "available_resources", lambda: {"CPU": 0.0})
+    assert reservation.possible_size() == 2
+    monkeypatch.setattr(cluster, "available_resources", lambda: {"CPU": 3.0})
+    cluster.living["b"] = 3
+    assert reservation.possible_size() == 5
+    del cluster.living["a"]
+    assert reservation.possible_size() == 3
+
+
+def test_an_elastic_group_has_no_more_workers_than_fit_on_whole_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    Cluster(monkeypatch, a=3, b=3)
+    assert Reservation(ScalingConfig(num_workers=(1, 8), resources_per_worker={"CPU": 2})).reserve() == 2

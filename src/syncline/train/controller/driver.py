@@ -19,19 +19,20 @@ from typing import Any
 import cloudpickle
 
 from syncline import settings
-from syncline.core import api
+from syncline.core import api, termination
 from syncline.core.context import get_runtime_context
 from syncline.core.lifecycle import ensure_engine
 from syncline.exceptions import RayError
 from syncline.train import metrics as metric_values
 from syncline.train.backend import Backend, Worker
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.config import FailureConfig
+from syncline.train.config import FailureConfig, ScalingConfig
 from syncline.train.controller import events
 from syncline.train.controller.events import Event, Instruction, WorkerFailure
+from syncline.train.controller.hangs import ranks_text
 from syncline.train.controller.ledger import Ledger
 from syncline.train.controller.policy import FailureBudgets
-from syncline.train.controller.state import Limits, TrainStateMachine
+from syncline.train.controller.state import Limits, State, TrainStateMachine
 from syncline.train.controller.validation import Validation, ValidationEnded, ValidationQueue, merged
 from syncline.train.datasets import Datasets
 from syncline.train.result import Result
@@ -49,6 +50,9 @@ logger = logging.getLogger("syncline")
 ACKNOWLEDGE_EVERY = 4
 """So many batches are read from a worker before it is told; less than the worker's window, so that it does not wait."""
 VALIDATION_TIMER = "validation"
+NODES_TIMER = "nodes"
+LOOK_AT_NODES_S = 5.0
+"""How often a controller on a cluster looks whether nodes are about to be taken away."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +82,9 @@ class TrainController:
         self._node_id = get_runtime_context().get_node_id()
         self._ledger = Ledger(spec)
         failure_config = spec.run_config.failure_config or FailureConfig()
-        limit_s = settings.train_collective_timeout_s()
-        self._machine = TrainStateMachine(budgets=FailureBudgets(failure_config), limits=Limits(report_s=limit_s, collective_s=limit_s))
+        self._machine = TrainStateMachine(
+            budgets=FailureBudgets(failure_config), limits=_limits(failure_config, spec.scaling_config, fixed=self._local_mode)
+        )
         self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded | _Interruption] = queue.SimpleQueue()
         self._deadlines: dict[str, float] = {}
         self._reservation = Reservation(spec.scaling_config)
@@ -105,12 +110,16 @@ class TrainController:
             events.AnswerCheckpoints: self._answer_checkpoints,
             events.SetTimer: lambda do: self._deadlines.update({do.name: self._clock() + do.seconds}),
             events.CancelTimer: self._cancel_timer,
+            events.LookForRoom: self._look_for_room,
             events.AskStacks: self._ask_stacks,
             events.HushWorkers: lambda do: self._running_group.hush(do.ranks),
             events.StopGroup: self._stop_group,
             events.DrainValidations: self._drain_validations,
             events.NotifyFailure: self._notify_failure,
             events.NotifyRestart: self._notify_restart,
+            events.NotifyResize: self._notify_resize,
+            events.NotifyPreemption: self._notify_preemption,
+            events.Warn: lambda do: logger.warning("%s", do.text),
             events.End: self._take_end,
         }
 
@@ -130,8 +139,9 @@ class TrainController:
         """`run`, but with what rank 0 returned as pickled bytes beside the result, for a process that cannot load it."""
         try:
             self._function, self._config = self._shipped()
-            self._handle(events.Begin(next_index=self._ledger.next_index))
-            self._loop()
+            with termination.noticed(self._program_terminated):
+                self._handle(events.Begin(next_index=self._ledger.next_index))
+                self._loop()
         except BaseException as error:
             self._handle(events.Interrupted())
             self._ledger.close("aborted", f"{type(error).__name__}: {error}")
@@ -146,6 +156,16 @@ class TrainController:
         """End the run as an interrupt of the program would; from any thread."""
         self._queue.put(_Interruption())
         self._reservation.interrupt()
+
+    def _program_terminated(self) -> None:
+        """SIGTERM has come: ranks that run get the usual time to save their work; what has not begun is not begun. On any thread."""
+        if self._machine.state is not State.RUNNING:
+            self.interrupt()
+            return
+        notice_s = settings.termination_notice_s()
+        self._queue.put(
+            events.ProgramTerminated(nodes=self._ranks_by_node(), deadline_ms=int((time.time() + notice_s) * 1000), seconds_left=notice_s)
+        )
 
     # -- the loop
 
@@ -176,6 +196,8 @@ class TrainController:
                 del self._deadlines[name]
                 if name == VALIDATION_TIMER:
                     self._validation_overdue()
+                elif name == NODES_TIMER:
+                    self._look_at_nodes()
                 else:
                     return events.TimerFired(name=name)
 
@@ -270,6 +292,7 @@ class TrainController:
                 first_index=instruction.first_index,
                 latest_checkpoint=self._ledger.latest,
                 has_validation=self._spec.validation_config is not None,
+                hang_limit_s=min(self._spec.backend_config.collective_timeout_s, settings.train_collective_timeout_s()),
                 visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if worker.gpu_ids and not self._local_mode else None,
                 log_path=self._ledger.log_path(f"rank-{worker.rank}.log") if self._keeps_output(worker) else None,
                 shares=shares[worker.rank],
@@ -300,6 +323,31 @@ class TrainController:
 
         self._running_group.launch(self._function, self._config, self._spec.backend_config.train_func_context, on_batch, on_end)
         self._requeue_validations()
+        self._look_at_nodes()
+
+    def _look_at_nodes(self) -> None:
+        """Tell of nodes of the group that are about to be taken away, and come back to it."""
+        engine = ensure_engine()
+        if engine.address == "local" or self._group is None:
+            return
+        self._deadlines[NODES_TIMER] = self._clock() + LOOK_AT_NODES_S
+        draining = engine.draining_nodes()
+        nodes = {node: ranks for node, ranks in self._ranks_by_node().items() if node in draining}
+        if not nodes:
+            return
+        known = [deadline for node in nodes if (deadline := draining[node]) is not None]
+        left_s = max(0.0, min(known) - time.time()) if known else settings.termination_notice_s()
+        deadline_ms = int(min(known) * 1000) if known else None
+        self._queue.put(events.NodesDraining(attempt=self._attempt, nodes=nodes, deadline_ms=deadline_ms, seconds_left=left_s))
+
+    def _ranks_by_node(self) -> dict[str, tuple[int, ...]]:
+        nodes: dict[str, tuple[int, ...]] = {}
+        for worker in self._group.workers if self._group is not None else ():
+            nodes[worker.node_id] = (*nodes.get(worker.node_id, ()), worker.rank)
+        return nodes
+
+    def _look_for_room(self, instruction: events.LookForRoom) -> None:
+        self._queue.put(events.RoomSeen(attempt=instruction.attempt, workers=self._reservation.possible_size()))
 
     def _stop_group(self, instruction: events.StopGroup) -> None:
         if self._group is not None:
@@ -428,6 +476,16 @@ class TrainController:
             f"attempt {instruction.failed_attempt} failed ({instruction.count}, {allowed}); starting again {start}\n{instruction.cause}"
         )
 
+    def _notify_resize(self, instruction: events.NotifyResize) -> None:
+        self._ledger.event("resize", world_size=instruction.world_size, workers=instruction.workers)
+        self._say(f"there is room for {instruction.workers} workers instead of {instruction.world_size}: going on with as many")
+
+    def _notify_preemption(self, instruction: events.NotifyPreemption) -> None:
+        nodes = instruction.info.preempted_node_to_ranks
+        ranks = sorted(rank for ranks in nodes.values() for rank in ranks)
+        self._ledger.event("preemption", nodes=nodes, seconds_left=instruction.seconds_left)
+        self._say(f"{ranks_text(ranks)} will be taken away in {instruction.seconds_left:.0f} s; the ranks are told so, to save their work")
+
     def _opening(self) -> str:
         group = self._running_group
         workers = f"{len(group)} worker" + ("s" if len(group) != 1 else "")
@@ -458,6 +516,17 @@ class TrainController:
         took = f"finished in {self._clock() - self._began:.1f} s" + (f" with {shown}" if shown else "")
         self._say(f"training {took}; {storage.experiment_fs_path}")
         return Result.from_path(storage.experiment_fs_path, storage.storage_filesystem), self._end.return_value
+
+
+def _limits(failures: FailureConfig, scaling: ScalingConfig, *, fixed: bool) -> Limits:
+    limit_s = settings.train_collective_timeout_s()
+    return Limits(
+        report_s=limit_s,
+        collective_s=limit_s,
+        preemption_grace_s=failures.preemption_grace_s,
+        resize_s=scaling.elastic_resize_monitor_interval_s if scaling.elasticity_enabled and not fixed else None,
+        relax_on_preemption=failures.relax_collectives_on_preemption,
+    )
 
 
 def print_line(text: str) -> None:

@@ -43,6 +43,8 @@ class Reported:
     """The checkpoint's part, in place already."""
     uploading: bool = False
     """The part will come in an `Uploaded`."""
+    states: bytes | None = None
+    """Of a rank that gives no files, in case others do: what `Readers.capture` says, to be put beside theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,14 @@ class Reservation:
             check_feasible(self._scaling, total)
         return self.group.bundle_count
 
+    def possible_size(self) -> int:
+        """How many workers the group would have if it were made now; its own resources count as free."""
+        scaling, bundle = self._scaling, self._scaling.bundle()
+        held = self._group.bundle_count if self._group is not None else 0
+        free = {name: amount + held * bundle.get(name, 0.0) for name, amount in api.available_resources().items()}
+        free |= {name: held * amount for name, amount in bundle.items() if name not in free}
+        return group_size(minimum=scaling.min_workers, maximum=min(scaling.max_workers, self._places()), bundle=bundle, available=free)
+
     def has_lost_a_node(self) -> bool:
         """Whether a node that was there when the group was made is not there any more."""
         return bool(self._nodes - living_nodes())
@@ -76,7 +84,7 @@ class Reservation:
         """Release a group of so many workers, and wait until its resources are seen to be free, as an elastic group must."""
         self.release()
         deadline = self._clock() + GIVEN_BACK_LIMIT_S
-        while self._scaling.elasticity_enabled and self._size() < workers and self._clock() < deadline:
+        while self._scaling.elasticity_enabled and self._size() < min(workers, self._places()) and self._clock() < deadline:
             self._interrupted.wait(POLL_S / 5)
 
     def interrupt(self) -> None:
@@ -130,7 +138,17 @@ class Reservation:
     def _size(self) -> int:
         scaling = self._scaling
         return group_size(
-            minimum=scaling.min_workers, maximum=scaling.max_workers, bundle=scaling.bundle(), available=api.available_resources()
+            minimum=scaling.min_workers,
+            maximum=min(scaling.max_workers, self._places()) if scaling.elasticity_enabled else scaling.max_workers,
+            bundle=scaling.bundle(),
+            available=api.available_resources(),
+        )
+
+    def _places(self) -> int:
+        """For how many workers the living nodes have room, each worker on one node, if nobody else used them."""
+        nodes = [node["Resources"] for node in api.nodes() if node["Alive"]]
+        return sum(
+            group_size(minimum=0, maximum=self._scaling.max_workers, bundle=self._scaling.bundle(), available=node) for node in nodes
         )
 
     def _more_may_come(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-from syncline import faults
+from syncline import faults, settings
 from syncline.train import datasets
 from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
@@ -31,7 +31,9 @@ from syncline.train.workers.messages import (
     Committed,
     Consumed,
     ControllerMessage,
+    PreemptionNoticed,
     Reported,
+    Terminating,
     Uploaded,
 )
 from syncline.train.workers.outbox import Outbox
@@ -77,6 +79,7 @@ class WorkerSession(TrainSession):
         self._released: dict[int, bytes | None] = {}
         self._questions = 0
         self._answers: dict[int, tuple[ReportedCheckpoint, ...]] = {}
+        self._preemption: PreemptionInfo | None = None
         self._heard = threading.Condition()
         self._uploads: queue.SimpleQueue[_Upload | None] = queue.SimpleQueue()
         self._uploader: threading.Thread | None = None
@@ -84,6 +87,11 @@ class WorkerSession(TrainSession):
     @property
     def storage(self) -> StorageContext:
         return self._spec.storage
+
+    @property
+    def hang_limit_s(self) -> float:
+        """How long this rank may be in one collective operation."""
+        return self._spec.hang_limit_s
 
     # -- reports
 
@@ -227,7 +235,13 @@ class WorkerSession(TrainSession):
         datasets.resign(self._spec.shares)
 
     def get_preemption_info(self) -> PreemptionInfo | None:
-        return None
+        return self._preemption
+
+    def terminating(self) -> None:
+        """SIGTERM has come to this process: the controller tells all ranks. On any thread."""
+        notice_s = settings.termination_notice_s()
+        deadline_ms = int((time.time() + notice_s) * 1000)
+        self._outbox.put(Terminating(node_id=self._spec.worker.node_id, deadline_ms=deadline_ms, seconds_left=notice_s))
 
     def barrier(self, data: Any) -> Any:
         self._check_process("collective")
@@ -238,8 +252,7 @@ class WorkerSession(TrainSession):
         with self._heard:
             self._heard.wait_for(lambda: sequence in self._released)
             carried = self._released.pop(sequence)
-        assert carried is not None, "rank 0 sends data with every call"
-        return cloudpickle.loads(carried)
+        return None if carried is None else cloudpickle.loads(carried)
 
     def deliver(self, message: ControllerMessage) -> None:
         """The controller says something."""
@@ -253,6 +266,8 @@ class WorkerSession(TrainSession):
                     self._latest = message.checkpoint
             elif isinstance(message, BarrierReleased):
                 self._released[message.sequence] = message.data
+            elif isinstance(message, PreemptionNoticed):
+                self._preemption = message.info
             elif isinstance(message, Checkpoints):
                 self._answers[message.request] = message.checkpoints
             self._heard.notify_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,9 +76,13 @@ class WorkerSpec:
     """Where the attempt begins."""
     has_validation: bool
     """Whether the trainer has a validation function."""
+    resumes: bool = False
+    """Whether this rank reads on where it was when `latest_checkpoint` was taken, which is one of this run."""
     visible_gpus: tuple[str, ...] | None
     """The GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None leaves the variable alone."""
     log_path: str | None
     """Where what this rank prints is kept, a file of this machine; None keeps nothing."""
     shares: Mapping[str, Any] = field(default_factory=dict)
     """What this rank reads of each dataset: a `DataIterator` by name."""
+    hang_limit_s: float = math.inf
+    """How long this rank may be in one collective operation."""

@@ -18,6 +18,7 @@ from syncline import faults
 from syncline.core import api
 from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import pack_error
+from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
 from syncline.train.session import set_session
 from syncline.train.workers.messages import ControllerMessage, Failed, Finished, WorkerMessage
@@ -27,6 +28,7 @@ from syncline.train.workers.ranks import WorkerFacts
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.shipped import Shipped, loaded
 from syncline.train.workers.spec import WorkerSpec
+from syncline.train.workers.watchdog import watch
 
 CONCURRENCY = 8
 """Calls at a time: the stream of messages, a function of the backend, and those of the control channel."""
@@ -63,6 +65,7 @@ class TrainWorker:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.visible_gpus)
         self._session = WorkerSession(spec, self._outbox, self._fail)
         set_session(self._session)
+        on_terminate(self._session.terminating)
 
     def execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function of the backend."""
@@ -80,6 +83,7 @@ class TrainWorker:
             target=self._train, args=(self._session, function, config, context), name="syncline-train", daemon=True
         )
         self._thread.start()
+        watch(self._thread, self._session.hang_limit_s, self._outbox.put)
 
     def messages(self) -> Iterator[tuple[WorkerMessage, ...]]:
         """What this worker says, in batches, until its training function has ended."""
