@@ -75,6 +75,7 @@ class LibraryRule:
 
 LIBRARY_RULES = (
     LibraryRule(library="torch", path_contains=("torch", "lightning", "huggingface"), never=("core",)),
+    *(LibraryRule(library=name, path_contains=(name,), never=("core",)) for name in ("xgboost", "lightgbm", "tensorflow", "jax")),
     LibraryRule(library="ray", also=("core/cluster",)),
     LibraryRule(library="pyarrow", path_contains=("",), never=("core",)),
 )
@@ -231,6 +232,8 @@ def test_layer_rules_tell_allowed_from_forbidden(path: str, source: str, allowed
         ("train/session.py", "def f():\n    import torch", False),
         ("core/torch.py", "import torch", False),
         ("train/session.py", "import torchmetrics", True),
+        ("train/xgboost/callback.py", "from xgboost import Booster", True),
+        ("train/boosting.py", "def f():\n    load('xgboost', purpose='x', install='x')", False),
         ("core/cluster/engine.py", "import ray", True),
         ("core/lifecycle.py", "import ray", False),
         ("train/controller/driver.py", "from ray import get", False),

@@ -13,6 +13,7 @@ RayError (also called SynclineError)
 ├── TaskUnschedulableError          what the task asks for can never be met
 ├── WorkerCrashedError              the process that ran the task died
 ├── OutOfMemoryError                the process was ended to save the machine's memory
+│   └── ActorOutOfMemoryError       (ActorDiedError) it was an actor's
 ├── NodeDiedError                   the machine that ran the task is gone
 ├── LocalRayletDiedError            this machine's engine ended under a running program
 ├── GetTimeoutError (TimeoutError)  `get` waited as long as it was told to
@@ -39,6 +40,7 @@ from syncline.core import error_frames
 
 __all__ = [
     "ActorDiedError",
+    "ActorOutOfMemoryError",
     "ActorPlacementGroupRemoved",
     "ActorUnavailableError",
     "ActorUnschedulableError",
@@ -303,6 +305,10 @@ class WorkerCrashedError(_ProcessError):
 
 class OutOfMemoryError(_ProcessError):
     """The process was ended because the machine ran out of memory."""
+
+
+class ActorOutOfMemoryError(ActorDiedError, OutOfMemoryError):
+    """The actor's process was ended because the machine ran out of memory; the actor will not come back."""
 
 
 class NodeDiedError(RayError):

@@ -121,3 +121,34 @@ def test_this_machine_has_a_cpu_and_memory() -> None:
     here = limits.machine_limits()
     assert here.cpus >= 1
     assert here.memory_bytes > 0
+
+
+def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(tmp_path: Path) -> None:
+    base = "sys/fs/cgroup/job/"
+    files = {
+        "proc/self/cgroup": "0::/job/step\n",
+        "proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n",
+        base + "memory.max": str(4 * GIB),
+        base + "memory.current": str(3 * GIB),
+        base + "memory.stat": f"anon 1\ninactive_file {GIB // 2}\n",
+        base + "step/memory.max": "max",
+    }
+    root = tree(tmp_path, files)
+    assert limits.MemoryFiles.of(root).available_bytes() == 3 * GIB // 2
+    (root / base / "memory.max").write_text("max")
+    assert limits.MemoryFiles.of(root).available_bytes() == 8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/memory.events": "oom 9\noom_kill 2\n", "proc/vmstat": "oom_kill 5\n"}, 2),
+        ({"proc/self/cgroup": "4:memory:/job\n", "sys/fs/cgroup/memory/job/memory.oom_control": "under_oom 0\noom_kill 3\n"}, 3),
+        ({"proc/self/cgroup": "0::/\n", "proc/vmstat": "nr_free_pages 7\noom_kill 5\n"}, 5),
+        ({}, None),
+    ],
+)
+def test_kills_for_lack_of_memory_are_those_of_the_group_or_else_of_the_machine(
+    tmp_path: Path, files: dict[str, str], kills: int | None
+) -> None:
+    assert limits.MemoryFiles.of(tree(tmp_path, files)).kills() == kills

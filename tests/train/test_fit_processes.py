@@ -73,7 +73,7 @@ def test_ranks_report_together_and_their_files_merge(tmp_path: Path) -> None:
         report({"rank": rank}, checkpoint_dir_name=f"by-{rank}")
         checkpoint = train.get_checkpoint()
         assert checkpoint is not None
-        assert sorted(os.listdir(checkpoint.path)) == [f"rank{r}" for r in range(size)]
+        assert sorted(os.listdir(checkpoint.path)) == [".resume", *(f"rank{r}" for r in range(size))]
         told = train.collective.broadcast_from_rank_zero(("told", rank))
         assert told == ("told", 0)
         train.collective.barrier()
@@ -278,4 +278,4 @@ def test_a_validation_that_takes_too_long_is_given_up_and_training_is_not(tmp_pa
     config = train.ValidationConfig(fn=validate, task_config=train.ValidationTaskConfig(fn_kwargs={"seconds": 0}))
     result = fit(loop, tmp_path, validation_config=config)
     assert result.return_value == ["VALIDATION_TIMEOUT", "VALIDATED"]
-    assert result.best_checkpoints[-1][1] == {"step": 1, "validated": 2}
+    assert result.best_checkpoints[-1][1] == {"step": 1, "validated": 3}  # the states of the readers among them

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from syncline.train.metrics import clean, flatten, lookup, score
+from syncline.train.metrics import clean, flatten, lookup, score, select
 
 
 def test_numpy_scalars_become_python_numbers():
@@ -83,4 +83,23 @@ def test_score_is_higher_for_better_and_none_for_what_is_no_number():
     assert score({"x": 2}, "x", "min") == -2
     assert score({"x": math.nan}, "x", "max") is None
     assert score({"x": "high"}, "x", "max") is None
+    assert score({"x": 10**400}, "x", "max") is None
     assert score({}, "x", "max") is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "selected"),
+    [
+        (None, {"train-loss": 1, "valid-loss": 2}),
+        ("train-loss", {"train-loss": 1}),
+        (["valid-loss"], {"valid-loss": 2}),
+        ({"loss": "valid-loss"}, {"loss": 2}),
+    ],
+)
+def test_select_takes_names_or_new_names(wanted, selected):
+    assert select({"train-loss": 1, "valid-loss": 2}, wanted) == selected
+
+
+def test_select_says_which_names_there_are():
+    with pytest.raises(KeyError, match=r"auc was not logged.*train-loss"):
+        select({"train-loss": 1}, {"score": "auc"})

@@ -10,6 +10,7 @@ from pyarrow import fs
 from syncline.train.callbacks import UserCallback
 from syncline.train.config import (
     CheckpointConfig,
+    DataConfig,
     FailureConfig,
     LoggingConfig,
     RunConfig,
@@ -221,3 +222,12 @@ def test_fail_fast_is_deprecated():
 
 def test_a_validation_config_has_a_default_task_config():
     assert ValidationConfig(fn=print).task_config == ValidationTaskConfig(fn_kwargs=None, timeout_s=None)
+
+
+def test_whether_data_resumes_is_a_keyword_and_yes_or_no():
+    assert DataConfig().resume
+    assert not DataConfig(resume=False).resume
+    with pytest.raises(ValueError, match="`resume='no'` must be True or False"):
+        DataConfig(resume="no")
+    with pytest.raises(TypeError):
+        DataConfig("all", None, True, False)

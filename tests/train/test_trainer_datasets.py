@@ -4,6 +4,7 @@ import collections
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,10 +44,11 @@ def test_name_to_split_that_there_is_not_is_refused():
 
 
 def test_unknown_share_names_the_nearest():
+    session = SimpleNamespace()
     with pytest.raises(KeyError, match="'trian'.*is 'train' meant"):
-        shard({"train": data.range(1).iterator()}, "trian")
+        shard({"train": data.range(1).iterator()}, "trian", session)
     with pytest.raises(KeyError, match="the trainer was given none"):
-        shard({}, "train")
+        shard({}, "train", session)
 
 
 # -- who gets what

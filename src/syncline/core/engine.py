@@ -192,6 +192,10 @@ class Engine(ABC):
         address: str = next(node["NodeManagerAddress"] for node in self.nodes() if node["NodeID"] == here)
         return address
 
+    def draining_nodes(self) -> Mapping[str, float | None]:
+        """Nodes that are about to be taken away, by id: until when they stay, in seconds since the epoch, or None where nobody knows."""
+        return {}
+
     @abstractmethod
     def cluster_resources(self) -> dict[str, float]:
         """Everything there is."""
@@ -203,6 +207,13 @@ class Engine(ABC):
     @abstractmethod
     def facts(self) -> RuntimeFacts:
         """Of the calling thread: in a worker, the task that it runs."""
+
+    def stack_of(self, actor_id: int) -> str | None:
+        """The Python stacks of all threads of an actor's process, taken from outside, so that one that answers nothing shows where it is.
+
+        None where the actor has no process, or the engine cannot look into it.
+        """
+        return None
 
     @abstractmethod
     def timeline(self) -> list[dict[str, Any]]:

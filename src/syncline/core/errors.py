@@ -38,11 +38,12 @@ def exit_cause(return_code: int | None) -> str:
 
 def worker_crashed(function_name: str, pid: int | None, cause: str, *, attempts: int) -> str:
     """The message of WorkerCrashedError. `cause` comes from `exit_cause`."""
+    return f"{_task_lost(function_name, pid, cause, attempts)} If such deaths are to be expected, raise `max_retries`."
+
+
+def _task_lost(function_name: str, pid: int | None, cause: str, attempts: int) -> str:
     tried = "it was not tried again (`max_retries=0`)" if attempts <= 1 else f"this was attempt {attempts} of {attempts}"
-    return (
-        f"The worker process of {function_name}() (pid={pid}) {cause} while the task ran, so the task has no value; {tried}. "
-        f"If such deaths are to be expected, raise `max_retries`."
-    )
+    return f"The worker process of {function_name}() (pid={pid}) {cause} while the task ran, so the task has no value; {tried}."
 
 
 def actor_name(class_name: str, name: str | None) -> str:
@@ -62,6 +63,22 @@ def actor_unavailable(class_name: str, name: str | None, pid: int | None, cause:
         f"The actor {actor_name(class_name, name)} (pid={pid}) {cause} during this call and is being restarted, so the call has no "
         f"answer, and whether it had an effect is unknown. Call again, or set `max_task_retries` to have that done."
     )
+
+
+_LESS_MEMORY = (
+    "Give it less at a time (smaller batches or blocks), run fewer at once (`num_cpus=2` or `memory=…` for each), or let the machine or "
+    "its container have more memory."
+)
+
+
+def task_out_of_memory(function_name: str, pid: int | None, cause: str, *, attempts: int) -> str:
+    """The message of OutOfMemoryError for a task. `cause` says what was used and what there is."""
+    return f"{_task_lost(function_name, pid, cause, attempts)} {_LESS_MEMORY}"
+
+
+def actor_out_of_memory(class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int) -> str:
+    """The message of ActorOutOfMemoryError. `cause` says what was used and what there is."""
+    return f"{actor_died(class_name, name, pid, cause, max_restarts=max_restarts)} {_LESS_MEMORY}"
 
 
 def get_timeout(timeout_s: float, waiting: int, total: int) -> str:

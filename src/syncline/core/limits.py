@@ -76,6 +76,47 @@ def memory_bytes(root: Path = _ROOT) -> int:
     return installed if limit is None else min(installed, limit)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemoryFiles:
+    """Where to look, again and again, at the memory that this process may still take, and at the kills for lack of it."""
+
+    root: Path
+    groups: tuple[Path, ...]
+    """Directories of the v2 and v1 control groups of this process, the nearest first in each hierarchy."""
+
+    @classmethod
+    def of(cls, root: Path = _ROOT) -> MemoryFiles:
+        """Found once; a process that is moved to another group is not followed."""
+        return cls(root=root, groups=(*_directories(root, ""), *_directories(root, "memory")))
+
+    def available_bytes(self) -> int | None:
+        """Bytes that can still be taken: of the machine, or of the tightest group; files that are only cached count as free."""
+        return _smallest([_field(self.root / "proc/meminfo", "MemAvailable:", 1024), *map(_left_in_group, self.groups)])
+
+    def kills(self) -> int | None:
+        """How many processes of this process's group the system has ended since the group exists; without a group, of the machine.
+
+        None where the system counts neither.
+        """
+        for group in self.groups:
+            for name in ("memory.events", "memory.oom_control"):
+                count = _field(group / name, "oom_kill")
+                if count is not None:
+                    return count
+        return _field(self.root / "proc/vmstat", "oom_kill")
+
+
+def _left_in_group(group: Path) -> int | None:
+    for limit_name, usage_name, cache_name in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit, usage = _number(group / limit_name), _number(group / usage_name)
+        if limit is not None and usage is not None and 0 < limit < _V1_UNLIMITED_BYTES:
+            return max(0, limit - usage + (_field(group / "memory.stat", cache_name) or 0))
+    return None
+
+
 def _affinity() -> int:
     """CPUs in the affinity mask; platforms without masks (macOS) answer with all that exist."""
     if hasattr(os, "sched_getaffinity"):
@@ -156,6 +197,15 @@ def _mounts(root: Path) -> list[_Mount]:
 
 def _smallest(values: Iterable[_Number | None]) -> _Number | None:
     return min((value for value in values if value is not None), default=None)
+
+
+def _field(path: Path, name: str, unit: int = 1) -> int | None:
+    """The number after a name at the begin of a line, times `unit`."""
+    for line in _lines(path):
+        fields = line.split()
+        if len(fields) > 1 and fields[0] == name and fields[1].isdigit():
+            return int(fields[1]) * unit
+    return None
 
 
 def _number(path: Path) -> int | None:

@@ -156,6 +156,9 @@ class DataContext:
     """The most partitions of a shuffle by key where the call names no number."""
     execution_options: ExecutionOptions = field(default_factory=ExecutionOptions)
     """How an execution behaves: order, limits."""
+    seed: int | None = None
+    """What everything random draws from that has no seed of its own, user functions among it, in each epoch anew; with one, a program's
+    datasets are the same in every run. None: every execution, and every iterator, has one of its own."""
     enable_progress_bars: bool = True
     """Show progress in terminals and notebooks."""
     enable_operator_progress_bars: bool = True

@@ -78,7 +78,7 @@ class Passes:
         self._dataset = dataset
         self._run = run
         self._epoch = 0
-        self._seed = seeds.drawn()
+        self._seed = seeds.of_execution(dataset.context)
 
     def begin(self, cursors: Sequence[Cursor], *, rounds: Rounds, options: Sequence[BatchOptions]) -> tuple[Beginning, Execution]:
         """Begin the next pass; that which continues the pass of `cursors`, if there are any. CursorError where they do not fit.

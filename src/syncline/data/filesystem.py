@@ -7,6 +7,8 @@ Not covered: which files are read (`sources/files.py`) and how results become vi
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import logging
 import os
 import random
@@ -86,6 +88,20 @@ def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
 def is_local(filesystem: pyarrow_fs.FileSystem) -> bool:
     """Whether paths of `filesystem` are paths of this machine."""
     return isinstance(filesystem, pyarrow_fs.LocalFileSystem)
+
+
+def exchange(one: str, other: str) -> bool:
+    """Let two directories change places in one step. False where the system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV, errno.EPERM):
+        return False
+    raise OSError(code, os.strerror(code), one, None, other)
 
 
 def call_with_retry(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -58,6 +58,8 @@ class IteratorStatistics:
     """Batches that the program got (of `iter_rows`: pieces of blocks)."""
     waited_s: float
     """How long the program waited for its input, in seconds; other than the rest of its time, input that is made faster saves this."""
+    in_pass: bool
+    """Whether the program is in a loop, which has neither ended nor been left."""
 
 
 class DataIterator:
@@ -71,8 +73,13 @@ class DataIterator:
         self._feed = feed
         self._progress = Progress()
         self._loaded: tuple[Cursor, ...] = ()
+        self._before_pass: Callable[[], None] | None = None
 
     # -- passes
+
+    def before_pass(self, call: Callable[[], None]) -> None:
+        """Have `call` called as every pass begins, on the program's own thread, before anything is read. Does not travel along."""
+        self._before_pass = call
 
     def iter_rows(self) -> Iterable[dict[str, Any]]:
         """The rows, as dicts of plain Python values and ndarrays."""
@@ -284,7 +291,7 @@ class DataIterator:
     def statistics(self) -> IteratorStatistics:
         """What this iterator did, in numbers."""
         meter = self._progress.meter
-        return IteratorStatistics(passes=self._progress.passes, items=meter.items, waited_s=meter.waited_s)
+        return IteratorStatistics(passes=self._progress.passes, items=meter.items, waited_s=meter.waited_s, in_pass=self._progress.in_pass)
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("a DataIterator has several ways to go through its rows: loop over iter_batches(), iter_rows() or another of them")
@@ -293,8 +300,8 @@ class DataIterator:
         return f"DataIterator({self._feed!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # How far this process is means nothing in another one.
-        return {**self.__dict__, "_progress": Progress()}
+        # How far this process is, and who wants to know, means nothing in another one.
+        return {**self.__dict__, "_progress": Progress(), "_before_pass": None}
 
     def _batches(self, options: BatchOptions, *, convert: Any, receive: Any = None) -> Iterable[Any]:
         options = _options(options)
@@ -307,6 +314,8 @@ class DataIterator:
         )
 
     def _begin(self, options: BatchOptions) -> Pass:
+        if self._before_pass is not None:
+            self._before_pass()
         began = time.perf_counter()
         current = self._feed.begin(options, self._loaded)
         self._loaded = ()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -25,8 +26,19 @@ def load(module: str, *, purpose: str, install: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
             raise
-        message = f"{purpose} needs the library {module.split('.')[0]!r}, which is not installed: pip install '{install}'"
-        raise ImportError(message, name=module) from error
+        raise _missing(module, purpose, install) from error
+
+
+def require(module: str, *, purpose: str, install: str) -> None:
+    """The check of `load` alone: nothing is imported, however long that would take. Arguments and error as there."""
+    spec = find_spec(module.split(".")[0])
+    if spec is None or spec.origin is None:  # without origin, it is a folder of that name somewhere
+        raise _missing(module, purpose, install)
+
+
+def _missing(module: str, purpose: str, install: str) -> ImportError:
+    message = f"{purpose} needs the library {module.split('.')[0]!r}, which is not installed: pip install '{install}'"
+    return ImportError(message, name=module)
 
 
 def arrow_dataset() -> Any:

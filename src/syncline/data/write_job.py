@@ -102,7 +102,7 @@ class Progress:
             self.restart = Restart(index=kept["restart"][0], point=kept["restart"][1])
             logger.info("The write goes on: %d write tasks need not be looked at again", self.restart.index)
             return
-        self.seed = seeds.drawn()
+        self.seed = seeds.of_execution(context)
         self.restart = first_restart(node, context, seed=self.seed)
         self._keep()
 

@@ -3,12 +3,13 @@
     run.json            name, configuration, environment                              written once per start
     events.jsonl        what happened, a line each: {"time", "event", …}              only ever added to
     metrics.jsonl       every report: {"iteration", "time", "rank", "metrics"}        only ever added to
+    metrics-00001.jsonl its earlier lines, where files cannot be added to             written once
     checkpoints.json    the checkpoints that are kept                                 replaced as a whole
     outcome.json        how the run ended; missing or older than run.json until then  replaced as a whole
     logs/               output of the workers
 
 Files, in the order in which data flows: `environment` (facts about machine and program), `values` (any value as JSON), `files` (where a
-record lies), `directory` (the writer), `record` (the reader).
+record lies), `lines` (files that are added to), `directory` (the writer), `record` (the reader).
 """
 
 from syncline.runs.directory import RunDirectory

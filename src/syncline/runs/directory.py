@@ -1,8 +1,8 @@
 """`RunDirectory`: writes the record of one run.
 
-Lines go to files that stay open and are flushed one by one: each costs microseconds, and a kill loses at most the one being written. On a
-filesystem that is not this machine's, the lines are collected in a temporary directory and uploaded by `flush`; whole files go there at
-once. One process writes a record at a time. Not covered: reading (`record.py`).
+Lines go to files that stay open and are written one by one: each costs microseconds, and a kill loses at most the one being written. On a
+filesystem that is not this machine's, the lines are collected in a temporary directory and uploaded by `flush`, at a cost that does not
+grow with the record; whole files go there at once. One process writes a record at a time. Not covered: reading (`record.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from syncline.runs.environment import environment
 from syncline.runs.files import Files
+from syncline.runs.lines import SEALED_BYTES, LineFile, read_pieces, sealed_name
 from syncline.runs.values import encode, plain
 
 RUN_FILE = "run.json"
@@ -26,6 +27,8 @@ METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS_FILE = "checkpoints.json"
 OUTCOME_FILE = "outcome.json"
 LOGS_DIRECTORY = "logs"
+_LOG_GROWTH = 1.1
+"""A log is uploaded again when it has grown by this factor, so that all uploads together are a small multiple of its length."""
 
 
 class RunDirectory:
@@ -40,8 +43,10 @@ class RunDirectory:
         self._files = files
         self._clock = clock
         self._lock = threading.RLock()
-        self._open: dict[str, BinaryIO] = {}
+        self._open: dict[str, LineFile] = {}
+        self._sealed: dict[str, int] = {}  # pieces of each file of lines that lie elsewhere and are not written again
         self._unsent: set[str] = set()
+        self._logs_sent: dict[str, int] = {}  # bytes of each log that were uploaded last
         self._staging: str | None = None
 
     def write_run(self, name: str, config: Mapping[str, Any]) -> None:
@@ -77,29 +82,21 @@ class RunDirectory:
         """Path on this machine of a log file in `logs/`, its directory made. Elsewhere than on this machine, `flush` uploads it."""
         with self._lock:
             path = self._local(f"{LOGS_DIRECTORY}/{name}")
-            self._unsent.add(f"{LOGS_DIRECTORY}/{name}")
+            self._logs_sent.setdefault(f"{LOGS_DIRECTORY}/{name}", 0)
             return path
 
     def flush(self) -> None:
-        """Upload what only lies on this machine. Nothing to do for a record that lies on this machine.
+        """Upload what only lies on this machine, logs only once they have grown. Nothing to do for a record that lies on this machine.
 
         Raises:
             OSError: It could not be uploaded; the next flush tries again.
         """
-        with self._lock:
-            if self._files.local_path is not None:
-                return
-            for name in sorted(self._unsent):
-                path = self._local(name)
-                if os.path.exists(path):
-                    with open(path, "rb") as file:
-                        self._files.write(name, file.read())
-            self._unsent = {name for name in self._unsent if name.startswith(f"{LOGS_DIRECTORY}/")}  # others write on in these
+        self._flush(_LOG_GROWTH)
 
     def close(self) -> None:
-        """Flush, and close every file. Later calls open them again."""
+        """Flush everything, and close every file. Later calls open them again."""
         with self._lock:
-            self.flush()
+            self._flush(1.0)
             self.abandon()
 
     def abandon(self) -> None:
@@ -112,6 +109,7 @@ class RunDirectory:
                 shutil.rmtree(self._staging, ignore_errors=True)
                 self._staging = None
                 self._unsent.clear()
+                self._logs_sent.clear()
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -119,23 +117,52 @@ class RunDirectory:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _flush(self, log_growth: float) -> None:
+        with self._lock:
+            if self._files.local_path is not None:
+                return
+            for name in sorted(self._unsent):
+                self._send_lines(name)
+                self._unsent.discard(name)
+            for name, sent in self._logs_sent.items():  # others write these
+                path = self._local(name)
+                size = os.path.getsize(path) if os.path.exists(path) else 0
+                if size > sent * log_growth:
+                    self._logs_sent[name] = self._send(name)
+
+    def _send_lines(self, name: str) -> None:
+        file = self._open[name]
+        if file.size_bytes > SEALED_BYTES:
+            number = self._sealed.get(name, 0) + 1
+            self._send(name, sealed_name(name, number))
+            self._sealed[name] = number
+            file.clear()
+        self._send(name)
+
+    def _send(self, name: str, target: str | None = None) -> int:
+        """Upload a file as it is now; how long it was."""
+        with open(self._local(name), "rb") as file:
+            data = file.read()
+        self._files.write(target or name, data)
+        return len(data)
+
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
         line = encode(record)
         with self._lock:
             file = self._open.get(name)
             if file is None:
                 file = self._open[name] = self._open_to_append(name)
-            file.write(line)
-            file.flush()
+            file.append(line)
             self._unsent.add(name)
 
-    def _open_to_append(self, name: str) -> BinaryIO:
+    def _open_to_append(self, name: str) -> LineFile:
         path = self._local(name)
         if self._files.local_path is None and not os.path.exists(path):
+            *sealed, current = read_pieces(self._files, name)
+            self._sealed[name] = len(sealed)
             with open(path, "wb") as file:
-                file.write(self._files.read(name) or b"")
-        _cut_torn_line(path)
-        return open(path, "ab")
+                file.write(current)
+        return LineFile(path)
 
     def _local(self, name: str) -> str:
         root = self._files.local_path
@@ -146,22 +173,3 @@ class RunDirectory:
         path = os.path.join(root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
-
-
-def _cut_torn_line(path: str, chunk_bytes: int = 65536) -> None:
-    """Take away what follows the last newline: a line that a kill cut short, to which the next one must not be glued."""
-    if not os.path.exists(path):
-        return
-    with open(path, "r+b") as file:
-        end = file.seek(0, os.SEEK_END)
-        position = end
-        while position > 0:
-            start = max(0, position - chunk_bytes)
-            file.seek(start)
-            newline = file.read(position - start).rfind(b"\n")
-            if newline >= 0:
-                position = start + newline + 1
-                break
-            position = start
-        if position < end:
-            file.truncate(position)

@@ -44,10 +44,12 @@ class LocalFiles:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write the whole file beside its place and rename it there."""
+        """Write the whole file beside its place, to the disk, and rename it there."""
         path = os.path.join(self._directory, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = os.path.join(os.path.dirname(path), f".tmp-{uuid.uuid4().hex}")
         with open(temporary, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -11,6 +11,7 @@ from typing import Any
 
 from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, METRICS_FILE, OUTCOME_FILE, RUN_FILE
 from syncline.runs.files import Files
+from syncline.runs.lines import read_pieces
 
 
 class RunRecord:
@@ -58,7 +59,7 @@ class RunRecord:
         return None if data is None else _parse(data, name)
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        complete = (self._files.read(name) or b"").split(b"\n")[:-1]
+        complete = [line for piece in read_pieces(self._files, name) for line in piece.split(b"\n")[:-1]]
         return [_parse(line, f"{name}, line {number}") for number, line in enumerate(complete, start=1)]
 
 

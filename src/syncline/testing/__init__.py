@@ -1,8 +1,9 @@
 """Public helpers to test engines, and programs that use syncline.
 
 In the order in which one meets them: `waiting` (conditions with a generous end), `faults` (processes that die at named points),
-`programs` (whole programs as subprocesses, and what they leave behind), `clusters` (Ray clusters of this machine), `hosts` (other
-machines, made of this one), `conformance` (what every engine does; needs pytest, and is therefore imported by its own name).
+`resources` (CPUs that come and go), `programs` (whole programs as subprocesses, and what they leave behind), `clusters` (Ray clusters
+of this machine), `hosts` (other machines, made of this one), `conformance` (what every engine does; needs pytest, and is therefore
+imported by its own name).
 """
 
 from syncline.testing.faults import fault_environment, faults_set

@@ -64,7 +64,7 @@ THIS_HOST = Host()
 class RayCluster:
     """Started by `start`, or as a context manager; ended by `stop`. Every process of it carries a mark in its environment.
 
-    RuntimeError, with Ray's output, where a node does not start.
+    RuntimeError, with Ray's output, where a node does not start, or does not take what it is told.
     """
 
     def __init__(
@@ -149,6 +149,13 @@ class RayCluster:
         kill_all(_marked([f"{self.directory.name}:{name}"]))
         self._names.remove(name)
 
+    def drain_node(self, node_id: str, *, seconds_left: int | None = None) -> None:
+        """Announce that a node is taken away, in so many seconds where they are given; one on which nothing runs ends at once."""
+        arguments = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=drained by a test"]
+        if seconds_left is not None:
+            arguments.append(f"--deadline-remaining-seconds={seconds_left}")
+        self._run(self._host, "drain-node", f"--address={self.address}", f"--node-id={node_id}", *arguments)
+
     def stop(self) -> None:
         """End every node, and remove the cluster's directory."""
         kill_all(_marked([f"{self.directory.name}:{name}" for name in self._names]))
@@ -172,11 +179,14 @@ class RayCluster:
 
     def _ray(self, name: str, host: Host, *arguments: str) -> None:
         self._names.append(name)
-        environment = {**os.environ, **self.variables, MARK: f"{self.directory.name}:{name}"}
         flags = ["--disable-usage-stats", f"--node-ip-address={host.address}", self._store_flag, *arguments]
+        self._run(host, "start", *flags, mark=f"{self.directory.name}:{name}")
+
+    def _run(self, host: Host, *arguments: str, mark: str = "") -> None:
+        """Run a command of Ray's there; `mark`: of the processes that it leaves."""
         done = subprocess.run(
-            host.command(self._python, "-m", "ray.scripts.scripts", "start", *flags),
-            env=environment,
+            host.command(self._python, "-m", "ray.scripts.scripts", *arguments),
+            env={**os.environ, **self.variables, MARK: mark},
             capture_output=True,
             text=True,
             timeout=START_LIMIT_S,
@@ -184,7 +194,7 @@ class RayCluster:
         )
         if done.returncode != 0:
             self.stop()
-            raise RuntimeError(f"ray start failed:\n{done.stdout}\n{done.stderr}")
+            raise RuntimeError(f"ray {arguments[0]} failed:\n{done.stdout}\n{done.stderr}")
 
 
 class SharedCluster:

@@ -13,7 +13,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 from pyarrow import fs as pyarrow_fs
@@ -269,7 +269,13 @@ class DataConfig:
     enable_shard_locality: bool = True
     """Prefer data that is on the worker's machine."""
 
+    resume: bool = field(default=True, kw_only=True)
+    """After a restart, and where a run of the same name goes on, the first pass over each dataset and prepared data loader continues at the
+    very sample where the latest checkpoint was taken, with the random states of that moment. False: it begins anew."""
+
     def __post_init__(self) -> None:
+        if not isinstance(self.resume, bool):
+            raise ValueError(f"`resume={self.resume!r}` must be True or False.")
         split = self.datasets_to_split
         if split != "all" and not (isinstance(split, list) and all(isinstance(name, str) for name in split)):
             raise ValueError(f'`datasets_to_split={split!r}` must be "all" or a list of names of datasets.')

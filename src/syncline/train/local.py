@@ -15,6 +15,7 @@ from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
+from syncline.train.readers import Readers
 from syncline.train.result import Result
 from syncline.train.session import TrainSession, UploadFunction, in_session, set_session
 from syncline.train.storage import StorageContext
@@ -35,6 +36,8 @@ class LocalSession(TrainSession):
         self.use_gpu = spec.scaling_config.use_gpu
         self.local_mode = True
         self.experiment_name = spec.run_config.name or "local"
+        self.communication_meters = []
+        self.readers = Readers(rank=self.world_rank, world_size=self.world_size)
         self.reports: list[dict[str, Any]] = []
         """Metrics of every report."""
         self._starting_point = spec.resume_from_checkpoint
@@ -77,7 +80,7 @@ class LocalSession(TrainSession):
         return list(self._checkpoints)
 
     def get_dataset_shard(self, name: str) -> Any:
-        return datasets.shard(self._shares, name)
+        return datasets.shard(self._shares, name, self)
 
     def get_preemption_info(self) -> PreemptionInfo | None:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from syncline.core.pickling import can_pickle
@@ -43,6 +43,23 @@ def flatten(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def select(logged: Mapping[str, Any], wanted: str | Sequence[str] | Mapping[str, str] | None) -> dict[str, Any]:
+    """Those values of a framework's log that are to be reported: one name, several, or `{name to report: name in the log}`; all if None.
+
+    Raises:
+        KeyError: A name is not in the log.
+    """
+    if wanted is None:
+        return dict(logged)
+    if isinstance(wanted, str):
+        wanted = (wanted,)
+    names = wanted if isinstance(wanted, Mapping) else {name: name for name in wanted}
+    missing = sorted(name for name in names.values() if name not in logged)
+    if missing:
+        raise KeyError(f"metrics={wanted!r}: {', '.join(missing)} was not logged, so it cannot be reported; there is: {sorted(logged)}")
+    return {reported: logged[name] for reported, name in names.items()}
+
+
 def lookup(metrics: Mapping[str, Any], key: str) -> Any:
     """The value under `key`, which may be the path `a/b` of a nested one; None if there is none."""
     if key in metrics:
@@ -56,7 +73,7 @@ def score(metrics: Mapping[str, Any], key: str, order: Literal["max", "min"]) ->
     """How good `metrics` are, higher is better, by the value under `key`; None if that is missing, NaN or no number."""
     try:
         number = float(lookup(metrics, key))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if math.isnan(number):
         return None

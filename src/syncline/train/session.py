@@ -14,6 +14,7 @@ from typing import Any
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
+from syncline.train.readers import Readers
 from syncline.train.storage import StorageContext
 
 UploadFunction = Callable[[Checkpoint, str], Checkpoint]
@@ -44,6 +45,10 @@ class TrainSession(ABC):
     """True where the function runs in the program's own process (`num_workers=0`), with no controller behind it."""
     experiment_name: str
     """The run's name."""
+    communication_meters: list[Callable[[], float]]
+    """Each says how many seconds this rank has spent in collective operations of one kind so far."""
+    readers: Readers
+    """What this worker reads from, and how far."""
 
     @property
     @abstractmethod

@@ -6,17 +6,25 @@ Layout under `storage_path`:
         checkpoint_000000/        committed checkpoints, or under the names that `report` was given
         .tmp-…                    what is not finished; deleted when the run starts again
 
-A checkpoint comes in two steps. Every rank *stages* its files; when all have, the controller *commits* them under the checkpoint's name.
-On a local filesystem, staging copies into a hidden directory per rank and committing renames, so a reader sees a whole checkpoint or none,
-also after a kill at any moment (not after a power failure: nothing is forced to the disk). Where two ranks have a file of one name, the
-lower rank's counts. Elsewhere directories cannot be renamed, so ranks upload to the final place, beside a marker object
-`.tmp-<checkpoint>` that the commit removes; of files of one name, the last one written counts.
+A checkpoint comes in three steps. Every rank *stages* its files; when all have, the controller *commits* them under the checkpoint's name,
+writes the list of checkpoints, and *confirms* the commit. From before a checkpoint is visible until it is confirmed, a marker
+`.tmp-commit-…` lies beside it, so what a kill leaves unlisted is known and deleted by `discard_staged`.
+
+On a local filesystem, staging copies (or moves) into a hidden directory per rank and committing renames: a reader sees a whole checkpoint
+or none, after a kill at any moment, and after a power failure, because the files have reached the disk before they become visible.
+Elsewhere directories cannot be renamed, so ranks upload to the final place, and only the list says that a checkpoint is whole. Where a name
+is reported again, the new checkpoint changes places with the old one in one step; where that is impossible it comes to lie beside it, as
+`<name>~again-…`, until the old one is not listed any more. Of files with one name, the lowest rank's counts (elsewhere the last one that
+was written).
 
 Not covered: which checkpoints stay (`controller/checkpoints.py`) and who may be reading one (`checkpoint.py`).
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
 import shutil
 import uuid
@@ -24,12 +32,41 @@ from collections.abc import Collection, Sequence
 
 from pyarrow import fs as pyarrow_fs
 
+from syncline import faults
+from syncline.data.filesystem import exchange
+from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, LOGS_DIRECTORY, METRICS_FILE, OUTCOME_FILE, RUN_FILE
 from syncline.train import filesystem as directories
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import RunConfig
+from syncline.train.readers import STATES_DIRECTORY, states_path
+from syncline.train.retries import RetryPolicy, keep_trying
 
 MINIMUM_FREE_BYTES = 16 * 1024**2
 """A run does not start on a local disk with less room than this: it could not even keep its record."""
+FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The system's error numbers for a disk, or a share of one, that is used up."""
+_AT_START = RetryPolicy(attempts=5)
+"""A person may be waiting to hear that a path is wrong."""
+_MARKER_PREFIX = f"{directories.TEMPORARY_PREFIX}commit-"
+_BESIDE = "~again-"
+_OF_THE_RECORD = frozenset({RUN_FILE, EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, OUTCOME_FILE, LOGS_DIRECTORY, "controller.json"})
+
+
+class StorageFullError(OSError):
+    """A checkpoint did not fit on the disk of the run directory.
+
+    Args:
+        code: The system's error number.
+        message: What did not fit where, and what to do.
+        needed_bytes: How large it is.
+    """
+
+    def __init__(self, code: int, message: str, needed_bytes: int) -> None:
+        super().__init__(code, message)
+        self.needed_bytes = needed_bytes
+
+    def __reduce__(self) -> tuple[type[StorageFullError], tuple[int | None, str, int]]:
+        return type(self), (self.errno, self.strerror or "", self.needed_bytes)
 
 
 class StorageContext:
@@ -84,7 +121,7 @@ class StorageContext:
         """The checkpoint's path relative to the run directory.
 
         Raises:
-            ValueError: It lies outside, or on another filesystem.
+            ValueError: It lies outside, on another filesystem, or where a checkpoint cannot lie.
         """
         prefix = self.experiment_fs_path + "/"
         if checkpoint.filesystem != self.storage_filesystem or not checkpoint.path.startswith(prefix):
@@ -92,7 +129,7 @@ class StorageContext:
                 f"{checkpoint!r} lies outside the run directory {self.experiment_fs_path!r} ({self.storage_filesystem.type_name} "
                 "filesystem), so the run cannot keep it: write it there, or report it with CheckpointUploadMode.SYNC or ASYNC."
             )
-        return checkpoint.path[len(prefix) :]
+        return checked_name(checkpoint.path[len(prefix) :])
 
     def contains(self, checkpoint: Checkpoint) -> bool:
         """Whether the checkpoint lies in the run directory."""
@@ -101,6 +138,15 @@ class StorageContext:
         except ValueError:
             return False
         return True
+
+    def is_apart_from(self, checkpoint: Checkpoint) -> bool:
+        """Whether the checkpoint is a directory of this machine that can be deleted without harm to the run directory."""
+        if not directories.is_local(checkpoint.filesystem):
+            return False
+        if not self.local:
+            return True
+        ours, others = os.path.realpath(self.experiment_fs_path) + "/", os.path.realpath(checkpoint.path) + "/"
+        return not others.startswith(ours) and not ours.startswith(others)
 
     def exists(self, checkpoint: Checkpoint) -> bool:
         """Whether its directory is there."""
@@ -118,96 +164,141 @@ class StorageContext:
             ValueError: It cannot be made or written, or the disk is full.
         """
         probe = directories.join(self.experiment_fs_path, f"{directories.TEMPORARY_PREFIX}probe-{uuid.uuid4().hex}")
-        try:
-            self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True)
+
+        def write() -> None:
             with self.storage_filesystem.open_output_stream(probe) as stream:
                 stream.write(b"syncline")
-            self.storage_filesystem.delete_file(probe)
+
+        try:
+            for step in (lambda: self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True), write):
+                keep_trying(step, f"writing to {self.experiment_fs_path}", policy=_AT_START)
+            directories.delete_file(self.storage_filesystem, probe)
         except (OSError, ValueError, NotImplementedError) as error:
             raise ValueError(
                 f"The run directory {self.experiment_fs_path!r} on the {self.storage_filesystem.type_name} filesystem cannot be written "
                 f"({_first_line(error)}), so the run could keep neither checkpoints nor its record: "
                 "set `RunConfig(storage_path=…)` to a directory that this user may write, or correct its permissions."
             ) from error
-        if self.local:
-            free = shutil.disk_usage(self.experiment_fs_path).free
-            if free < MINIMUM_FREE_BYTES:
-                raise ValueError(
-                    f"The disk of {self.experiment_fs_path!r} has {free} bytes left, but a run needs {MINIMUM_FREE_BYTES} to start: "
-                    "free some room, or set `RunConfig(storage_path=…)` to another disk."
-                )
+        self.check_room(MINIMUM_FREE_BYTES)
 
-    def stage(self, source: Checkpoint, checkpoint_dir_name: str, *, rank: int, token: str) -> str | None:
-        """Bring one rank's files to the storage, not yet visible as a checkpoint. The source stays.
+    def check_room(self, needed_bytes: int) -> None:
+        """See that the disk has so many bytes left. Of storage elsewhere nothing is known.
+
+        Raises:
+            ValueError: It has not.
+        """
+        if not self.local:
+            return
+        free = shutil.disk_usage(self.experiment_fs_path).free
+        if free < needed_bytes:
+            raise ValueError(
+                f"The disk of {self.experiment_fs_path!r} has {free} bytes left, but the run needs {needed_bytes} to go on: "
+                "free some room, or set `RunConfig(storage_path=…)` to another disk."
+            )
+
+    def stage(
+        self, source: Checkpoint, checkpoint_dir_name: str, *, rank: int, token: str, states: bytes | None = None, take: bool = False
+    ) -> str | None:
+        """Bring one rank's files to the storage, not yet visible as a checkpoint.
 
         Args:
             source: The rank's files, on any filesystem.
             checkpoint_dir_name: The name that the checkpoint is to get.
             rank: World rank.
             token: The same for all ranks of one report, and another one for every report and attempt.
+            states: Where the rank's readers are (`Readers.capture`), which goes with its files.
+            take: The caller deletes the source next, so its files may be moved where that is cheaper. Otherwise the source stays.
 
         Returns:
             What `commit` needs: the staged directory, relative to the run directory, or None if the files are in the final place.
 
         Raises:
             FileNotFoundError: There is no such source.
+            StorageFullError: The files do not fit on the disk; what was written of them is gone.
             OSError: The copy failed; what there is of it goes with the next `discard_staged`.
         """
-        if not self.local:
-            directories.write_bytes(self.storage_filesystem, self._marker(checkpoint_dir_name), token.encode())
-            target = self.build_checkpoint_path_from_name(checkpoint_dir_name)
-            directories.copy_directory(source.filesystem, source.path, self.storage_filesystem, target)
-            return None
-        staged = f"{directories.TEMPORARY_PREFIX}{token}-{rank:05d}"
-        directories.copy_directory(source.filesystem, source.path, self.storage_filesystem, self.build_checkpoint_path_from_name(staged))
-        return staged
+        # States that came from an earlier checkpoint, whose files the program has copied, are not those of this report.
+        listing = directories.list_directory(source.filesystem, source.path).without(STATES_DIRECTORY)
+        staged = f"{directories.TEMPORARY_PREFIX}{token}-{rank:05d}" if self.local else self._free_place(checkpoint_dir_name, token)
+        target = self.build_checkpoint_path_from_name(staged)
+        try:
+            if not self.local:
+                self._mark(staged, token)
+            may_take = take and self.local and directories.is_local(source.filesystem)
+            if not (may_take and directories.take_directory(source.path, target, listing)):
+                directories.copy_directory(source.filesystem, source.path, self.storage_filesystem, target, listing=listing)
+            if states is not None:
+                self.write_states(staged, rank, states, durable=False)
+            if self.local:
+                directories.sync_directory(target)
+        except OSError as error:
+            if self.local:
+                shutil.rmtree(target, ignore_errors=True)
+            if error.errno in FULL_DISK:
+                raise self._full(error, checkpoint_dir_name, listing.size_bytes) from error
+            raise
+        return None if staged == checkpoint_dir_name else staged
 
-    def commit(self, checkpoint_dir_name: str, staged: Sequence[str | None]) -> Checkpoint:
-        """Make one checkpoint of what the ranks have staged.
+    def write_states(self, name: str, rank: int, states: bytes, *, durable: bool = True) -> None:
+        """Put where a rank's readers are (`Readers.capture`) among the files in the directory `name` of the run directory."""
+        path = directories.join(self.build_checkpoint_path_from_name(name), states_path(rank))
+        directories.write_bytes(self.storage_filesystem, path, states, durable=durable)
+
+    def commit(self, checkpoint_dir_name: str, staged: Sequence[str | None], *, beside: bool = False) -> Checkpoint:
+        """Make one checkpoint of what the ranks have staged. It stays marked as unfinished until `confirm`.
 
         Args:
-            checkpoint_dir_name: Its name. A checkpoint that has that name already is replaced.
+            checkpoint_dir_name: Its name. Another checkpoint of that name is replaced in one step, or stays where that is impossible
+                (see `asked_name` below).
             staged: What `stage` returned on each rank, lower ranks first. Other directories below the run directory may be among
                 them and are moved, too.
+            beside: The other one must stay where it is, because somebody may be reading it.
 
         Raises:
             OSError: It could not be moved.
         """
-        sources = [name for name in staged if name is not None and name != checkpoint_dir_name]
-        target = self.build_checkpoint_path_from_name(checkpoint_dir_name)
+        places = list(dict.fromkeys(name or checkpoint_dir_name for name in staged))
         if not self.local:
-            for path in map(self.build_checkpoint_path_from_name, sources):
-                directories.copy_directory(self.storage_filesystem, path, self.storage_filesystem, target)
-                directories.delete_directory(self.storage_filesystem, path)
-            self._remove_marker(checkpoint_dir_name)
+            return self.checkpoint(self._gather(places))
+        sources = [name for name in places if name != checkpoint_dir_name]
+        if not sources:
             return self.checkpoint(checkpoint_dir_name)
-        if sources:
-            first, *others = map(self.build_checkpoint_path_from_name, sources)
-            for other in others:
-                _move_missing(other, first)
-                shutil.rmtree(other)
-            if len(sources) < len(staged) and os.path.isdir(target):
-                _move_missing(target, first)
-            _put_in_place(first, target)
-        return self.checkpoint(checkpoint_dir_name)
+        target = self.build_checkpoint_path_from_name(checkpoint_dir_name)
+        first, *others = map(self.build_checkpoint_path_from_name, sources)
+        for other in others:
+            _move_missing(other, first)
+            shutil.rmtree(other)
+            faults.reach("train.commit.merged")
+        in_place = checkpoint_dir_name in places and os.path.isdir(target)
+        if in_place:
+            _move_missing(target, first)
+        if others or in_place:
+            for directory, _, _ in os.walk(first):
+                directories.sync(directory)
+        return self.checkpoint(self._put_in_place(first, checkpoint_dir_name, beside=beside))
+
+    def confirm(self, checkpoint: Checkpoint) -> None:
+        """The list of checkpoints names this one now: it is finished."""
+        directories.delete_file(self.storage_filesystem, self._marker(self.name_of(checkpoint)))
 
     def discard_staged(self, keep: Collection[str] = ()) -> None:
         """Delete what attempts that ended early have left unfinished. Call it while no worker of this run is writing.
 
         Args:
-            keep: Names of registered checkpoints, which stay even if an unfinished report meant to replace them.
+            keep: Names of listed checkpoints, which stay even if they were not confirmed.
         """
         selector = pyarrow_fs.FileSelector(self.experiment_fs_path, allow_not_found=True)
-        for info in self.storage_filesystem.get_file_info(selector):
+        for info in keep_trying(lambda: self.storage_filesystem.get_file_info(selector), f"listing {self.experiment_fs_path}"):
             if not info.base_name.startswith(directories.TEMPORARY_PREFIX):
                 continue
             if info.type == pyarrow_fs.FileType.Directory:
-                self.storage_filesystem.delete_dir(info.path)
+                self._delete_directory(info.path)
                 continue
-            name = info.base_name.removeprefix(directories.TEMPORARY_PREFIX).replace("%2F", "/")
-            if not self.local and name not in keep:
-                directories.delete_directory(self.storage_filesystem, self.build_checkpoint_path_from_name(name))
-            self.storage_filesystem.delete_file(info.path)
+            if info.base_name.startswith(_MARKER_PREFIX):
+                name, _ = self._read_marker(info.path)
+                if name and name not in keep:
+                    directories.delete_directory(self.storage_filesystem, self.build_checkpoint_path_from_name(name))
+            directories.delete_file(self.storage_filesystem, info.path)
 
     def delete(self, checkpoint: Checkpoint) -> None:
         """Delete a checkpoint of this run; nothing happens if it is gone already.
@@ -229,14 +320,84 @@ class StorageContext:
     def __repr__(self) -> str:
         return f"StorageContext(filesystem={self.storage_filesystem.type_name}, path={self.experiment_fs_path})"
 
-    def _marker(self, checkpoint_dir_name: str) -> str:
-        return self.build_checkpoint_path_from_name(directories.TEMPORARY_PREFIX + checkpoint_dir_name.replace("/", "%2F"))
+    def _put_in_place(self, staged: str, name: str, *, beside: bool) -> str:
+        """Give the hidden directory `staged` its name, marked; returns the name that it has got."""
+        target = self.build_checkpoint_path_from_name(name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if os.path.isdir(target) and os.listdir(target):
+            if not beside and self._replace(staged, target, name):
+                return name
+            name = f"{name}{_BESIDE}{uuid.uuid4().hex[:8]}"
+        self._mark(name)
+        faults.reach("train.commit.marked")
+        os.rename(staged, self.build_checkpoint_path_from_name(name))
+        return name
 
-    def _remove_marker(self, checkpoint_dir_name: str) -> None:
+    def _replace(self, staged: str, target: str, name: str) -> bool:
+        """Let two directories change places, and delete the former one. False, and nothing has changed, where the system cannot."""
+        self._mark(name)
+        if not exchange(staged, target):
+            self.confirm(self.checkpoint(name))
+            return False
+        faults.reach("train.commit.exchanged")
+        shutil.rmtree(staged)
+        return True
+
+    def _gather(self, places: Sequence[str]) -> str:
+        """Elsewhere than on this machine: bring what lies in several places to the first one; returns its name."""
+        place, *others = places
+        for other in others:
+            source, target = self.build_checkpoint_path_from_name(other), self.build_checkpoint_path_from_name(place)
+            directories.copy_directory(self.storage_filesystem, source, self.storage_filesystem, target)
+            directories.delete_directory(self.storage_filesystem, source)
+            directories.delete_file(self.storage_filesystem, self._marker(other))
+            faults.reach("train.commit.merged")
+        return place
+
+    def _free_place(self, name: str, token: str) -> str:
+        """Elsewhere than on this machine: where ranks upload what they report as `name`; never over a checkpoint that is there already."""
+        if not directories.is_directory(self.storage_filesystem, self.build_checkpoint_path_from_name(name)):
+            return name
+        # Looked at after the directory: if another rank of this report has begun to fill it, its marker was there before.
+        _, of_report = self._read_marker(self._marker(name))
+        return name if of_report == token else f"{name}{_BESIDE}{token}"
+
+    def _marker(self, name: str) -> str:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:24]  # a name may be longer than the name of a file
+        return self.build_checkpoint_path_from_name(f"{_MARKER_PREFIX}{digest}")
+
+    def _mark(self, name: str, token: str = "") -> None:
+        """Say that the directory of that name is not finished."""
+        data = json.dumps({"name": name, "token": token}).encode()
+        if not self.local:
+            directories.write_bytes(self.storage_filesystem, self._marker(name), data)
+            return
+        with open(self._marker(name), "wb") as file:  # reaches the disk with the renaming that it announces
+            file.write(data)
+
+    def _read_marker(self, path: str) -> tuple[str, str]:
+        """Name and token of a marker; empty where there is none, or where a kill cut it short, before anything that it announces."""
         try:
-            self.storage_filesystem.delete_file(self._marker(checkpoint_dir_name))
-        except FileNotFoundError:
-            return  # every part was in place already, as with NO_UPLOAD
+            content = json.loads(directories.read_bytes(self.storage_filesystem, path) or b"{}")
+        except ValueError:
+            return "", ""
+        return str(content.get("name", "")), str(content.get("token", ""))
+
+    def _delete_directory(self, path: str) -> None:
+        if self.local:
+            shutil.rmtree(path)  # hidden already
+        else:
+            directories.delete_directory(self.storage_filesystem, path)
+
+    def _full(self, error: OSError, name: str, needed_bytes: int) -> StorageFullError:
+        free = f"{shutil.disk_usage(self.experiment_fs_path).free} bytes are free" if self.local else "how much is free is not known"
+        message = (
+            f"The checkpoint {name!r} has {needed_bytes} bytes of this rank, which do not fit on the disk of {self.experiment_fs_path!r} "
+            f"({free}; {error.strerror}). It was not kept; those before it are. Free some room, keep fewer "
+            "(`CheckpointConfig(num_to_keep=…)`), or copy the run to a larger disk; then start the run under the same name again, and it "
+            "goes on from its latest checkpoint."
+        )
+        return StorageFullError(error.errno or errno.ENOSPC, message, needed_bytes)
 
 
 class ArrowFiles:
@@ -260,23 +421,30 @@ class ArrowFiles:
         directories.write_bytes(self._filesystem, directories.join(self._directory, name), data)
 
 
+def checked_name(name: str) -> str:
+    """`name`, if a checkpoint may have it.
+
+    Raises:
+        ValueError: It leads out of the run directory, or belongs to what is not finished, or to the run's record.
+    """
+    parts = name.split("/") if isinstance(name, str) else []
+    hidden = any(part.startswith(directories.TEMPORARY_PREFIX) for part in parts)
+    if not parts or hidden or {"", ".", ".."} & set(parts) or parts[0] in _OF_THE_RECORD:
+        raise ValueError(
+            f"{name!r} is no name for a checkpoint's directory below the run directory: give a relative path such as "
+            '"epoch_3", without empty parts, "." or "..", and none that the run itself uses.'
+        )
+    return name
+
+
+def asked_name(name: str) -> str:
+    """The name under which a checkpoint was reported, where it lies under another one because that was taken."""
+    return name.partition(_BESIDE)[0]
+
+
 def checkpoint_dir_name(index: int) -> str:
     """Name of the checkpoint of the report with that number, unless `report` gives one."""
     return f"checkpoint_{index:06d}"
-
-
-def _put_in_place(source: str, target: str) -> None:
-    """Rename the directory `source` to `target`; if there was one, it makes room and is then deleted."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    try:
-        os.rename(source, target)
-    except OSError:
-        if not os.path.isdir(target):
-            raise
-        former = f"{source}-former"
-        os.rename(target, former)
-        os.rename(source, target)
-        shutil.rmtree(former)
 
 
 def _move_missing(source: str, target: str) -> None:

@@ -7,19 +7,17 @@ Two exchanges with the workers: rank 0 opens the rendezvous and says where; then
 from __future__ import annotations
 
 import importlib
-import os
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+from syncline.train.addresses import hosts_of, is_this_process
 from syncline.train.backend import Backend, BackendConfig, Worker, WorkerGroup
 
 InitMethod = Literal["env", "tcp"]
 
-LOOPBACK = "127.0.0.1"
 WORKER_SIDE = "syncline.train.torch.process_group"
 
 
@@ -93,6 +91,10 @@ class TorchConfig(BackendConfig):
         return (WORKER_SIDE,)
 
     @property
+    def collective_timeout_s(self) -> float:
+        return self.timeout_s
+
+    @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
         return partial(_call, "training_context", self.backend, self.timeout_s, self.init_method == "env")
 
@@ -114,7 +116,7 @@ class TorchBackend(Backend[TorchConfig]):
         if "nccl" in backend:
             refuse_shared_gpus(workers)
         one_node = len({worker.node_id for worker in workers}) == 1
-        host = LOOPBACK if one_node else workers[0].node_ip
+        host = hosts_of(workers)[0]
         port = worker_group.execute_single(0, worker_side("open_rendezvous"), host, len(workers), backend_config.timeout_s)
         plan = GroupPlan(
             backend=backend,
@@ -130,11 +132,6 @@ class TorchBackend(Backend[TorchConfig]):
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
         """Every rank leaves; returns after a limit even where one cannot."""
         worker_group.execute(worker_side("leave"))
-
-
-def is_this_process(worker: Worker) -> bool:
-    """Whether a worker is an object in the controller's own process, as the inline engine has it."""
-    return worker.pid == os.getpid() and worker.hostname == socket.gethostname()
 
 
 def refuse_shared_gpus(workers: Sequence[Worker]) -> None:

@@ -526,3 +526,75 @@ def test_demands_name_what_waits() -> None:
         scheduler.submit(task, gpu)
     scheduler.create_group(2, [{"GPU": 1}], "PACK")
     assert [str(demand) for demand in scheduler.demands()] == ["3 tasks of {'GPU': 1}", "1 placement group of {'GPU': 1}"]
+
+
+# A machine that grows and shrinks
+
+
+def test_larger_machine_starts_what_waits() -> None:
+    scheduler = machine(workers=1, CPU=1)
+    cpu = scheduler.shape({"CPU": 1})
+    assert scheduler.submit(1, cpu) == assigned(0, 1)
+    assert not scheduler.submit(2, cpu)
+    assert scheduler.resize({"CPU": 3}) == [StartWorker("", 1)]
+    assert (scheduler.total(), scheduler.available()) == ({"CPU": 3}, {"CPU": 2})
+    check_scheduler(scheduler)
+    assert scheduler.worker_ready(1) == assigned(1, 2)
+
+
+def test_smaller_machine_ends_nothing_and_places_nothing_until_its_debt_is_paid() -> None:
+    scheduler = machine(workers=3, CPU=3)
+    cpu = scheduler.shape({"CPU": 1})
+    for task in range(3):
+        scheduler.submit(task, cpu)
+    assert not scheduler.submit(3, cpu)
+    assert not scheduler.resize({"CPU": 1})
+    assert (scheduler.total(), scheduler.available()) == ({"CPU": 1}, {"CPU": 0})
+    check_scheduler(scheduler)
+    assert not scheduler.finished(2, 0)
+    assert scheduler.finished(1, 1) == [StopWorker(2)]  # one that rests is enough for one CPU
+    check_scheduler(scheduler)
+    assert scheduler.finished(0, 2) == assigned(0, 3)
+    check_scheduler(scheduler)
+
+
+def test_smaller_machine_queues_nothing_behind_busy_workers() -> None:
+    scheduler = machine(workers=2, CPU=2)
+    cpu = scheduler.shape({"CPU": 1})
+    scheduler.set_depth(cpu, 4)
+    for task in range(2):
+        scheduler.submit(task, cpu)
+    scheduler.resize({"CPU": 1})
+    assert not scheduler.submit(2, cpu)
+    check_scheduler(scheduler)
+
+
+def test_groups_that_no_longer_fit_wait_and_new_ones_are_refused() -> None:
+    scheduler = machine(CPU=4)
+    scheduler.create_group(1, [{"CPU": 3}], "PACK")
+    assert not scheduler.create_group(2, [{"CPU": 3}], "PACK")
+    scheduler.resize({"CPU": 2})
+    assert not scheduler.remove_group(1).instructions
+    check_scheduler(scheduler)
+    with pytest.raises(Infeasible, match=r"asked \{'CPU': 3\} but this machine has \{'CPU': 2\}"):
+        scheduler.create_group(3, [{"CPU": 3}], "PACK")
+    assert scheduler.resize({"CPU": 4}) == [GroupReady(2)]
+    check_scheduler(scheduler)
+
+
+def test_resource_that_is_new_can_be_used_in_groups_that_exist_too() -> None:
+    scheduler = machine(workers=1, CPU=4)
+    scheduler.create_group(1, [{"CPU": 1}], "PACK")
+    assert not scheduler.resize({"disk": 2})
+    assert scheduler.create_group(2, [{"CPU": 1, "disk": 1}], "PACK") == [GroupReady(2)]
+    assert scheduler.available() == {"CPU": 2, "disk": 1}
+    assert scheduler.submit(1, scheduler.shape({"disk": 1}, group=(2, 0))) == assigned(0, 1)
+    check_scheduler(scheduler)
+    assert not scheduler.resize({"disk": 0})
+    assert scheduler.total() == {"CPU": 4}
+    check_scheduler(scheduler)
+
+
+def test_number_of_gpus_stays() -> None:
+    with pytest.raises(ValueError, match="2 GPUs, and their number stays"):
+        machine(CPU=1, GPU=2).resize({"GPU": 1})

@@ -153,7 +153,7 @@ def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_o
 
 
 def test_overwrite_without_an_exchange_of_directories_still_recovers(place, monkeypatch):
-    monkeypatch.setattr(commit, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(commit.filesystems, "exchange", lambda one, other: False)
     for point in ("data.commit.decided", "data.commit.moved", "data.commit.published", "data.commit.cleaned"):
         run_job(sink_at(place, "overwrite", job="first"), prefix="old")
         with faults_set({point: "raise:1"}), pytest.raises(FaultInjected):

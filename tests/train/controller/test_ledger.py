@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from syncline.train.config import CheckpointConfig, RunConfig, ScalingConfig
 from syncline.train.controller.barriers import CompleteReport
 from syncline.train.controller.ledger import Ledger
 from syncline.train.controller.tenure import Tenure
-from syncline.train.storage import ArrowFiles
+from syncline.train.errors import WorkerGroupError
+from syncline.train.result import Result
+from syncline.train.storage import ArrowFiles, StorageContext, StorageFullError
 from syncline.train.workers.messages import CheckpointPart, Reported
 from syncline.train.workers.spec import RunSpec
 
@@ -161,6 +165,127 @@ def test_parts_that_lie_under_other_names_come_to_rank_zeros(tmp_path: Path) -> 
     entry = ledger.commit(CompleteReport(index=0, metrics=({}, {}), parts=parts), validate=False, validation_kwargs=None)
     assert Path(entry.checkpoint.path).name == "mine"
     assert sorted(p.name for p in Path(entry.checkpoint.path).iterdir()) == ["mine", "theirs"]
+
+
+def commit(ledger: Ledger, index: int, tmp_path: Path, **options: Any) -> Checkpoint:
+    validate = options.pop("validate", False)
+    return ledger.commit(staged(ledger, index, tmp_path, **options), validate=validate, validation_kwargs=None).checkpoint
+
+
+def test_a_name_that_is_reported_again_replaces_the_former_one(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    for index in range(3):
+        checkpoint = commit(ledger, index, tmp_path, name="last")
+        assert (Path(checkpoint.path) / "rank0").read_text() == str(index)
+    assert visible(tmp_path / "s") == ["last"]
+    assert [entry.index for entry in ledger.manager.registered] == [2]
+
+
+def test_a_checkpoint_that_is_being_validated_is_not_replaced(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    first = commit(ledger, 0, tmp_path, name="last", validate=True)
+    second = commit(ledger, 1, tmp_path, name="last")
+    assert (Path(first.path) / "rank0").read_text() == "0"
+    assert (Path(second.path) / "rank0").read_text() == "1"
+    ledger.validated(0, {"accuracy": 0.5})
+    assert [entry.metrics.get("accuracy") for entry in ledger.manager.registered] == [0.5, None]
+    commit(ledger, 2, tmp_path, name="last")
+    assert [entry.index for entry in ledger.manager.registered] == [2]
+    assert len(visible(tmp_path / "s")) == 1
+
+
+def test_the_validation_of_a_checkpoint_that_is_gone_changes_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    commit(ledger, 0, tmp_path)
+    ledger.validated(7, {"accuracy": 0.5})
+    ledger.validation_failed(7, timed_out=True)
+    assert [entry.metrics for entry in ledger.manager.registered] == [{"rank": 0, "index": 0}]
+
+
+def test_one_checkpoint_cannot_lie_in_another(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    commit(ledger, 0, tmp_path, name="epoch/1")
+    with pytest.raises(ValueError, match="one cannot lie in another"):
+        commit(ledger, 1, tmp_path, name="epoch")
+    assert (tmp_path / "s" / "run" / "epoch" / "1" / "rank0").exists()
+
+
+def test_a_checkpoint_that_somebody_has_deleted_is_forgotten_at_the_next_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    first, second = commit(ledger, 0, tmp_path), commit(ledger, 1, tmp_path)
+    shutil.rmtree(second.path)
+    again = Ledger(spec(tmp_path / "s"))
+    assert again.latest == first
+    assert "is not there any more" in caplog.text
+    assert [c.path for c, _ in Result.from_path(tmp_path / "s" / "run").best_checkpoints] == [first.path]
+
+
+def test_what_cannot_be_deleted_is_deleted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def busy(storage: StorageContext, checkpoint: Checkpoint) -> None:
+        raise OSError("busy")
+
+    ledger = Ledger(spec(tmp_path / "s", num_to_keep=1))
+    commit(ledger, 0, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(StorageContext, "delete", busy)
+        commit(ledger, 1, tmp_path)
+    assert "cannot be deleted yet" in caplog.text
+    assert visible(tmp_path / "s") == ["checkpoint_000000", "checkpoint_000001"]
+    Ledger(spec(tmp_path / "s", num_to_keep=1))
+    assert visible(tmp_path / "s") == ["checkpoint_000001"]
+
+
+def test_a_list_that_could_not_be_written_is_written_before_anything_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(files: ArrowFiles, name: str, data: bytes) -> None:
+        raise OSError("no room")
+
+    ledger = Ledger(spec(tmp_path / "s"))
+    with monkeypatch.context() as patch:
+        patch.setattr(ArrowFiles, "write", refused)
+        with pytest.raises(OSError, match="no room"):
+            commit(ledger, 0, tmp_path)
+        ledger.discard_unfinished()
+        assert visible(tmp_path / "s") == ["checkpoint_000000"]
+    ledger.discard_unfinished()
+    assert visible(tmp_path / "s") == ["checkpoint_000000"]
+    assert Result.from_path(tmp_path / "s" / "run").checkpoint == ledger.latest
+
+
+def test_after_a_full_disk_there_is_another_attempt_only_with_enough_room(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    ledger.check_room()
+    ledger.failed(1, {0: ValueError("of the program")})
+    ledger.check_room()
+    ledger.failed(2, {1: StorageFullError(errno.ENOSPC, "it does not fit", 1 << 20)})
+    ledger.check_room()
+    ledger.failed(3, {1: StorageFullError(errno.ENOSPC, "it does not fit", 1 << 60)})
+    with pytest.raises(WorkerGroupError, match="it does not fit(.|\n)*not started again") as raised:
+        ledger.check_room()
+    assert list(raised.value.worker_failures) == [1]
+
+
+def test_a_run_that_ends_with_an_error_tells_it_even_if_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(files: ArrowFiles, name: str, data: bytes) -> None:
+        raise OSError("no room")
+
+    ledger = Ledger(spec(tmp_path / "s"))
+    monkeypatch.setattr(ArrowFiles, "write", refused)
+    ledger.close("errored", "the program's error")
+    with pytest.raises(OSError, match="no room"):
+        ledger.close("finished")
+
+
+def test_with_a_limit_the_run_directory_stays_as_small_as_it_is(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s", num_to_keep=2))
+    run = tmp_path / "s" / "run"
+    sizes = []
+    for index in range(100, 300):
+        ledger.record(0, Reported(index=index, metrics={"index": index}, time=1.5))
+        commit(ledger, index, tmp_path, ranks=1)
+        names = {path.name for path in run.iterdir()} - {"events.jsonl", "metrics.jsonl"}
+        sizes.append((len(names), (run / "checkpoints.json").stat().st_size))
+    assert len(set(sizes[2:])) == 1
+    assert len({len(line) for line in (run / "metrics.jsonl").read_text().splitlines()}) == 1
 
 
 def test_a_storage_path_that_cannot_be_written_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ from syncline.train.workers.messages import (
     Finished,
     PreemptionNoticed,
     Reported,
+    Spoken,
     Stuck,
     Terminating,
-    WorkerMessage,
 )
 
 
@@ -91,7 +91,7 @@ class Run:
         assert start.attempt == self.attempt
         assert self.machine.handle(GroupStarted(attempt=self.attempt)) == [LaunchTraining(attempt=self.attempt)]
 
-    def says(self, rank: int, message: WorkerMessage) -> list[Instruction]:
+    def says(self, rank: int, message: Spoken) -> list[Instruction]:
         return self.machine.handle(Said(attempt=self.attempt, rank=rank, message=message))
 
     def ends(self, rank: int, error: BaseException | None = None) -> list[Instruction]:

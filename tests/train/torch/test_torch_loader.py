@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import random
+import time
+import weakref
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,10 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 from torch_fakes import session
+from tqdm import tqdm
 
 from syncline.train.torch import enable_reproducibility, prepare_data_loader
-from syncline.train.torch.device import record_stream
-from syncline.train.torch.loader import DeviceDataLoader
+from syncline.train.torch.prepared_loader import PreparedDataLoader
 
 META = torch.device("meta")
 
@@ -108,15 +110,30 @@ def test_the_users_own_loader_is_not_changed() -> None:
     assert samples(loader) == list(range(20))
 
 
-def test_a_single_worker_keeps_its_loader() -> None:
+@pytest.mark.parametrize(("world_size", "add_dist_sampler"), [(1, True), (2, False)])
+def test_what_is_not_shared_keeps_its_samplers(world_size: int, add_dist_sampler: bool) -> None:
     loader = DataLoader(Numbers(), batch_size=4)
-    assert prepared(loader, world_size=1) is loader
+    whole = prepared(loader, world_size=world_size, add_dist_sampler=add_dist_sampler)
+    assert (whole.sampler, whole.batch_sampler) == (loader.sampler, loader.batch_sampler)
+    assert samples(whole) == list(range(20))
+
+
+def test_the_orders_of_a_single_worker_are_those_that_torch_would_draw() -> None:
+    loader = DataLoader(Numbers(), batch_size=4, shuffle=True)
+    torch.manual_seed(1)
+    expected = samples(loader)
+    torch.manual_seed(1)
+    assert samples(prepared(loader, world_size=1)) == expected
 
 
 def test_batches_on_a_cpu_are_not_copied() -> None:
-    loader = DataLoader(Numbers(), batch_size=4)
-    assert prepared(loader, add_dist_sampler=False) is loader
-    assert type(prepared(loader)) is DataLoader
+    batch = torch.zeros(3)
+    assert next(iter(prepared(DataLoader(Numbers(3), batch_size=3, collate_fn=lambda _: batch)))) is batch
+
+
+def test_a_prepared_loader_is_not_prepared_again() -> None:
+    loader = prepared(DataLoader(Numbers(), batch_size=4))
+    assert prepared(loader) is loader
 
 
 def test_a_custom_sampler_is_kept() -> None:
@@ -163,17 +180,14 @@ def test_batches_drawn_by_a_sampler_are_shared_whole() -> None:
 def test_what_is_shared_already_is_left_alone() -> None:
     sampler = DistributedSampler(Numbers(), num_replicas=2, rank=1, shuffle=False)
     loader = DataLoader(Numbers(), batch_size=4, sampler=sampler)
-    assert prepared(loader) is loader
+    assert prepared(loader).sampler is sampler
     in_batches = prepared(DataLoader(Numbers(), batch_sampler=BatchSampler(sampler, 4, False)))
     assert in_batches.sampler is sampler
     assert samples(in_batches) == list(range(1, 20, 2))
-    twice = prepared(prepared(DataLoader(Numbers(), batch_size=4, sampler=EvenFirst())))
-    assert samples(twice) == [0, 4, 1, 5]
 
 
 def test_an_iterable_dataset_is_left_alone() -> None:
-    loader = DataLoader(Stream(), batch_size=2)
-    assert prepared(loader) is loader
+    assert samples(prepared(DataLoader(Stream(), batch_size=2))) == list(range(6))
 
 
 @pytest.mark.parametrize("sampling", [{"shuffle": True}, {"sampler": EvenFirst()}, {"batch_sampler": BatchSampler(range(8), 2, False)}])
@@ -193,13 +207,9 @@ def test_every_option_is_kept(sampling: dict[str, Any]) -> None:
     batching = {} if "batch_sampler" in sampling else {"batch_size": 3, "drop_last": True}
     loader = DataLoader(Numbers(), **options, **sampling, **batching)
     sharded = prepared(loader)
-    wrapped = DeviceDataLoader(sharded, META, prefetch=False)
     for name, value in {**options, **batching}.items():
         assert getattr(sharded, name) is value, name
-        assert getattr(wrapped, name) is value, name
-    assert wrapped.dataset is loader.dataset
-    assert wrapped.sampler is sharded.sampler
-    assert wrapped.batch_sampler is sharded.batch_sampler
+    assert sharded.dataset is loader.dataset
     if batching:
         assert (sharded.batch_sampler.batch_size, sharded.batch_sampler.drop_last) == (3, True)  # type: ignore[union-attr]
 
@@ -228,15 +238,93 @@ def test_reproducible_runs_seed_the_workers_of_loaders() -> None:
     assert len(passes[0].flatten().unique()) == passes[0].numel()
 
 
-def test_a_users_subclass_keeps_its_behaviour_on_a_device() -> None:
+def test_a_users_subclass_keeps_its_behaviour() -> None:
     loader = CountingLoader(Numbers(4), batch_size=2)
-    wrapped = DeviceDataLoader(loader, META, prefetch=False)
-    assert [batch.device for batch in wrapped] == [META, META]
-    assert isinstance(wrapped, DataLoader)
-    assert len(wrapped) == 2
-    assert wrapped.passes == loader.passes == 1
-    wrapped.passes = 5
-    assert loader.passes == 5
+    mine = prepared(loader)
+    assert isinstance(mine, CountingLoader)
+    assert isinstance(mine, PreparedDataLoader)
+    assert samples(mine) == [0, 2]
+    assert (mine.passes, loader.passes, len(mine)) == (1, 0, 1)
+
+
+def test_batches_arrive_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncline.train.torch.loader.get_device", lambda: META)
+    assert [batch.device for batch in prepared(DataLoader(Numbers(8), batch_size=2))] == [META, META]
+    stays = prepared(DataLoader(Numbers(8), batch_size=2), move_to_device=False)
+    assert [batch.device.type for batch in stays] == ["cpu", "cpu"]
+
+
+def test_every_pass_is_the_next_epoch_unless_the_program_says_otherwise() -> None:
+    loader = prepared(DataLoader(Numbers(), batch_size=4, shuffle=True))
+    sampler: Any = loader.sampler
+    orders = {}
+    for told in [None, None, 7, None, 0, 0, None]:
+        if told is not None:
+            sampler.set_epoch(told)
+        order = samples(loader)
+        assert orders.setdefault(sampler.epoch, order) == order
+    assert list(orders) == [0, 1, 7, 8]
+    assert len({tuple(order) for order in orders.values()}) == 4
+
+
+def test_a_distributed_sampler_of_the_users_gets_its_epochs_too() -> None:
+    sampler = DistributedSampler(Numbers(), num_replicas=2, rank=1)
+    loader = prepared(DataLoader(Numbers(), batch_size=4, sampler=sampler))
+    epochs = []
+    for told in [None, None, 5, None]:
+        if told is not None:
+            sampler.set_epoch(told)
+        samples(loader)
+        epochs.append(sampler.epoch)
+    assert epochs == [0, 1, 5, 6]
+
+
+def test_loops_within_each_other_are_passes_of_their_own() -> None:
+    loader = prepared(DataLoader(Numbers(8), batch_size=2))
+    pairs = [(outer.tolist(), inner.tolist()) for outer in loader for inner in loader]
+    assert pairs == [([0, 2], [0, 2]), ([0, 2], [4, 6]), ([4, 6], [0, 2]), ([4, 6], [4, 6])]
+    assert (loader.state_dict()["epoch"], loader.state_dict()["ended"]) == (2, True)  # type: ignore[attr-defined]
+
+
+def test_what_the_program_got_counts() -> None:
+    loader: Any = prepared(DataLoader(Numbers(), batch_size=2, num_workers=0))
+    assert loader.state_dict() == {}
+    for count, _ in enumerate(tqdm(loader, disable=True), 1):
+        state = loader.state_dict()
+        assert (state["epoch"], state["ended"], state["batches"], state["items"]) == (0, False, count, count * 4)
+        assert json.loads(json.dumps(state)) == state
+    assert loader.state_dict()["ended"]
+
+
+def test_the_time_in_next_is_counted() -> None:
+    class Slow(Numbers):
+        def __getitem__(self, index: int) -> int:
+            time.sleep(0.01)
+            return index
+
+    loader: Any = prepared(DataLoader(Slow(4), batch_size=1))
+    assert loader.waited_s == 0
+    samples(loader)
+    assert loader.waited_s >= 0.02
+
+
+def test_the_loader_is_a_reader_of_its_session() -> None:
+    with session() as current:
+        loaders = [prepare_data_loader(DataLoader(Numbers())) for _ in range(2)]
+    assert "data loader 1" in current.readers
+    assert "data loader 2" in current.readers
+    samples(loaders[0])
+    assert current.readers.waited_s == loaders[0].waited_s > 0  # type: ignore[attr-defined]
+
+
+def test_a_loader_that_the_program_drops_is_gone() -> None:
+    with session() as current:
+        loader = prepare_data_loader(DataLoader(Numbers()))
+    samples(loader)
+    dropped = weakref.ref(loader)
+    del loader
+    assert dropped() is None
+    assert current.readers.waited_s > 0
 
 
 def test_an_order_over_part_of_the_dataset_stays_one() -> None:
@@ -254,61 +342,11 @@ def test_preparing_outside_a_training_function_is_an_error() -> None:
         prepare_data_loader(DataLoader(Numbers()))
 
 
-class FakeStream:
-    """Stands for a CUDA stream; remembers which streams it waited for."""
-
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.waited: list[FakeStream] = []
-
-    def wait_stream(self, other: FakeStream) -> None:
-        self.waited.append(other)
-
-
-def test_one_batch_is_copied_ahead_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    computation, loaded, copied_on, copies = FakeStream(), [], [], []
-
-    class Watched(Numbers):
-        def __getitem__(self, index: int) -> int:
-            loaded.append(index)
-            return index
-
-    def stream(chosen: FakeStream) -> Any:
-        copied_on.append(chosen)
-        return nullcontext()
-
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: copies.append(FakeStream()) or copies[-1])
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: computation)
-    monkeypatch.setattr(torch.cuda, "stream", stream)
-    wrapped = DeviceDataLoader(DataLoader(Watched(3), batch_size=1), META, prefetch=True)
-    loaded_at_each_step = [len(loaded) for batch in wrapped if batch.device == META]
-    assert loaded_at_each_step == [2, 3, 3]
-    assert computation.waited == copied_on == copies * 3
-
-
-def test_streams_are_told_of_every_tensor_that_they_read() -> None:
-    class Recorded:
-        def __init__(self) -> None:
-            self.streams: list[object] = []
-
-        def record_stream(self, stream: object) -> None:
-            self.streams.append(stream)
-
-    class Opaque:
-        def __init__(self) -> None:
-            self.inside = Recorded()
-
-        def to(self, device: torch.device) -> Opaque:
-            return self
-
-    items, opaque, stream = [Recorded() for _ in range(3)], Opaque(), FakeStream()
-    record_stream({"a": items[0], "b": (items[1], [items[2], "text"]), "c": opaque, "d": torch.ones(1)}, stream)  # type: ignore[arg-type]
-    assert [item.streams for item in [*items, opaque.inside]] == [[stream]] * 4
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("auto_transfer", [True, False])
-def test_batches_arrive_on_the_gpu_in_order(auto_transfer: bool) -> None:
-    loader = DataLoader(Numbers(1000), batch_size=10, pin_memory=True)
+@pytest.mark.processes
+@pytest.mark.parametrize(("auto_transfer", "workers"), [(True, 2), (False, 2), (True, 0)])
+def test_batches_arrive_on_the_gpu_in_order(auto_transfer: bool, workers: int) -> None:
+    loader = DataLoader(Numbers(1000), batch_size=10, pin_memory=True, num_workers=workers, timeout=60 if workers else 0)
     with session(gpu_ids=("0",), use_gpu=True):
         wrapped = prepare_data_loader(loader, auto_transfer=auto_transfer)
         total = [batch.double() for batch in wrapped]

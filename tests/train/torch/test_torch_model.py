@@ -1,19 +1,31 @@
-"""Models alone and in mixed precision; wrapping with several ranks is tested with the process group."""
+"""Models alone, in mixed precision and on a GPU; with several ranks they are tested beside the process group and in test_torch_fsdp."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy
 from torch_fakes import session
 
 from syncline.train.torch import accelerate, backward, prepare_model, prepare_optimizer
 
 META = torch.device("meta")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 class Recorder(nn.Module):
@@ -46,11 +58,6 @@ def test_a_model_moves_where_it_is_told() -> None:
 def test_an_unknown_strategy_is_refused() -> None:
     with session(), pytest.raises(ValueError, match="`parallel_strategy='pipeline'` is unknown"):
         prepare_model(nn.Linear(2, 1), parallel_strategy="pipeline")  # type: ignore[arg-type]
-
-
-def test_sharding_parameters_needs_gpus() -> None:
-    with session(world_size=2), pytest.raises(RuntimeError, match="ScalingConfig\\(use_gpu=True\\)"):
-        prepare_model(nn.Linear(2, 1), parallel_strategy="fsdp")
 
 
 def test_only_modules_are_prepared() -> None:
@@ -134,3 +141,40 @@ def test_mixed_precision_scales_gradients_on_a_gpu() -> None:
         optimizer.step()
     assert model.seen == [torch.float16]
     torch.testing.assert_close(model.linear.weight, before - 0.1, rtol=1e-3, atol=1e-3)
+
+
+@needs_gpu
+def test_a_sharded_model_computes_in_low_precision_on_a_gpu(one_rank: None) -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    with session(gpu_ids=("0",), use_gpu=True):
+        prepare_model(model, parallel_strategy="fsdp", parallel_strategy_kwargs={"mp_policy": "bfloat16", "wrap": {nn.Linear}})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    output = model(torch.ones(2, 4, device="cuda"))
+    output.float().sum().backward()
+    optimizer.step()
+    assert output.dtype is torch.bfloat16
+    assert {(parameter.dtype, parameter.device.type) for parameter in model.parameters()} == {(torch.float32, "cuda")}
+
+
+@needs_gpu
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_gradients_of_prepared_models_are_scaled_on_a_gpu(one_rank: None, strategy: str) -> None:
+    mesh = init_device_mesh("cuda", (1,))
+    with session(gpu_ids=("0",), use_gpu=True):
+        accelerate(amp=True)
+        model = prepare_model(Recorder(), parallel_strategy=strategy, parallel_strategy_kwargs={"mesh": mesh})  # type: ignore[arg-type]
+        optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        get_optimizer_state_dict(model, optimizer)
+        backward(model(torch.ones(2, device="cuda")))
+        optimizer.step()
+    assert model.seen == [torch.float16]
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+@needs_gpu
+def test_parameters_wait_on_the_host_between_steps_if_asked_to(one_rank: None) -> None:
+    with session(gpu_ids=("0",), use_gpu=True):
+        model = prepare_model(nn.Linear(4, 1), parallel_strategy="fsdp", parallel_strategy_kwargs={"offload_policy": CPUOffloadPolicy()})
+        model(torch.ones(2, 4, device="cuda")).sum().backward()
+    assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}

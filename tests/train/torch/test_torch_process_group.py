@@ -99,17 +99,20 @@ def test_every_rank_is_in_one_gloo_group(group: ProcessGroupOfFakes) -> None:
 
 
 def test_the_environment_says_where_each_rank_stands(group: ProcessGroupOfFakes) -> None:
-    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "ACCELERATE_TORCH_DEVICE", "MASTER_ADDR", "MASTER_PORT"]
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"]
+    names += ["ACCELERATE_TORCH_DEVICE", "ACCELERATE_USE_CPU", "OMP_NUM_THREADS"]
     first, second = group.execute(variables, names)
     assert [first.pop(name) for name in ("RANK", "LOCAL_RANK")] == ["0", "0"]
     assert [second.pop(name) for name in ("RANK", "LOCAL_RANK")] == ["1", "1"]
     assert first == second
     assert int(first.pop("MASTER_PORT")) > 0
+    assert int(first.pop("OMP_NUM_THREADS")) == group.execute(torch.get_num_threads)[0]
     assert first == {
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "2",
         "NODE_RANK": "0",
         "ACCELERATE_TORCH_DEVICE": "cpu",
+        "ACCELERATE_USE_CPU": "True",
         "MASTER_ADDR": "127.0.0.1",
     }
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from syncline.train.torch.samplers import ShardedSampler, is_distributed, shard_sampler
+from syncline.train.torch.samplers import Epochs, ShardedSampler, draws_at_once, is_distributed, shard_sampler
 
 
 class Backwards(Sampler[int]):
@@ -61,14 +61,15 @@ def test_ranks_whose_generators_differ_draw_one_order() -> None:
     assert [item for step in zip(*walks, strict=True) for item in step] == whole
 
 
-def test_passes_and_epochs_draw_new_orders_and_an_epoch_can_be_repeated() -> None:
+def test_epochs_draw_new_orders_and_an_epoch_can_be_repeated() -> None:
     sampler = ShardedSampler(RandomSampler(range(100), replacement=True), rank=1, world_size=2)
-    first, second = list(sampler), list(sampler)
+    first = list(sampler)
+    assert list(sampler) == first
     sampler.set_epoch(1)
-    third = list(sampler)
+    second = list(sampler)
+    assert second != first
     sampler.set_epoch(0)
     assert list(sampler) == first
-    assert first != second != third != first
 
 
 def test_an_endless_sampler_draws_reproducibly_and_leaves_the_global_generators_alone() -> None:
@@ -118,3 +119,34 @@ def test_distributed_samplers_are_recognised() -> None:
     assert is_distributed(ShardedSampler(range(4), rank=0, world_size=2))
     assert not is_distributed(RandomSampler(range(4)))
     assert not is_distributed(BatchSampler(range(4), 2, False))
+
+
+def test_a_distributed_sampler_can_be_dealt_to_others() -> None:
+    sampler = DistributedSampler(range(10), num_replicas=5, rank=4, seed=3)  # type: ignore[arg-type]
+    whole = shard_sampler(sampler, rank=0, world_size=1)
+    pair = [list(shard_sampler(sampler, rank=rank, world_size=2)) for rank in range(2)]
+    assert [index for step in zip(*pair, strict=True) for index in step] == list(whole)
+    assert list(sampler) == list(whole)[4::5]
+
+
+def test_samplers_that_may_draw_later_are_told_from_those_that_do_not() -> None:
+    assert draws_at_once(RandomSampler(range(3)))
+    assert draws_at_once(BatchSampler([1, 2, 3], 2, False))
+    assert not draws_at_once(Draws())
+    assert not draws_at_once(BatchSampler(Backwards(3), 2, False))
+
+
+def test_epochs_reach_samplers_once_and_those_of_the_program_are_noticed() -> None:
+    sampler = Backwards(4)
+    for sharded in (sampler, ShardedSampler(sampler, rank=0, world_size=2)):
+        sampler.epochs.clear()
+        epochs = Epochs(DataLoader(range(4), batch_sampler=BatchSampler(sharded, 2, False)))  # type: ignore[arg-type]
+        epochs.tell(0)
+        epochs.tell(1)
+        assert sampler.epochs in ([0, 1], [1])
+        assert epochs.told() is None
+    sharded.set_epoch(1)
+    assert epochs.told() == 1
+    epochs.tell(1)
+    assert sampler.epochs == [1, 1]
+    assert epochs.told() is None

@@ -36,3 +36,24 @@ def test_shares_equal_those_of_torch(total: int, world_size: int) -> None:
 
 def test_an_endless_sequence_is_shared_lazily() -> None:
     assert list(itertools.islice(rank_share(itertools.count(), 2, 3), 4)) == [2, 5, 8, 11]
+
+
+@pytest.mark.parametrize("start", [0, 3, 12, 20, 25])
+@pytest.mark.parametrize(("before", "now"), list(itertools.product(range(1, 5), repeat=2)))
+def test_what_remains_is_dealt_to_any_number_of_ranks(start: int, before: int, now: int) -> None:
+    start -= start % before
+    rest = [list(rank_share(range(23), rank, now, start=start)) for rank in range(now)]
+    walked = [item for step in zip(*rest, strict=True) for item in step]
+    assert walked[: max(0, 23 - start)] == list(range(start, 23))
+    assert len(walked) == now * share_length(max(0, 23 - start), now)
+
+
+@pytest.mark.parametrize(("total", "world_size"), [(t, w) for t, w in GRID if t])
+def test_the_same_ranks_go_on_as_if_nothing_had_happened(total: int, world_size: int) -> None:
+    for rank, share in enumerate(shares(total, world_size)):
+        for taken in range(len(share) + 2):
+            assert list(rank_share(range(total), rank, world_size, start=taken * world_size)) == share[taken:]
+
+
+def test_the_end_can_be_left_out() -> None:
+    assert [list(rank_share(range(11), rank, 3, start=3, drop_last=True)) for rank in range(3)] == [[3, 6], [4, 7], [5, 8]]

@@ -7,13 +7,17 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.errors import PreemptionInfo
+from syncline.train.readers import Readers
 from syncline.train.session import set_session
 
 LIMIT_S = 120
+IMPORTED_ONCE = ("syncline.train.torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -28,6 +32,16 @@ class FakeSession:
     gpu_ids: tuple[str, ...] = ()
     use_gpu: bool = False
     local_mode: bool = False
+    saved: Checkpoint | None = None
+    """Where its readers go on."""
+    preemption: PreemptionInfo | None = None
+    readers: Readers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.readers = Readers(rank=self.world_rank, world_size=self.world_size, saved=self.saved)
+
+    def get_preemption_info(self) -> PreemptionInfo | None:
+        return self.preemption
 
 
 @contextmanager
@@ -57,10 +71,11 @@ class FakeWorker:
 
 
 class ProcessGroupOfFakes:
-    """`WorkerGroup` with one spawned process per rank, each in a `FakeSession`."""
+    """`WorkerGroup` with one process per rank, each in a `FakeSession`; torch is imported once for all of them."""
 
     def __init__(self, world_size: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(IMPORTED_ONCE))
         self.workers = [FakeWorker(rank=rank, local_rank=rank, local_world_size=world_size) for rank in range(world_size)]
         self._pipes: list[Connection] = []
         self._processes = []

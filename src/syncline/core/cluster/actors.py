@@ -18,7 +18,7 @@ import ray
 import ray.exceptions
 from ray.core.generated import gcs_pb2
 
-from syncline.core import actor_methods, serialization
+from syncline.core import actor_methods, serialization, termination
 from syncline.core.cluster import facts
 from syncline.core.cluster.errors import failure
 from syncline.core.engine import ActorRecord
@@ -46,6 +46,7 @@ class _Host:
 
     def __init__(self, /, *args: Any, **kwargs: Any) -> None:
         facts.enter()
+        termination.prepare()
         context = ray.get_runtime_context()
         actor_id = int(context.get_actor_id() or "0", 16)
         facts.become(ActorRecord(actor_id=actor_id, class_name=self._actor_name, methods=self._methods, groups=self._groups))

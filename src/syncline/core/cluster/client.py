@@ -19,7 +19,7 @@ import ray
 from ray._private.ray_constants import RAY_RUNTIME_ENV_URI_PIN_EXPIRATION_S_ENV_VAR as PIN_VARIABLE
 from ray.client_builder import ClientBuilder
 
-from syncline.core.cluster import actors, handles, tasks, timeline, versions
+from syncline.core.cluster import actors, facts, handles, tasks, timeline, versions
 from syncline.core.cluster.engine import ClusterEngine
 from syncline.core.cluster.head import Head
 from syncline.core.cluster.relay import RelayedStream, relayed
@@ -67,6 +67,9 @@ class ClientEngine(ClusterEngine):
             stream.cancel(force=force, recursive=recursive)
         else:
             super().cancel(ref, force=force, recursive=recursive)
+
+    def draining_nodes(self) -> Mapping[str, float | None]:
+        return dict(_there(facts.draining_nodes))
 
     def timeline(self) -> list[dict[str, Any]]:
         return list(_there(timeline.events))

@@ -303,6 +303,10 @@ class ClusterEngine(Engine):
         self._guard.check()
         return list(ray.nodes())
 
+    def draining_nodes(self) -> Mapping[str, float | None]:
+        self._guard.check()
+        return facts_of.draining_nodes()
+
     def cluster_resources(self) -> dict[str, float]:
         self._guard.check()
         return dict(ray.cluster_resources())

@@ -69,6 +69,12 @@ def now(environment: Mapping[str, Any]) -> RuntimeFacts:
     )
 
 
+def draining_nodes() -> dict[str, float | None]:
+    """Nodes that the cluster is about to lose, as `Engine.draining_nodes` gives them; those that are gone are left out."""
+    deadlines_ms = ray._private.state.state.get_draining_nodes()
+    return {node_id: deadline_ms / 1000 or None for node_id, deadline_ms in deadlines_ms.items()}
+
+
 @lru_cache(maxsize=1)
 def _was_restarted(actor_id: str) -> bool:
     """Whether the actor of this process had another process before; Ray's own property asks anew each time, and prints a warning."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from syncline.core import errors, serialization
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.actors import (
+    PROCESS_DEATHS,
     QUEUED,
     REFUSED,
     ActorLife,
@@ -22,11 +23,19 @@ from syncline.core.embedded.actors import (
     Step,
     StopProcess,
 )
+from syncline.core.embedded.endings import Ending
 from syncline.core.embedded.instructions import AssignActor
 from syncline.core.embedded.messages import ActorSpec, Message, Value
 from syncline.core.embedded.records import Process, Task
 from syncline.core.embedded.values import error_value
-from syncline.exceptions import ActorDiedError, ActorPlacementGroupRemoved, ActorUnavailableError, PendingCallsLimitExceeded, RayTaskError
+from syncline.exceptions import (
+    ActorDiedError,
+    ActorOutOfMemoryError,
+    ActorPlacementGroupRemoved,
+    ActorUnavailableError,
+    PendingCallsLimitExceeded,
+    RayTaskError,
+)
 
 if TYPE_CHECKING:
     from syncline.core.embedded.hub import Hub
@@ -113,6 +122,13 @@ class ActorTable:
         """(namespace, name) of all, sorted."""
         return sorted(self._names)
 
+    def pid_of(self, actor_id: int) -> int | None:
+        """The process in which an actor lives; None where it has none."""
+        actor = self.actors.get(actor_id)
+        worker = None if actor is None else actor.life.worker
+        process = None if worker is None else self._hub.processes.get(worker)
+        return None if process is None else process.pid or None
+
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
         """`kill()`."""
         actor = self.actors.get(actor_id)
@@ -174,7 +190,7 @@ class ActorTable:
             self._do(actor, actor.life.exit_requested())
         self._hub.let_go(process)
 
-    def on_process_lost(self, process: Process, how: str) -> None:
+    def on_process_lost(self, process: Process, ending: Ending) -> None:
         """The actor's process is gone."""
         actor = self.actors.get(process.actor_id)
         if actor is None:
@@ -182,7 +198,8 @@ class ActorTable:
         actor.pid = process.pid
         actor.log_tail = self._hub.output.tail(process.number)
         process.tasks.clear()
-        self._do(actor, actor.life.worker_died(how))
+        kind = CauseKind.OUT_OF_MEMORY if ending.is_out_of_memory else CauseKind.WORKER_DIED
+        self._do(actor, actor.life.worker_died(ending.cause, kind))
 
     # -- calls
 
@@ -373,7 +390,7 @@ class ActorTable:
             "class_name": spec.class_name,
             "pid": actor.pid or None,
             "exit_cause": cause.detail or cause.kind.value,
-            "log_tail": (actor.log_tail or None) if cause.kind is CauseKind.WORKER_DIED else None,
+            "log_tail": (actor.log_tail or None) if cause.kind in PROCESS_DEATHS else None,
         }
         if temporary:
             message = errors.actor_unavailable(spec.class_name, name, actor.pid, cause.detail or "was killed")
@@ -381,6 +398,9 @@ class ActorTable:
         who = errors.actor_name(spec.class_name, name)
         if cause.kind is CauseKind.UNPLACEABLE and "placement group" in cause.detail:
             return error_value(ActorPlacementGroupRemoved(f"The actor {who} was ended because its placement group was removed."))
+        if cause.kind is CauseKind.OUT_OF_MEMORY:
+            message = errors.actor_out_of_memory(spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts)
+            return error_value(ActorOutOfMemoryError(message, **told))  # type: ignore[arg-type]
         if cause.kind is CauseKind.WORKER_DIED:
             message = errors.actor_died(spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts)
         elif cause.kind is CauseKind.CONSTRUCTOR_FAILED:

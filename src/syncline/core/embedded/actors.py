@@ -58,11 +58,16 @@ class CauseKind(str, Enum):
     """Why a call failed or an actor ended."""
 
     WORKER_DIED = "worker died"
+    OUT_OF_MEMORY = "memory ran out"
     CONSTRUCTOR_FAILED = "constructor failed"
     KILLED = "killed"
     EXITED = "exited on its own request"
     HANDLES_DROPPED = "no handle left"
     UNPLACEABLE = "cannot be placed"
+
+
+PROCESS_DEATHS = (CauseKind.WORKER_DIED, CauseKind.OUT_OF_MEMORY)
+"""The process ended by itself, so that its log may tell why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,9 +243,9 @@ class ActorLife:
         steps = self._end(Cause(kind=CauseKind.CONSTRUCTOR_FAILED, error=error), ActorEvent.CONSTRUCTOR_FAILED)
         return [*steps, StopProcess(worker, force=False)] if worker is not None else steps
 
-    def worker_died(self, detail: str = "") -> Sequence[Step]:
+    def worker_died(self, detail: str = "", kind: CauseKind = CauseKind.WORKER_DIED) -> Sequence[Step]:
         """The process is gone; ``detail`` says how. Also while the constructor ran, which counts as a restart, too."""
-        return self._lose(Cause(kind=CauseKind.WORKER_DIED, detail=detail))
+        return self._lose(Cause(kind=kind, detail=detail))
 
     def killed(self, *, no_restart: bool = True) -> Sequence[Step]:
         """Somebody called ``kill``. With ``no_restart=False`` the actor loses its process only, and is restarted if restarts are left."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from syncline.core import errors, refs, runtime_env, serialization
 from syncline.core.embedded import messages as m
+from syncline.core.embedded import stacks
 from syncline.core.embedded.link import Link
 from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.values import make_value, open_value
@@ -312,6 +313,10 @@ class EmbeddedEngine(Engine):
     def available_resources(self) -> dict[str, float]:
         return self._link.request("available")  # type: ignore[no-any-return]
 
+    def resize(self, amounts: Mapping[str, float]) -> None:
+        """Let the machine have so much of these resources from now on, as `Scheduler.resize` describes."""
+        self._link.request("resize", dict(amounts))
+
     def facts(self) -> RuntimeFacts:
         current = CURRENT.get()
         task_id, work = current
@@ -333,6 +338,10 @@ class EmbeddedEngine(Engine):
             actor=serialization.unpack(work.record) if work.record is not None else None,
             runtime_env=self._environment,
         )
+
+    def stack_of(self, actor_id: int) -> str | None:
+        pid: int | None = self._link.request("actor_pid", actor_id)
+        return None if pid is None else stacks.taken_from(pid)
 
     def timeline(self) -> list[dict[str, Any]]:
         return self._link.request("timeline")  # type: ignore[no-any-return]

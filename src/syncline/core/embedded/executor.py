@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from syncline import faults
+from syncline.core import termination
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.calls import ActorExit, Calls
 from syncline.core.embedded.engine import CURRENT, Current, Work
@@ -229,6 +230,7 @@ class Executor:
         failed: bytes | None = None
         self.work = work
         CURRENT.set(Current(0, work))
+        termination.prepare()
         try:
             cls = self.load(spec.class_id)
             self._use_gpus(gpu_ids)

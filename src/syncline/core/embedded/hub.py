@@ -16,6 +16,7 @@ from syncline.core import refs
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_table import ActorTable
 from syncline.core.embedded.channel import Channel, ChannelClosedError
+from syncline.core.embedded.endings import Ending
 from syncline.core.embedded.groups import GroupTable
 from syncline.core.embedded.instructions import Assign, AssignActor, GroupReady, Instruction, StartWorker, StopWorker
 from syncline.core.embedded.interrupts import make_guard
@@ -38,6 +39,7 @@ LEAVE_S = 10.0
 """How long a process that was asked to leave may take."""
 CAUSE_S = 2.0
 """How long the hub waits to hear why a process that closed its channel has ended."""
+LOST_CONNECTION = Ending(cause="lost its connection")
 
 _numbers = itertools.count(1)
 """Numbers for processes, never the same in two sessions of one program: ids are made from them, and a reference may outlive its session."""
@@ -213,13 +215,13 @@ class Hub:
             if process.expected_end:  # it was to be killed before it had a process
                 self.workers.kill(number)
 
-    def on_ended(self, number: int, how: str) -> None:
+    def on_ended(self, number: int, ending: Ending) -> None:
         """A worker's process has ended. Takes the lock."""
         with self.guard:
             process = self.processes.get(number)
             if process is not None and not self.closed:
                 self._read_the_rest(process)
-                self._lose(process, how)
+                self._lose(process, ending)
             self.flush()
         self.link.run_callbacks()
 
@@ -267,14 +269,14 @@ class Hub:
         assert process.channel is not None
         self.reactor.unregister(process.channel.fileno())
         if process.environment is None or self.workers.template_pid is None:
-            self._lose(process, "lost its connection")
+            self._lose(process, LOST_CONNECTION)
             return
         self.reactor.call_later(CAUSE_S, partial(self._lose_after_all, process))
 
     def _lose_after_all(self, process: Process) -> None:
         self.workers.kill(process.number)  # what it started and left: the template that would have ended it is dead
         self.workers.forget(process.number)
-        self.on_ended(process.number, "lost its connection")
+        self.on_ended(process.number, LOST_CONNECTION)
 
     def _end_straggler(self, process: Process) -> None:
         with self.guard:
@@ -290,7 +292,7 @@ class Hub:
         except ChannelClosedError:
             return
 
-    def _lose(self, process: Process, how: str) -> None:
+    def _lose(self, process: Process, ending: Ending) -> None:
         """A process is gone: what it did is lost or tried again, what it held is released."""
         assert process.channel is not None
         process.gone = True
@@ -302,15 +304,15 @@ class Hub:
         if process.environment is not None:
             self.output.end(process.number)
             if process.ready:
-                self.tasks.on_worker_lost(process, how)
+                self.tasks.on_worker_lost(process, ending)
             else:
-                self._on_start_failed(process, how)
+                self._on_start_failed(process, ending)
         for id, count in process.held.items():
             self.objects.release([id] * count)
         for segment in process.segments.values():
             self.store.release(segment)
 
-    def _on_start_failed(self, process: Process, how: str) -> None:
+    def _on_start_failed(self, process: Process, ending: Ending) -> None:
         """A worker ended before it was ready. After a few in a row, what waits for one fails instead of waiting for ever."""
         environment = process.environment
         assert environment is not None
@@ -318,7 +320,9 @@ class Hub:
             self._failed_starts += 1
         if self._failed_starts >= START_ATTEMPTS:
             self._failed_starts = 0
-            reason = f"worker processes cannot start: the last of {START_ATTEMPTS} {how}.\n{self.output.tail(process.number)}".rstrip()
+            reason = (
+                f"worker processes cannot start: the last of {START_ATTEMPTS} {ending.cause}.\n{self.output.tail(process.number)}".rstrip()
+            )
             self.tasks.give_up(environment, reason)
             self.actors.give_up(environment, reason)
         self.carry_out(self.scheduler.start_failed(environment))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from syncline.core.embedded.pools import CPU_INDEX, Holding, Pool
+from syncline.core.embedded.pools import CPU_INDEX, Bundles, Holding, Pool
+from syncline.core.embedded.roster import Actor
 from syncline.core.embedded.scheduler import Scheduler
-from syncline.core.resources import UNIT
+from syncline.core.resources import UNIT, Resources
 
 
 def check_scheduler(scheduler: Scheduler) -> None:
@@ -103,7 +104,9 @@ def _check_pool(scheduler: Scheduler, pool: Pool, whole: Pool, holdings: list[Ho
     assert left.free == pool.free, f"{where} should have {dict(zip(scheduler._names, left.free, strict=True))} free, but has {pool.free}"
     assert left.gpus == pool.gpus, f"{where} should have {left.gpus} free on its GPUs, but has {pool.gpus}"
     assert all(0 <= units <= UNIT for units in pool.gpus), f"{where} has {pool.gpus} free on its GPUs"
-    assert all(units >= 0 for units in pool.free[CPU_INDEX + 1 :]), f"{where} owes more than CPUs: {pool.free}"
+    debts = (scheduler._debts if pool is scheduler._node else None) or [0] * len(pool.free)
+    owed = [-debt <= units for debt, units in zip(debts, pool.free, strict=True)]
+    assert all(owed[CPU_INDEX + 1 :]), f"{where} owes more than CPUs and what it lost: {pool.free}, debts {debts}"
 
 
 def _check_progress(scheduler: Scheduler) -> None:
@@ -114,8 +117,15 @@ def _check_progress(scheduler: Scheduler) -> None:
         if scheduler._find(s) is not None:
             assert not s.env.idle, f"tasks of shape {s.key} wait beside an idle worker"
             assert scheduler._starting or s.running, f"tasks of shape {s.key} wait and no process is on its way"
-    # What waits for a process has one coming; what waits for resources waits for somebody who holds them.
-    if scheduler._waiting:
+    # What waits for a process has one coming; what waits for resources waits for somebody who holds them, or for a larger machine.
+    if any(_would_fit(scheduler, item) for item in scheduler._waiting):
         held = any(w.holding for w in scheduler._workers.values()) or any(actor.holding for actor in scheduler._actors.values())
         reserved = any(group.ready for group in scheduler._groups.values())
         assert held or reserved, "actors or groups wait although nobody holds anything"
+
+
+def _would_fit(scheduler: Scheduler, item: Actor | Bundles) -> bool:
+    """Whether an actor or group fits the machine as it is, were it empty; an actor of a group waits for that."""
+    if isinstance(item, Actor):
+        return item.shape.group_id is None and item.shape.demand.resources.fits_in(scheduler._total)
+    return sum((demand.resources for demand in item.demands), Resources()).fits_in(scheduler._total)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from syncline import settings
-from syncline.core import errors
 from syncline.core.embedded import template_messages as messages
+from syncline.core.embedded.endings import LOOK_EVERY_S, Ending, MemoryWatch
 from syncline.core.embedded.logs import Stream
 from syncline.core.embedded.output import Output
 from syncline.core.embedded.reactor import Reactor
@@ -27,9 +27,15 @@ HEAVY_MODULES = (
     "torch",
     "torch.distributed",
     "torch.nn.parallel",
+    "accelerate",
+    "lightning.pytorch",
+    "pytorch_lightning",
+    "transformers.trainer",
     "syncline.util",
     "syncline.train",
     "syncline.train.torch",
+    "syncline.train.lightning",
+    "syncline.train.huggingface.transformers",
     "syncline.train.workers.worker",
     "syncline.data.execute.worker",
     "syncline.data.iterate.torch",
@@ -63,7 +69,7 @@ class Listener:
 
     on_started: Callable[[int, int], None]
     """(number, pid)"""
-    on_ended: Callable[[int, str], None]
+    on_ended: Callable[[int, Ending], None]
     """(number, how it ended)"""
 
 
@@ -85,6 +91,7 @@ class Processes:
         self._started = 0
         self._templates = 0
         self._closed = False
+        self._memory = MemoryWatch()
 
     @property
     def statistics(self) -> ProcessStatistics:
@@ -114,6 +121,8 @@ class Processes:
         messages.send(ours, self._facts)
         self._reactor.register(ours.fileno(), self._on_template)
         self._preload()
+        if self._templates == 1:
+            self._look_at_memory()
 
     def start(self, number: int, environment: str) -> socket.socket:
         """Begin to make a worker; the driver's end of its channel."""
@@ -183,6 +192,11 @@ class Processes:
             self._preloaded.update(wanted)
             self._try_send(Preload(modules=wanted, sys_path=tuple(sys.path)), ())
 
+    def _look_at_memory(self) -> None:
+        if not self._closed:
+            self._memory.look()
+            self._reactor.call_later(LOOK_EVERY_S, self._look_at_memory)
+
     def _preload_later(self) -> None:
         if self._connection is not None and not self._closed:
             self._try_send(Preload(modules=LATER_MODULES, sys_path=tuple(sys.path)), ())
@@ -214,7 +228,8 @@ class Processes:
             self._listener.on_started(message.number, message.pid)
         elif isinstance(message, WorkerEnded):
             self.forget(message.number)
-            self._listener.on_ended(message.number, errors.exit_cause(os.waitstatus_to_exitcode(message.status)))
+            ending = self._memory.ending(os.waitstatus_to_exitcode(message.status), message.peak_bytes)
+            self._listener.on_ended(message.number, ending)
 
     def forget(self, number: int) -> None:
         """The worker is gone: read the last that it printed."""

@@ -19,6 +19,7 @@ class Requests:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._operations: dict[str, Callable[..., Any]] = {
+            "actor_pid": lambda _, actor_id: hub.actors.pid_of(actor_id),
             "allocate": self._allocate,
             "available": lambda _: {name: amount for name, amount in hub.scheduler.available().items() if amount},
             "cancel": self._cancel,
@@ -31,6 +32,7 @@ class Requests:
             "nodes": lambda _: [{**hub.node, "Resources": hub.scheduler.total()}],
             "register_plan": self._register_plan,
             "remove_group": lambda _, group_id: hub.groups.remove(group_id),
+            "resize": lambda _, amounts: hub.carry_out(hub.scheduler.resize(amounts)),
             "statistics": self._statistics,
             "timeline": lambda _: hub.tasks.trace(),
             "total": lambda _: hub.scheduler.total(),

@@ -73,8 +73,9 @@ class Scheduler:
         self._names = (CPU, GPU, *(name for name in self._total if name not in (CPU, GPU)))
         self._indices = {name: index for index, name in enumerate(self._names)}
         self._node = Pool([self._total.units(name) for name in self._names], [UNIT] * gpus)
-        self._slots = max(1, -(-self._total.units(CPU) // UNIT))
-        self._weightless_limit = self._slots * _WEIGHTLESS_PER_CPU
+        self._count_slots()
+        self._debts: list[int] | None = None
+        """After the machine has shrunk below what is held: the units of each resource that are owed at most; else ``None``."""
         self._shapes: dict[int, Shape] = {}
         self._shape_ids: dict[ShapeKey, int] = {}
         self._next_shape = 0
@@ -158,7 +159,7 @@ class Scheduler:
             self._reclaim(holding, s)
         w.refill = True
         queue = s.queue
-        if queue and self._kept is None and not w.retiring and s.depth > len(tasks):
+        if queue and self._kept is None and not w.retiring and s.depth > len(tasks) and not (self._debts and self._is_in_debt()):
             alone = len(self._ring) == 1 and not self._waiting
             if alone or (w.streak < _STREAK and s.depth > 1):
                 return self._hand_over(w, s)
@@ -374,6 +375,52 @@ class Scheduler:
         self._dispatch(out)
         return GroupRemoval(queued, [(w.id, list(w.tasks)) for w in inside], actors, out)
 
+    # The machine
+
+    def resize(self, amounts: Mapping[str, float]) -> Instructions:
+        """The machine has so much of these resources from now on, and of the others what it had.
+
+        With more, what waits starts. With less nothing is ended: what is held beyond it is owed until it is given back, and nothing is
+        placed meanwhile; what is known but fits no longer waits, and what comes new is refused. `ValueError` for another number of GPUs,
+        and what `Resources.of` raises.
+        """
+        changed = Resources.of(amounts)
+        total = Resources({**self._total, **{name: changed.units(name) for name in amounts}})
+        if total.units(GPU) != self._total.units(GPU):
+            raise ValueError(
+                f"the machine has {to_amount(self._total.units(GPU))} GPUs, and their number stays, as each is a device: "
+                f"change CPUs or custom resources"
+            )
+        for name in total:
+            if name not in self._indices:
+                self._add_resource(name)
+        for name, index in self._indices.items():
+            self._node.free[index] += total.units(name) - self._total.units(name)
+        self._total = total
+        self._count_slots()
+        debts = [max(0, -units) for units in self._node.free]
+        self._debts = debts if any(debts) else None
+        out: list[Instruction] = []
+        self._dispatch(out)
+        return out
+
+    def _add_resource(self, name: str) -> None:
+        self._indices[name] = len(self._names)
+        self._names = (*self._names, name)
+        for pool in (self._node, *(pool for group in self._groups.values() for pool in group.pools)):
+            pool.free.append(0)
+        self._kept = None  # it is as long as the names were, and about to be made anew
+
+    def _count_slots(self) -> None:
+        self._slots = max(1, -(-self._total.units(CPU) // UNIT))
+        self._weightless_limit = self._slots * _WEIGHTLESS_PER_CPU
+
+    def _is_in_debt(self) -> bool:
+        """Whether more is held than the machine has since it shrank, so that workers are to give back what they hold."""
+        if min(self._node.free) >= 0:
+            self._debts = None
+        return self._debts is not None
+
     # Introspection
 
     def total(self) -> dict[str, float]:
@@ -486,7 +533,7 @@ class Scheduler:
 
     def _pipeline(self, s: Shape, out: list[Instruction]) -> bool:
         """Queue the next task behind a busy worker of its shape, spreading them evenly."""
-        if not s.open or self._kept is not None:
+        if not s.open or self._kept is not None or (self._debts and self._is_in_debt()):
             return False
         worker = next(iter(s.open))
         w = s.open.pop(worker)

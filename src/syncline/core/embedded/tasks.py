@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.core import errors
 from syncline.core.embedded import messages as m
+from syncline.core.embedded.endings import Ending
 from syncline.core.embedded.instructions import Assign
 from syncline.core.embedded.messages import Message, TaskSpec, Value
 from syncline.core.embedded.records import Plan, Process, Task
 from syncline.core.embedded.values import error_value
-from syncline.exceptions import TaskCancelledError, TaskPlacementGroupRemoved, WorkerCrashedError
+from syncline.exceptions import OutOfMemoryError, TaskCancelledError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 if TYPE_CHECKING:
     from syncline.core.embedded.hub import Hub
@@ -223,12 +224,12 @@ class TaskTable:
                 self._hub.carry_out(self._hub.scheduler.dropped(process.number, task_id))
         return returned
 
-    def on_worker_lost(self, process: Process, how: str) -> None:
+    def on_worker_lost(self, process: Process, ending: Ending) -> None:
         """The worker is gone: what ran is tried again or fails, what had not begun goes to others."""
         hub = self._hub
         loss = hub.scheduler.worker_died(process.number)
         if process.actor_id:
-            hub.actors.on_process_lost(process, how)
+            hub.actors.on_process_lost(process, ending)
         running = True
         for task in list(process.tasks.values()):
             if task.actor_id or task.id not in self.tasks:
@@ -237,7 +238,7 @@ class TaskTable:
             if running and task.cancelled:
                 self.fail(task, error_value(TaskCancelledError(task_id=f"{task.id:032x}")))
             elif running and task.retries == 0:
-                self.fail(task, error_value(self._crash(process, task, how)))
+                self.fail(task, error_value(self._crash(process, task, ending)))
             else:
                 if running and task.retries > 0:
                     task.retries -= 1
@@ -246,12 +247,16 @@ class TaskTable:
         process.tasks.clear()
         hub.carry_out(loss.instructions)
 
-    def _crash(self, process: Process, task: Task, how: str) -> WorkerCrashedError:
+    def _crash(self, process: Process, task: Task, ending: Ending) -> WorkerCrashedError | OutOfMemoryError:
         assert task.plan is not None
         spec = task.plan.spec
-        cause = process.expected_end or how
+        cause = process.expected_end or ending.cause
+        log_tail = self._hub.output.tail(process.number)
+        if ending.is_out_of_memory and not process.expected_end:
+            message = errors.task_out_of_memory(spec.name, process.pid, cause, attempts=spec.max_retries + 1)
+            return OutOfMemoryError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
         message = errors.worker_crashed(spec.name, process.pid, cause, attempts=spec.max_retries + 1)
-        return WorkerCrashedError(message, pid=process.pid, exit_cause=cause, log_tail=self._hub.output.tail(process.number))
+        return WorkerCrashedError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
 
     def give_up(self, environment: str, reason: str) -> None:
         """Workers of this environment cannot be started: what waits for one fails."""

@@ -48,6 +48,7 @@ class Template:
     def serve(self) -> None:
         """Handle requests and deaths; returns in the template when the driver is gone, and never in a worker."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to all processes of a job as notice: workers need it until the driver ends
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         poller = select.poll()
@@ -130,7 +131,7 @@ class Template:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
@@ -138,7 +139,7 @@ class Template:
             number = self._workers.pop(pid, None)
             if number is not None:
                 _kill_group(pid)  # what it started and left
-                self._say(WorkerEnded(number=number, pid=pid, status=status))
+                self._say(WorkerEnded(number=number, pid=pid, status=status, peak_bytes=usage.ru_maxrss * 1024))
 
     def _say(self, message: object) -> None:
         try:

@@ -50,6 +50,8 @@ class WorkerEnded:
     number: int
     pid: int
     status: int
+    peak_bytes: int
+    """The most memory that it ever had, that which it shared included."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import socket
 import sys
 
 from syncline.core import refs, runtime_env
-from syncline.core.embedded import child_processes, interrupts
+from syncline.core.embedded import child_processes, interrupts, stacks
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.channel import Channel
 from syncline.core.embedded.engine import EmbeddedEngine, SessionFacts
@@ -59,6 +59,7 @@ def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
     refs.set_engine(engine)
     child_processes.announce(facts)
     interrupts.install(previous=executor.on_interrupt)
+    stacks.offer()
     pump.start()
     link.send((m.READY,))
     executor.serve()

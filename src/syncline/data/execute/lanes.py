@@ -43,7 +43,7 @@ class Lanes:
 
     def open(self, listener: Listener) -> None:
         """Begin: pools start their first actors. The lanes tell `listener` what becomes of tasks."""
-        here = ThreadLane(self.submit, self._post, listener)
+        here = ThreadLane(self.submit, self._post, listener, beside_program=self._is_local)
         for number, stage in enumerate(self._program.stages):
             if isinstance(stage.grouping, Exchanged):
                 lane = stage.grouping.lane
@@ -162,7 +162,8 @@ class Lanes:
             context = stage.chain.context  # below a cache, tasks draw as in the execution that fills it
             seed = program.seed if context._execution_seed is None else context._execution_seed
             epoch = program.epoch if context._execution_seed is None else context._execution_idx
-            return ChainWork(name=stage.name, chain=stage.chain, seed=seed, epoch=epoch)
+            place = len(program.stages) - key.stage
+            return ChainWork(name=stage.name, chain=stage.chain, seed=seed, epoch=epoch, place=place)
         grouping = stage.grouping
         assert isinstance(grouping, Exchanged)
         if key.kind == "sample":

@@ -49,7 +49,7 @@ def start(
         cpus, budget_bytes, point, *states = restart.point
         shape = Shape(cpus=cpus, budget_bytes=budget_bytes)
         recorded = states[0] if states else None
-    seed = seeds.drawn() if seed is None else seed
+    seed = seeds.of_execution(context) if seed is None else seed
     caches = settle(node, Origin(seed=seed, shape=shape), recorded)
     if not caches.as_recorded:
         point = None

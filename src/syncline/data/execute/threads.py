@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -18,7 +19,8 @@ from syncline.core import api
 from syncline.core.refs import ObjectRef
 from syncline.data import block as blocks
 from syncline.data.execute.jobs import Job, Listener, Post
-from syncline.data.execute.turns import Running, Turn, Work, cut, failure
+from syncline.data.execute.randomness import Aside
+from syncline.data.execute.turns import Running, Turn, Work, cut, draws_of, failure
 
 Submit: TypeAlias = Callable[[Callable[[], None]], None]
 """Has a call made some time soon, by some thread or by this one."""
@@ -74,7 +76,9 @@ class DaemonThreads:
 class ThreadLane:
     """Runs tasks in this process."""
 
-    def __init__(self, submit: Submit, post: Post, listener: Listener) -> None:
+    def __init__(self, submit: Submit, post: Post, listener: Listener, *, beside_program: bool) -> None:
+        """`beside_program`: in the program's own thread, which is where user functions run then."""
+        self._beside_program = beside_program
         self._submit = submit
         self._post = post
         self._listener = listener
@@ -115,7 +119,7 @@ class ThreadLane:
         if raised is not None:
             self._post(partial(self._listener.turned, job, Turn(error=raised), None))
             return
-        running = Running(work, job.request, cut(tables, job.layout))
+        running = Running(work, job.request, cut(tables, job.layout), draws=self._draws(work, job.request.number))
         job.place = running
         self._turn(job, running)
 
@@ -124,11 +128,16 @@ class ThreadLane:
         with self._opening:
             if id(work) not in self._opened:
                 try:
-                    work.open()
+                    with self._draws(work):
+                        work.open()
                 except (Exception, SystemExit) as error:
                     return failure(work.name, error)
                 self._opened[id(work)] = work
         return None
+
+    def _draws(self, work: Work, task: int | None = None) -> AbstractContextManager[None]:
+        numbers = draws_of(work, task)
+        return Aside(*numbers) if self._beside_program and numbers else nullcontext()
 
     def _turn(self, job: Job, running: Running) -> None:
         turn, table = running.turn()

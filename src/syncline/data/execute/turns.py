@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -75,6 +76,8 @@ class ChainWork:
     chain: Chain
     seed: int
     epoch: int
+    place: int = 0
+    """The number of the stage, counted from the last one: caches before it, filled or not, do not change it."""
 
     def open(self) -> None:
         """Before the first task in this process."""
@@ -120,18 +123,39 @@ class ExchangeWork:
 
 
 Work: TypeAlias = ChainWork | ExchangeWork
+
+
+def draws_of(work: Work, task: int | None = None) -> tuple[int, ...]:
+    """Numbers that stand for what the user functions of a task draw, or (None) their objects while they are constructed.
+
+    Exchanges call no user functions.
+    """
+    if isinstance(work, ExchangeWork):
+        return ()
+    return (work.seed, work.place) if task is None else (work.seed, work.place, work.epoch, task)
+
+
 Clock: TypeAlias = Callable[[], float]
 
 
 class Running:
     """A task that runs. Its turns may be taken by different threads, one at a time."""
 
-    def __init__(self, work: Work, request: Request, ports: Ports, *, cpu_clock: Clock = time.thread_time) -> None:
-        """`ports`: the tables of the task, cut to their pieces."""
+    def __init__(
+        self,
+        work: Work,
+        request: Request,
+        ports: Ports,
+        *,
+        cpu_clock: Clock = time.thread_time,
+        draws: AbstractContextManager[None] | None = None,
+    ) -> None:
+        """`ports`: the tables of the task, cut to their pieces. `draws`: each turn runs within it."""
         self.work = work
         self.state = TaskState(stage=work.name, task=request.number, seed=work.seed, epoch=work.epoch, failing=request.failing)
         self._outputs = work.begin(request, ports, self.state)
         self._cpu_clock = cpu_clock
+        self._draws = draws or nullcontext()
 
     def turn(self) -> tuple[Turn, pa.Table | None]:
         """Make the next block. Errors of the task are part of what is told."""
@@ -139,7 +163,8 @@ class Running:
         read_s, function_s, skipped = state.read_s, state.function_s, len(state.skipped)
         wall, cpu = time.perf_counter(), self._cpu_clock()
         try:
-            output = next(self._outputs, None)
+            with self._draws:
+                output = next(self._outputs, None)
         except (Exception, SystemExit, GeneratorExit) as error:
             output = None
             turn = Turn(error=failure(self.work.name, error))

@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from syncline.core.tracebacks import is_engine_file
 from syncline.data import block as blocks
+from syncline.data.execute import randomness
 from syncline.data.execute.steps.user import UserFunctionError, UserStep
-from syncline.data.execute.turns import ChainWork, Request, Running, Turn, Work, cut, failure
+from syncline.data.execute.turns import ChainWork, Request, Running, Turn, Work, cut, draws_of, failure
 from syncline.data.plan.nodes import UserFunction
 
 Layout: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
@@ -53,6 +54,7 @@ class DataWorker:
     def open(self, key: Plain, work: Work) -> BaseException | None:
         """Prepare for the tasks of a work: construct the user's objects. Returns what they raised."""
         try:
+            _seed(draws_of(work))
             work.open()
         except (Exception, SystemExit) as error:
             return failure(work.name, error)
@@ -83,7 +85,9 @@ class DataWorker:
             error = self.open(key, work)
             if error is not None:
                 return Turn(error=error), None
-        self._running = Running(self._works[WorkKey(*key)], Request(*request), cut(tables, layout), cpu_clock=time.process_time)
+        opened, asked = self._works[WorkKey(*key)], Request(*request)
+        _seed(draws_of(opened, asked.number))
+        self._running = Running(opened, asked, cut(tables, layout), cpu_clock=time.process_time)
         return self._turn()
 
     def _turn(self) -> tuple[Turn, pa.Table | None]:
@@ -138,6 +142,12 @@ class DataWorker:
         text = f"Traceback of the thread that hangs (most recent call last):\n{stack}"
         stuck = (key, first_row) if function.on_error == "skip" else None
         return Turn(error=failure(stage, error, traceback=text), hangs=True, stuck=stuck)
+
+
+def _seed(numbers: tuple[int, ...]) -> None:
+    """Let the generators of this process, where nobody else draws, begin at a point that these numbers stand for."""
+    if numbers:
+        randomness.seed(*numbers)
 
 
 def _stack_of(thread: int | None) -> tuple[str, str]:

@@ -212,11 +212,10 @@ class Batches(Generic[Ready, T]):
     def __iter__(self) -> Generator[T, None, None]:
         try:
             current = self.begin()
-            self.progress.begin(current.cursor)
             last = Mark(current.cursor.rows, current.cursor.restart, current.cursor.total)
             made = (_Made(self.convert(cut.table), cut.mark) for cut in cut_batches(current.pieces, current.cursor, self.options))
             ahead = Prefetcher(made, depth=self.options.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
-            with closing(ahead):
+            with self.progress.loop(current.cursor), closing(ahead):
                 for batch, last in ahead:
                     received = self.receive(batch)
                     self.progress.advance(last)
@@ -246,10 +245,9 @@ class Rows:
     def __iter__(self) -> Generator[dict[str, Any], None, None]:
         try:
             current = self.begin()
-            self.progress.begin(current.cursor)
             rows, restart, total = current.cursor.rows, current.cursor.restart, current.cursor.total
             ahead = Prefetcher(current.pieces, depth=self.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
-            with closing(ahead):
+            with self.progress.loop(current.cursor), closing(ahead):
                 for piece in ahead:
                     restart, total = piece.restart, total if piece.total is None else piece.total
                     for row in blocks.rows(piece.table):

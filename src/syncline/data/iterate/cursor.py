@@ -9,7 +9,8 @@ Not covered: storing cursors, starting the pipeline.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -278,6 +279,8 @@ class Progress:
 
     def __init__(self) -> None:
         self._state: tuple[Cursor, Mark | None, bool] | None = None
+        self.in_pass = False
+        """Whether the program is in a loop."""
         self.passes = 0
         """Passes that have begun."""
         self.meter = Meter()
@@ -286,6 +289,7 @@ class Progress:
     def begin(self, cursor: Cursor) -> None:
         """A pass begins at `cursor`."""
         self._state = (cursor, None, False)
+        self.in_pass = True
         self.passes += 1
 
     def advance(self, mark: Mark) -> None:
@@ -297,6 +301,20 @@ class Progress:
         """The program got all that there is."""
         assert self._state is not None, "a pass begins before it ends"
         self._state = (self._state[0], mark, True)
+
+    def leave(self, begun: Cursor) -> None:
+        """The loop that began at `begun`, this very object, is over: at its end or before."""
+        if self._state is not None and self._state[0] is begun:
+            self.in_pass = False
+
+    @contextmanager
+    def loop(self, cursor: Cursor) -> Iterator[None]:
+        """A pass begins at `cursor`, and the program leaves it with the block."""
+        self.begin(cursor)
+        try:
+            yield
+        finally:
+            self.leave(cursor)
 
     @property
     def cursor(self) -> Cursor | None:

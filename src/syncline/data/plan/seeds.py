@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import secrets
 
+from syncline.data.context import DataContext
 from syncline.data.plan.nodes import Node, PlacedSeed, RandomizeBlocks, RandomSample, RandomShuffle, Seed, rewritten, walk
 
 _DRAWING = (RandomizeBlocks, RandomSample, RandomShuffle)
@@ -18,9 +19,9 @@ _SEED_BYTES = 7
 _DRAWN_BITS = 31
 
 
-def drawn() -> int:
-    """A seed for an execution that the program gives none."""
-    return secrets.randbits(_DRAWN_BITS)
+def of_execution(context: DataContext) -> int:
+    """The seed of an execution: the one that the program gives, or else one that is drawn now."""
+    return secrets.randbits(_DRAWN_BITS) if context.seed is None else context.seed
 
 
 def placed(node: Node) -> Node:

@@ -10,8 +10,6 @@ Faults may be injected at the points in `POINTS`. Not covered: what is written (
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import itertools
 import json
 import os
@@ -282,7 +280,7 @@ class WriteJob:
         if not os.path.exists(os.path.join(data, f"{PUBLISHED_MARK}{record.job}")):
             return
         if os.path.isdir(self.target) and os.listdir(self.target):
-            if _exchange(data, self.target):
+            if filesystems.exchange(data, self.target):
                 filesystems.sync(self.filesystem, os.path.dirname(self.target))
                 return
             os.rename(self.target, os.path.join(staging, "replaced"))
@@ -351,17 +349,3 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
-
-
-def _exchange(one: str, other: str) -> bool:
-    """Let two directories change places in one step. False where the system cannot."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV, errno.EPERM):
-        return False
-    raise OSError(code, os.strerror(code), one, None, other)

@@ -6,8 +6,8 @@
     globals().update(conformance.tests_for_engine({}, traits=TRAITS))
 
 `suite` holds what they have in common; the topics are `tasks`, `generators`, `objects`, `actors`, `async_actors`, `errors`,
-`cancelling`, `resources`, `placement`, `environments`, `machine`, `utilities` and `crashes`. Not covered: what only one engine has, such
-as when exactly memory is freed.
+`cancelling`, `resources`, `placement`, `environments`, `machine`, `utilities`, `crashes` and `terminating`. Not covered: what only one
+engine has, such as when exactly memory is freed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from syncline.testing.conformance.placement import PlacementGroups
 from syncline.testing.conformance.resources import HeldResources, ResourceBooks, VisibleGpus
 from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
+from syncline.testing.conformance.terminating import Terminating
 from syncline.testing.conformance.utilities import ActorPools, Queues
 
 __all__ = ["SUITES", "EngineTraits", "Suite", "tests_for", "tests_for_engine"]
@@ -58,6 +59,7 @@ SUITES: tuple[type[Suite], ...] = (
     Queues,
     TaskCrashes,
     ActorCrashes,
+    Terminating,
 )
 
 

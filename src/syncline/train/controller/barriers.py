@@ -19,6 +19,8 @@ class CompleteReport:
     """By rank; None of a rank that was too far behind to be waited for (never with a checkpoint)."""
     parts: tuple[CheckpointPart, ...]
     """By rank, of the ranks that gave files; empty for metrics only."""
+    states: Mapping[int, bytes] = field(default_factory=dict)
+    """By rank, `Reported.states` of those that gave none, if others did."""
 
 
 @dataclass(kw_only=True)
@@ -30,6 +32,7 @@ class _Open:
     metrics: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     parts: dict[int, CheckpointPart] = field(default_factory=dict)
     uploading: set[int] = field(default_factory=set)
+    states: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def has_checkpoint(self) -> bool:
@@ -73,8 +76,12 @@ class ReportGathering:
             entry.parts[rank] = message.part
         if message.uploading:
             entry.uploading.add(rank)
+        if message.states is not None:
+            entry.states[rank] = message.states
         if entry.has_checkpoint:
             self._checkpoints.add(message.index)
+        elif entry.arrived == self._world_size:
+            entry.states.clear()
         return self._complete()
 
     def uploaded(self, rank: int, message: Uploaded) -> list[CompleteReport]:
@@ -138,6 +145,7 @@ class ReportGathering:
             index=index,
             metrics=tuple(entry.metrics.get(rank) for rank in range(self._world_size)),
             parts=tuple(entry.parts[rank] for rank in sorted(entry.parts)),
+            states=entry.states if entry.parts else {},
         )
 
 
@@ -155,6 +163,11 @@ class CollectiveBarrier:
     def sequence(self) -> int:
         """The number of the meeting that is open."""
         return self._sequence
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
 
     @property
     def waiting(self) -> frozenset[int]:

@@ -6,7 +6,7 @@ checkpoint that is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,6 +59,7 @@ class CheckpointManager:
         *,
         validate: bool = False,
         validation_kwargs: dict[str, Any] | None = None,
+        replaces: Collection[Checkpoint] = (),
     ) -> list[Checkpoint]:
         """Take a committed checkpoint in; returns those that the run need not keep any more.
 
@@ -68,13 +69,20 @@ class CheckpointManager:
             metrics: Rank 0's.
             validate: Whether it waits for a validation, until which it is kept in any case.
             validation_kwargs: Kept with it while the validation is pending.
+            replaces: Registered ones in other places that it is a newer version of; they go, unless their validation is pending.
         """
         status = ReportedCheckpointStatus.PENDING_VALIDATION if validate else ReportedCheckpointStatus.COMMITTED
         kwargs = validation_kwargs if validate else None
         entry = Registered(index=index, checkpoint=checkpoint, metrics=dict(metrics), status=status, validation_kwargs=kwargs)
-        self._registered = [other for other in self._registered if other.checkpoint != checkpoint] + [entry]
+        replaced = [other for other in self._registered if not other.pending and other.checkpoint in replaces]
+        gone = {other.index for other in replaced} | {other.index for other in self._registered if other.checkpoint == checkpoint}
+        self._registered = [other for other in self._registered if other.index not in gone] + [entry]
         self._registered.sort(key=lambda other: other.index)
-        return self.surplus()
+        return [other.checkpoint for other in replaced if other.checkpoint != checkpoint] + self.surplus()
+
+    def forget(self, index: int) -> None:
+        """Take the checkpoint of report `index` out of the list, because it is not there any more."""
+        self._registered = [entry for entry in self._registered if entry.index != index]
 
     def finish_validation(self, index: int, metrics: Mapping[str, Any]) -> list[Checkpoint]:
         """The validation of report `index` returned `metrics`: merge and rank again; returns what need not be kept.

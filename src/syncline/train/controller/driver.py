@@ -29,17 +29,19 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import FailureConfig, ScalingConfig
 from syncline.train.controller import events
 from syncline.train.controller.events import Event, Instruction, WorkerFailure
+from syncline.train.controller.goodput import GoodputMeter
 from syncline.train.controller.hangs import ranks_text
 from syncline.train.controller.ledger import Ledger
 from syncline.train.controller.policy import FailureBudgets
 from syncline.train.controller.state import Limits, State, TrainStateMachine
 from syncline.train.controller.validation import Validation, ValidationEnded, ValidationQueue, merged
 from syncline.train.datasets import Datasets
+from syncline.train.readers import places
 from syncline.train.result import Result
 from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
-from syncline.train.workers.messages import Checkpoints, Committed, Consumed, WorkerMessage
+from syncline.train.workers.messages import Checkpoints, Committed, Consumed, Spent, WorkerMessage
 from syncline.train.workers.placement import Reservation
 from syncline.train.workers.ranks import visible_gpus
 from syncline.train.workers.shipped import loaded
@@ -99,6 +101,7 @@ class TrainController:
         self._validations = ValidationQueue(spec.validation_config, self._queue.put) if spec.validation_config is not None else None
         self._draining_validations = False
         self._questions: list[events.AnswerCheckpoints] = []
+        self._goodput = GoodputMeter()
         self._end: events.End | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.Reserve: self._reserve,
@@ -174,15 +177,21 @@ class TrainController:
         while self._end is None:
             happened = self._next()
             if isinstance(happened, _Batch):
-                for message in happened.messages:
-                    self._handle(events.Said(attempt=happened.attempt, rank=happened.rank, message=message))
-                self._acknowledge(happened)
+                self._hear(happened)
             elif isinstance(happened, ValidationEnded):
-                self._validation_ended(happened)
+                self._settle_validation(happened)
             elif isinstance(happened, _Interruption):
                 raise KeyboardInterrupt
             else:
                 self._handle(happened)
+
+    def _hear(self, batch: _Batch) -> None:
+        for message in batch.messages:
+            if not isinstance(message, Spent):
+                self._handle(events.Said(attempt=batch.attempt, rank=batch.rank, message=message))
+            elif batch.attempt == self._attempt:
+                self._goodput.spent(batch.rank, message.times)
+        self._acknowledge(batch)
 
     def _next(self) -> Event | _Batch | ValidationEnded | _Interruption:
         while True:
@@ -231,6 +240,7 @@ class TrainController:
     def _start_group(self, instruction: events.StartGroup) -> None:
         self._attempt = instruction.attempt
         self._batches = {}
+        self._questions = []  # of workers that are gone
         spec = self._spec
         if self._local_mode:
             self._group = InlineWorkerGroup(num_workers=instruction.world_size)
@@ -292,6 +302,7 @@ class TrainController:
                 first_index=instruction.first_index,
                 latest_checkpoint=self._ledger.latest,
                 has_validation=self._spec.validation_config is not None,
+                resumes=self._resumes,
                 hang_limit_s=min(self._spec.backend_config.collective_timeout_s, settings.train_collective_timeout_s()),
                 visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if worker.gpu_ids and not self._local_mode else None,
                 log_path=self._ledger.log_path(f"rank-{worker.rank}.log") if self._keeps_output(worker) else None,
@@ -299,6 +310,11 @@ class TrainController:
             )
             for worker in group.workers
         ]
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether the ranks read on where they were: there is a checkpoint of this very run, and the program wants it."""
+        return self._ledger.manager.latest is not None and self._spec.data_config.resume
 
     def _keeps_output(self, worker: Worker) -> bool:
         """Whether the worker has a way to write into the record: where that is not a directory, its files lie on this node first."""
@@ -322,6 +338,7 @@ class TrainController:
             self._queue.put(events.StreamEnded(attempt=attempt, rank=rank, failure=failure))
 
         self._running_group.launch(self._function, self._config, self._spec.backend_config.train_func_context, on_batch, on_end)
+        self._goodput.attempt_began(self._clock())
         self._requeue_validations()
         self._look_at_nodes()
 
@@ -350,6 +367,7 @@ class TrainController:
         self._queue.put(events.RoomSeen(attempt=instruction.attempt, workers=self._reservation.possible_size()))
 
     def _stop_group(self, instruction: events.StopGroup) -> None:
+        self._goodput.attempt_ended(self._clock(), lost=not instruction.graceful)
         if self._group is not None:
             try:
                 if instruction.graceful:
@@ -387,6 +405,7 @@ class TrainController:
             config = self._spec.validation_config
             validation = merged(config, asked) if config is not None and asked is not None else None
             checkpoint = self._ledger.commit(report, validate=validation is not None, validation_kwargs=validation).checkpoint
+            self._goodput.committed(self._clock())
             self._send(events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint)))
             if validation is not None:
                 self._validate(report.index, checkpoint, validation)
@@ -435,7 +454,14 @@ class TrainController:
         if running is not None:
             self._validations.stop_running()
             problem = f"it ran longer than {running.timeout_s:g} s"
-            self._validation_ended(ValidationEnded(index=running.index, problem=problem, timed_out=True))
+            self._settle_validation(ValidationEnded(index=running.index, problem=problem, timed_out=True))
+
+    def _settle_validation(self, ended: ValidationEnded) -> None:
+        """Take in what a validation has come to; where the storage refuses, that is the controller's failure."""
+        try:
+            self._validation_ended(ended)
+        except Exception as error:
+            self._queue.put(events.ControllerFailed(error=error, retriable=isinstance(error, OSError)))
 
     def _validation_ended(self, ended: ValidationEnded) -> None:
         assert self._validations is not None
@@ -464,13 +490,13 @@ class TrainController:
 
     def _notify_failure(self, instruction: events.NotifyFailure) -> None:
         exceptions = {rank: failure.exception for rank, failure in instruction.failures.items()}
-        self._ledger.event("failure", attempt=self._attempt, ranks={rank: repr(error) for rank, error in exceptions.items()})
+        self._ledger.failed(self._attempt, exceptions)
         for callback in self._spec.run_config.callbacks or ():
             callback.after_exception(run_context=self._spec.run_config, worker_exceptions=exceptions)  # type: ignore[arg-type]
 
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
-        latest = self._ledger.latest
-        start = f"from {latest.path}" if latest is not None else "from the beginning, as there is no checkpoint yet"
+        self._ledger.check_room()
+        start = self._start or "from the beginning, as there is no checkpoint yet"
         allowed = "no limit" if instruction.limit < 0 else f"{instruction.limit} allowed"
         self._say(
             f"attempt {instruction.failed_attempt} failed ({instruction.count}, {allowed}); starting again {start}\n{instruction.cause}"
@@ -489,9 +515,16 @@ class TrainController:
     def _opening(self) -> str:
         group = self._running_group
         workers = f"{len(group)} worker" + ("s" if len(group) != 1 else "")
+        return ", ".join(filter(None, (f"training {self._ledger.storage.experiment_dir_name} with {workers}", self._start)))
+
+    @property
+    def _start(self) -> str:
+        """Where an attempt begins, in words; empty without a checkpoint."""
         latest = self._ledger.latest
-        origin = f", from {latest.path}" if latest is not None else ""
-        return f"training {self._ledger.storage.experiment_dir_name} with {workers}{origin}"
+        if latest is None:
+            return ""
+        where = places(latest) if self._resumes else ""
+        return f"from {latest.path} ({where})" if where else f"from {latest.path}"
 
     def _say(self, text: str) -> None:
         logging_config = self._spec.run_config.logging_config
@@ -505,6 +538,10 @@ class TrainController:
 
     def _result(self) -> tuple[Result, bytes | None]:
         assert self._end is not None
+        goodput = self._goodput.goodput()
+        if goodput is not None:
+            self._ledger.event("goodput", **goodput.to_json())
+            self._say(str(goodput))
         error = self._end.error
         if error is not None:
             self._ledger.close("errored", str(error))

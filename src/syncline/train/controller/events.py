@@ -8,7 +8,7 @@ from typing import Literal
 
 from syncline.train.controller.barriers import CompleteReport
 from syncline.train.errors import PreemptionInfo
-from syncline.train.workers.messages import ControllerMessage, Reported, WorkerMessage
+from syncline.train.workers.messages import ControllerMessage, Reported, Spoken
 
 # -- events
 
@@ -63,7 +63,7 @@ class Said:
 
     attempt: int
     rank: int
-    message: WorkerMessage
+    message: Spoken
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -336,7 +336,7 @@ class TrainStateMachine:
 
     def _at_barrier(self, rank: int, message: BarrierReached) -> list[Instruction]:
         barrier = self._current.collective
-        first = not barrier.waiting
+        first = not barrier.is_open
         if barrier.reached(rank, message.sequence, message.data):
             return self._release_barrier()
         if self._state is not State.RUNNING:

@@ -29,7 +29,9 @@ def accelerate(amp: bool = False) -> None:
         return
     device = get_device()
     # On CPUs autocast computes in bfloat16, which has float32's range and needs no scaling.
-    _scalers[session] = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
+    scaler = _scalers[session] = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
+    # The scale exists from the first use on; loading an optimizer's state may make it step before there is a loss.
+    scaler.scale(torch.zeros((), device=device))
 
 
 def prepare_optimizer(optimizer: Optimizer) -> Optimizer:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,16 +20,10 @@ SelfT = TypeVar("SelfT", bound="TorchCheckpoint")
 
 
 class TorchCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one file, `TorchCheckpoint.MODEL_FILENAME`.
-
-    `from_state_dict` and `from_model` write it into a temporary directory, deleted when this object is; an object that has been
-    pickled leaves its directory to whoever reads it.
-    """
+    """A checkpoint with one file, `TorchCheckpoint.MODEL_FILENAME`."""
 
     MODEL_FILENAME = "model.pt"
     """The file, as `torch.save` wrote it."""
-
-    _finalizer: weakref.finalize[..., TorchCheckpoint] | None = None
 
     @classmethod
     def from_state_dict(cls: type[SelfT], state_dict: Mapping[str, Any], *, preprocessor: Preprocessor | None = None) -> SelfT:
@@ -77,18 +68,10 @@ class TorchCheckpoint(FrameworkCheckpoint):
         model.load_state_dict(saved)
         return model
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        return {name: value for name, value in vars(self).items() if name != "_finalizer"}
-
     @classmethod
     def _save(cls: type[SelfT], content: object, preprocessor: Preprocessor | None) -> SelfT:
-        directory = tempfile.mkdtemp(prefix="syncline-torch-checkpoint-")
-        # A worker knows the classes of the program's main file only by value, as cloudpickle brought them.
-        torch.save(content, os.path.join(directory, cls.MODEL_FILENAME), pickle_module=cloudpickle)
-        checkpoint = cls.from_directory(directory)
-        checkpoint._finalizer = weakref.finalize(checkpoint, shutil.rmtree, directory, ignore_errors=True)
-        if preprocessor is not None:
-            checkpoint.set_preprocessor(preprocessor)
-        return checkpoint
+        def write(directory: str) -> None:
+            # A worker knows the classes of the program's main file only by value, as cloudpickle brought them.
+            torch.save(content, os.path.join(directory, cls.MODEL_FILENAME), pickle_module=cloudpickle)
+
+        return cls._written(write, preprocessor=preprocessor)

@@ -24,9 +24,10 @@ from torch.distributed.distributed_c10d import Store
 
 from syncline import settings
 from syncline.core.interfaces import interface_of
+from syncline.train.addresses import LOOPBACK
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
-from syncline.train.torch_backend import LOOPBACK, GroupPlan, choose_backend
+from syncline.train.torch_backend import GroupPlan, choose_backend
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
         "LOCAL_RANK": str(session.local_rank),
         "LOCAL_WORLD_SIZE": str(session.local_world_size),
         "NODE_RANK": str(session.node_rank),
-        "ACCELERATE_TORCH_DEVICE": str(get_device()),
+        **accelerate_environment(),
     }
     if plan.publish_address:
         environment |= {
@@ -104,6 +105,12 @@ def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
             "TORCHELASTIC_RESTART_COUNT": "0",
         }
     return environment
+
+
+def accelerate_environment() -> dict[str, str]:
+    """What Hugging Face's Accelerate reads. Where it is not told to use CPUs, it takes a worker without a GPU for the only one."""
+    device = get_device()
+    return {"ACCELERATE_TORCH_DEVICE": str(device), "ACCELERATE_USE_CPU": str(device.type == "cpu")}
 
 
 def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[str, str]:
@@ -130,6 +137,8 @@ def limit_threads(local_world_size: int) -> None:
         torch.set_num_threads(max(1, int(wanted)))
     elif local_world_size > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // local_world_size))
+    # For libraries that would choose for themselves: Accelerate counts the machine's cores, whoever else may use them.
+    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
 
 
 def enter_group(session: TrainSession, plan: GroupPlan) -> None:
@@ -192,7 +201,7 @@ def training_context(backend: str | None, timeout_s: float, publish_address: boo
 def enter_local_group(session: TrainSession, backend: str, timeout_s: float, publish_address: bool) -> None:
     """Join the processes that torchrun started, or be a group of one."""
     if session.world_size > 1:
-        os.environ["ACCELERATE_TORCH_DEVICE"] = str(get_device())
+        os.environ.update(accelerate_environment())
         dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_s))
         return
     join(

@@ -13,6 +13,7 @@ from typing import Any
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
+from syncline.train.step_times import StepTimes
 
 # -- worker -> controller
 
@@ -115,7 +116,16 @@ class Terminating:
     """The time until then."""
 
 
-WorkerMessage = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed | Stuck | Terminating
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """Where this rank's time has gone in this attempt so far. For the record only."""
+
+    times: StepTimes
+
+
+Spoken = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed | Stuck | Terminating
+"""What the state of the run depends on."""
+WorkerMessage = Spoken | Spent
 
 
 # -- controller -> worker

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import queue
 import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import cloudpickle
 
@@ -19,9 +19,10 @@ from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
-from syncline.train.filesystem import TEMPORARY_PREFIX, is_local
+from syncline.train.readers import Readers
 from syncline.train.session import TrainSession, UploadFunction
-from syncline.train.storage import StorageContext, checkpoint_dir_name
+from syncline.train.step_times import StepTimes
+from syncline.train.storage import StorageContext, checked_name, checkpoint_dir_name
 from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
@@ -33,11 +34,16 @@ from syncline.train.workers.messages import (
     ControllerMessage,
     PreemptionNoticed,
     Reported,
+    Spent,
     Terminating,
     Uploaded,
 )
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.spec import WorkerSpec
+from syncline.train.workers.uploads import Uploader
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,22 @@ class _Upload:
     delete_source: bool
     upload_fn: UploadFunction | None
     validation: bool | ValidationTaskConfig
+    states: bytes
+    """Where the readers were at the call."""
+
+
+def _counted(call: Callable[Concatenate[WorkerSession, P], R]) -> Callable[Concatenate[WorkerSession, P], R]:
+    """The same method; the time that it takes is time for reporting."""
+
+    @functools.wraps(call)
+    def counted(self: WorkerSession, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        began = time.perf_counter()
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            self.reported_s += time.perf_counter() - began
+
+    return counted
 
 
 class WorkerSession(TrainSession):
@@ -68,12 +90,19 @@ class WorkerSession(TrainSession):
         self.use_gpu = spec.use_gpu
         self.local_mode = False
         self.experiment_name = spec.run_name
+        self.readers = Readers(rank=place.rank, world_size=spec.world_size, saved=spec.latest_checkpoint if spec.resumes else None)
+        self.communication_meters = []
+        self._began = time.perf_counter()
+        self.reported_s = 0.0
+        """How long the training function was in `report`, waited in a barrier, or for a checkpoint to be registered, in seconds."""
         self._spec = spec
         self._outbox = outbox
         self._fail = fail
         self._process = os.getpid()
         self._next_index = spec.first_index
         self._latest = spec.latest_checkpoint
+        # Rank 0 is the one that gives files where only one does; whoever gives none must say where it was, for the sake of those that do.
+        self._gives_files = place.rank == 0
         self._uncommitted: set[int] = set()  # reports of this rank whose checkpoints are not registered yet
         self._meetings = 0
         self._released: dict[int, bytes | None] = {}
@@ -81,8 +110,7 @@ class WorkerSession(TrainSession):
         self._answers: dict[int, tuple[ReportedCheckpoint, ...]] = {}
         self._preemption: PreemptionInfo | None = None
         self._heard = threading.Condition()
-        self._uploads: queue.SimpleQueue[_Upload | None] = queue.SimpleQueue()
-        self._uploader: threading.Thread | None = None
+        self._uploader = Uploader(self._upload_later, fail)
 
     @property
     def storage(self) -> StorageContext:
@@ -93,8 +121,24 @@ class WorkerSession(TrainSession):
         """How long this rank may be in one collective operation."""
         return self._spec.hang_limit_s
 
+    def begin(self) -> None:
+        """The training function begins now."""
+        self._began = time.perf_counter()
+
+    def spent(self) -> Spent:
+        """Where the time since then has gone."""
+        return Spent(
+            times=StepTimes(
+                total_s=time.perf_counter() - self._began,
+                data_s=self.readers.waited_s,
+                report_s=self.reported_s,
+                communication_s=sum(meter() for meter in self.communication_meters),
+            )
+        )
+
     # -- reports
 
+    @_counted
     def report(
         self,
         metrics: Mapping[str, Any],
@@ -113,7 +157,8 @@ class WorkerSession(TrainSession):
         index = self._next_index
         if checkpoint is None:
             self._next_index += 1
-            self._outbox.put(Reported(index=index, metrics=plain, time=time.time()))
+            states = None if self._gives_files else self.readers.capture()
+            self._outbox.put(Reported(index=index, metrics=plain, time=time.time(), states=states))
             return
         if not isinstance(checkpoint, Checkpoint):
             raise TypeError(
@@ -129,21 +174,21 @@ class WorkerSession(TrainSession):
             delete_source=mode.deletes_source_by_default if delete_local is None else delete_local,
             upload_fn=upload_fn,
             validation=validation,
+            states=self.readers.capture(),
         )
         in_thread = mode is CheckpointUploadMode.ASYNC
         part = None if in_thread else self._upload(upload)
         self._next_index += 1
+        self._gives_files = True
         with self._heard:
             self._uncommitted.add(index)
         self._outbox.put(Reported(index=index, metrics=plain, time=time.time(), part=part, uploading=in_thread))
         if in_thread:
-            self._submit(upload)
+            self._uploader.submit(upload)
 
     def finish_uploads(self) -> None:
         """Wait until what was reported with ASYNC is in the run directory."""
-        if self._uploader is not None:
-            self._uploads.put(None)
-            self._uploader.join()
+        self._uploader.finish()
 
     def _checkpoint_name(self, index: int) -> str:
         """Where files go to their final place at once, a name that no worker of an earlier attempt has: one whose node was cut off may
@@ -160,25 +205,14 @@ class WorkerSession(TrainSession):
         if not self._spec.has_validation:
             raise ValueError("report(validation=…) needs a function to validate with: give the trainer a `validation_config`.")
 
-    def _submit(self, upload: _Upload) -> None:
-        if self._uploader is None:
-            self._uploader = threading.Thread(target=self._upload_all, name="syncline-upload", daemon=True)
-            self._uploader.start()
-        self._uploads.put(upload)
-
-    def _upload_all(self) -> None:
-        """The upload thread: first in, first out, until None comes or an upload fails."""
-        while (upload := self._uploads.get()) is not None:
-            try:
-                part = self._upload(upload)
-            except BaseException as error:
-                self._fail(error)
-                return
-            self._outbox.put(Uploaded(index=upload.index, part=part))
+    def _upload_later(self, upload: _Upload) -> None:
+        """In the upload thread."""
+        self._outbox.put(Uploaded(index=upload.index, part=self._upload(upload)))
 
     def _upload(self, upload: _Upload) -> CheckpointPart:
-        """Bring the files of one report to the storage; where they are then."""
+        """Bring the files of one report to the storage, and the states with them; where they are then."""
         storage, dir_name, staged = self._spec.storage, upload.dir_name, None
+        goes = upload.delete_source and upload.mode is not CheckpointUploadMode.NO_UPLOAD and storage.is_apart_from(upload.checkpoint)
         if upload.upload_fn is not None:
             uploaded = upload.upload_fn(upload.checkpoint, dir_name)
             if not isinstance(uploaded, Checkpoint):
@@ -186,25 +220,28 @@ class WorkerSession(TrainSession):
                     f"`checkpoint_upload_fn` returned {type(uploaded).__name__!r}, not a Checkpoint: return one for where it put the files."
                 )
             dir_name = storage.name_of(uploaded)
+            storage.write_states(dir_name, self.world_rank, upload.states)
         elif upload.mode is CheckpointUploadMode.NO_UPLOAD:
             dir_name = storage.name_of(upload.checkpoint)
+            storage.write_states(dir_name, self.world_rank, upload.states)
         else:
             token = f"{self._spec.token}-{upload.index:06d}"
-            staged = storage.stage(upload.checkpoint, dir_name, rank=self.world_rank, token=token)
+            staged = storage.stage(upload.checkpoint, dir_name, rank=self.world_rank, token=token, states=upload.states, take=goes)
         faults.reach("train.uploaded")
-        keeps = upload.mode is CheckpointUploadMode.NO_UPLOAD or storage.contains(upload.checkpoint)
-        if upload.delete_source and not keeps and is_local(upload.checkpoint.filesystem):
+        if goes:
             shutil.rmtree(upload.checkpoint.path, ignore_errors=True)
         return CheckpointPart(dir_name=dir_name, staged=staged, validation=upload.validation)
 
     # -- what is asked and heard
 
+    @_counted
     def get_checkpoint(self) -> Checkpoint | None:
         with self._heard:
             if self._process == os.getpid():  # a forked process hears nothing more
                 self._heard.wait_for(lambda: not self._uncommitted)
             return self._latest
 
+    @_counted
     def get_all_reported_checkpoints(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
     ) -> list[ReportedCheckpoint]:
@@ -228,7 +265,7 @@ class WorkerSession(TrainSession):
             return self._answers.pop(question, None)
 
     def get_dataset_shard(self, name: str) -> Any:
-        return datasets.shard(self._spec.shares, name)
+        return datasets.shard(self._spec.shares, name, self)
 
     def close_shares(self) -> None:
         """The training function has ended: other ranks need not wait for this one to read on."""
@@ -243,6 +280,7 @@ class WorkerSession(TrainSession):
         deadline_ms = int((time.time() + notice_s) * 1000)
         self._outbox.put(Terminating(node_id=self._spec.worker.node_id, deadline_ms=deadline_ms, seconds_left=notice_s))
 
+    @_counted
     def barrier(self, data: Any) -> Any:
         self._check_process("collective")
         with self._heard:
@@ -264,6 +302,8 @@ class WorkerSession(TrainSession):
                 if message.index in self._uncommitted:
                     self._uncommitted.discard(message.index)
                     self._latest = message.checkpoint
+                else:
+                    self._gives_files = False
             elif isinstance(message, BarrierReleased):
                 self._released[message.sequence] = message.data
             elif isinstance(message, PreemptionNoticed):
@@ -287,10 +327,7 @@ def _left(deadline: float | None) -> float | None:
 def _checked_name(dir_name: str | None) -> str | None:
     if dir_name is None:
         return None
-    parts = dir_name.split("/") if isinstance(dir_name, str) else []
-    if not parts or any(part in ("", ".", "..") or part.startswith(TEMPORARY_PREFIX) for part in parts):
-        raise ValueError(
-            f"report(checkpoint_dir_name={dir_name!r}) is no name of a directory below the run directory: give a relative path such as "
-            '"epoch_3", without empty parts, "." or "..".'
-        )
-    return dir_name
+    try:
+        return checked_name(dir_name)
+    except ValueError as error:
+        raise ValueError(f"report(checkpoint_dir_name={dir_name!r}): {error}") from None

@@ -1,4 +1,4 @@
-"""Watches a training function from beside: has its thread stood in one collective operation for long?
+"""Whether a training function hangs in a collective operation, and how much of its time it spends in such, judged by looks from beside.
 
 A rank that waits for others in a collective operation does nothing at all: its thread uses no CPU time. That, at a place in
 `torch.distributed` or in a backward pass (whose gradients `DistributedDataParallel` reduces), is what counts as stuck; a thread that did
@@ -7,10 +7,6 @@ the least thing since the last look is not. Libraries that wait busily (NCCL) ha
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
@@ -20,8 +16,6 @@ TELL_AFTER = 0.1
 """The part of the limit after which people are told."""
 GIVE_UP_AFTER = 0.9
 """The part of the limit after which the attempt is to end: before the operation ends by itself, with an error that names nobody."""
-LOOKS_PER_LIMIT = 100
-LONGEST_LOOK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -59,30 +53,15 @@ class Judge:
         return None
 
 
-def watch(thread: threading.Thread, limit_s: float, say: Callable[[Stuck], None]) -> None:
-    """Watch a thread that runs, from another one, until it ends. Nothing happens where threads have no clocks of their own."""
-    if hasattr(time, "pthread_getcpuclockid") and limit_s < threading.TIMEOUT_MAX:
-        threading.Thread(target=_watch, args=(thread, limit_s, say), name="syncline-watchdog", daemon=True).start()
-
-
-def _watch(thread: threading.Thread, limit_s: float, say: Callable[[Stuck], None]) -> None:
-    assert thread.ident is not None, "the thread runs"
-    judge = Judge(limit_s)
-    while True:
-        thread.join(min(LONGEST_LOOK_S, limit_s / LOOKS_PER_LIMIT))
-        if not thread.is_alive():  # its clock goes with it
-            return
-        clock = time.pthread_getcpuclockid(thread.ident)
-        look = Look(time.clock_gettime(clock), is_in_collective(sys._current_frames().get(thread.ident)))
-        message = judge.consider(look, time.monotonic())
-        if message is not None:
-            say(message)
-
-
 def is_in_collective(frame: FrameType | None) -> bool:
     """Whether a stack, given by its innermost frame, goes through `torch.distributed` or a backward pass."""
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("torch.distributed") or frame.f_code.co_name == "_engine_run_backward":
+        if communicates(frame) or frame.f_code.co_name == "_engine_run_backward":
             return True
         frame = frame.f_back
     return False
+
+
+def communicates(frame: FrameType | None) -> bool:
+    """Whether the innermost frame of a stack is in `torch.distributed`: a call of the program's, or of a wrapped model's hooks."""
+    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith("torch.distributed")

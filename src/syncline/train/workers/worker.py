@@ -22,13 +22,13 @@ from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
 from syncline.train.session import set_session
 from syncline.train.workers.messages import ControllerMessage, Failed, Finished, WorkerMessage
+from syncline.train.workers.observer import Observer
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.output import keep_output
 from syncline.train.workers.ranks import WorkerFacts
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.shipped import Shipped, loaded
 from syncline.train.workers.spec import WorkerSpec
-from syncline.train.workers.watchdog import watch
 
 CONCURRENCY = 8
 """Calls at a time: the stream of messages, a function of the backend, and those of the control channel."""
@@ -82,8 +82,12 @@ class TrainWorker:
         self._thread = threading.Thread(
             target=self._train, args=(self._session, function, config, context), name="syncline-train", daemon=True
         )
+        self._session.begin()
         self._thread.start()
-        watch(self._thread, self._session.hang_limit_s, self._outbox.put)
+        session, outbox = self._session, self._outbox
+        observer = Observer(hang_limit_s=session.hang_limit_s, say=outbox.put, tell=lambda: outbox.put(session.spent()))
+        session.communication_meters.append(lambda: observer.communicated_s)
+        observer.follow(self._thread)
 
     def messages(self) -> Iterator[tuple[WorkerMessage, ...]]:
         """What this worker says, in batches, until its training function has ended."""
@@ -118,6 +122,7 @@ class TrainWorker:
             session.finish_uploads()
             session.close_shares()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
+            self._outbox.put(session.spent())
         except BaseException as error:  # SystemExit too: a rank that leaves early leaves the others waiting
             self._fail(error)
         else:
@@ -126,6 +131,8 @@ class TrainWorker:
     def _fail(self, error: BaseException) -> None:
         text = user_traceback(error).rstrip()
         sys.stdout.flush()
+        if self._session is not None:
+            self._outbox.put(self._session.spent())
         self._outbox.close(Failed(exception=pack_error(error, traceback_text=text), traceback=text))
 
 

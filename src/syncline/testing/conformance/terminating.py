@@ -1,0 +1,125 @@
+"""SIGTERM as a notice: actors that ask for it are told and live on, others end."""
+
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
+# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import syncline
+from syncline.core import termination
+from syncline.testing.conformance.suite import Suite
+from syncline.testing.waiting import eventually
+
+LIMIT_S = 60
+
+
+class Saver:
+    """An actor with work to save."""
+
+    def __init__(self) -> None:
+        self.notices = 0
+        self.told = threading.Event()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def watch(self) -> bool:
+        return termination.on_terminate(self._note)
+
+    def count(self) -> int:
+        return self.notices
+
+    def await_notice(self) -> bool:
+        return self.told.wait(LIMIT_S)
+
+    def be_told_inside_c(self) -> bool:
+        """Have the main thread wait for a lock that no signal interrupts, until the notice lets it go."""
+        libc = ctypes.CDLL(None)
+        mutex = ctypes.create_string_buffer(256)
+        libc.pthread_mutex_init(mutex, None)
+        libc.pthread_mutex_lock(mutex)
+        termination.on_terminate(lambda: libc.pthread_mutex_unlock(mutex))
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        libc.pthread_mutex_lock(mutex)
+        return threading.current_thread() is threading.main_thread()
+
+    def end_of_a_child(self) -> int | None:
+        """How a child ends that the process forks after it has asked for notices."""
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+        child.start()
+        child.terminate()
+        child.join(LIMIT_S)
+        return child.exitcode
+
+    def _note(self) -> None:
+        self.notices += 1
+        self.told.set()
+
+
+def _ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+class Terminating(Suite):
+    """Actors that are told to end."""
+
+    needs = ("processes",)
+
+    def test_actor_that_asked_is_told_and_lives_on(self) -> None:
+        actor = syncline.remote(Saver).options(max_concurrency=2).remote()
+        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
+        assert syncline.get(actor.watch.remote(), timeout=LIMIT_S)
+        assert syncline.get(actor.count.remote(), timeout=LIMIT_S) == 0
+        os.kill(pid, signal.SIGTERM)
+        assert syncline.get(actor.await_notice.remote(), timeout=LIMIT_S)
+        assert syncline.get([actor.count.remote(), actor.pid.remote()], timeout=LIMIT_S) == [1, pid]
+
+    def test_second_signal_ends_the_actor(self) -> None:
+        actor = syncline.remote(Saver).remote()
+        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
+        syncline.get(actor.watch.remote(), timeout=LIMIT_S)
+        for _ in range(2):
+            os.kill(pid, signal.SIGTERM)
+            try:
+                syncline.get(actor.await_notice.remote(), timeout=LIMIT_S)
+            except syncline.exceptions.RayActorError:
+                break
+        eventually(lambda: _ended(pid), what="the second signal ends the process")
+
+    def test_actor_is_told_while_its_main_thread_is_in_c_code(self) -> None:
+        actor = syncline.remote(Saver).remote()
+        assert syncline.get(actor.be_told_inside_c.remote(), timeout=LIMIT_S)
+
+    def test_actor_that_did_not_ask_ends(self) -> None:
+        actor = syncline.remote(Saver).remote()
+        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda: _ended(pid), what="the process ends")
+        with pytest.raises(syncline.exceptions.RayActorError):
+            syncline.get(actor.await_notice.remote(), timeout=LIMIT_S)
+
+    def test_actor_that_asked_can_be_killed(self) -> None:
+        actor = syncline.remote(Saver).remote()
+        pid = syncline.get(actor.pid.remote(), timeout=LIMIT_S)
+        syncline.get(actor.watch.remote(), timeout=LIMIT_S)
+        syncline.kill(actor)
+        eventually(lambda: _ended(pid), what="the process ends")
+
+    def test_children_of_an_actor_that_asked_end_by_the_signal(self) -> None:
+        actor = syncline.remote(Saver).remote()
+        assert syncline.get(actor.watch.remote(), timeout=LIMIT_S)
+        assert syncline.get(actor.end_of_a_child.remote(), timeout=LIMIT_S) == -signal.SIGTERM
+        assert syncline.get(actor.count.remote(), timeout=LIMIT_S) == 0

@@ -1,0 +1,107 @@
+"""How much of a run's time went into training that counted: all but waiting for data, reporting, and what failures have cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from syncline.train.step_times import StepTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goodput:
+    """Shares of the time since the first training functions began; they add up to 1."""
+
+    total_s: float
+    """That time."""
+    compute: float
+    communication: float
+    data: float
+    report: float
+    restarts: float
+    """From the last checkpoint before a failure until training functions ran again: work that was done twice, or waited for."""
+
+    @property
+    def good(self) -> float:
+        """Training that counted."""
+        return self.compute + self.communication
+
+    def to_json(self) -> Mapping[str, float]:
+        """For the record of the run."""
+        return {"goodput": self.good, **asdict(self)}
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {getattr(self, name):.1%}".replace("%", " %") for name in ("data", "report", "restarts"))
+        inside = f"computing {self.compute:.1%}, communicating {self.communication:.1%}".replace("%", " %")
+        return f"goodput {self.good * 100:.1f} %: {parts} ({inside})"
+
+
+class GoodputMeter:
+    """Follows a run; times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._attempt_began = 0.0
+        self._saved = 0.0  # up to when the work of this attempt is safe
+        self._ended: float | None = None  # when the last attempt ended, until the next begins
+        self._restarts_s = 0.0
+        self._ranks: dict[int, StepTimes] = {}
+        self._spent = StepTimes()  # in earlier attempts, mean of the ranks, only what counted
+
+    def attempt_began(self, now: float) -> None:
+        """Training functions run."""
+        if self._began is None:
+            self._began = now
+        if self._ended is not None:
+            self._restarts_s += now - self._ended
+        self._attempt_began = self._saved = now
+        self._ended = None
+
+    def spent(self, rank: int, times: StepTimes) -> None:
+        """What a rank says about its time in this attempt."""
+        self._ranks[rank] = times
+
+    def committed(self, now: float) -> None:
+        """A checkpoint is in the run directory."""
+        self._saved = now
+
+    def attempt_ended(self, now: float, *, lost: bool) -> None:
+        """No training function runs any more; with `lost`, what came after the last checkpoint has to be done again."""
+        if self._began is None or self._ended is not None:
+            return
+        self._ended = now
+        counted_until = self._saved if lost else now
+        self._restarts_s += now - counted_until
+        length = now - self._attempt_began
+        self._spent = _sum(self._spent, _mean(self._ranks), (counted_until - self._attempt_began) / length if length else 0.0)
+        self._ranks = {}
+
+    def goodput(self) -> Goodput | None:
+        """The shares when the last attempt has ended; None if there was none."""
+        if self._began is None or self._ended is None or self._ended <= self._began:
+            return None
+        total = self._ended - self._began
+        shares = {"data": self._spent.data_s, "report": self._spent.report_s, "communication": self._spent.communication_s}
+        shares = {name: min(1.0, seconds / total) for name, seconds in shares.items()}
+        restarts = min(1.0, self._restarts_s / total)
+        compute = max(0.0, 1.0 - restarts - sum(shares.values()))
+        return Goodput(total_s=total, compute=compute, restarts=restarts, **shares)
+
+
+def _mean(ranks: Mapping[int, StepTimes]) -> StepTimes:
+    count = len(ranks) or 1
+    return StepTimes(
+        total_s=sum(times.total_s for times in ranks.values()) / count,
+        data_s=sum(times.data_s for times in ranks.values()) / count,
+        report_s=sum(times.report_s for times in ranks.values()) / count,
+        communication_s=sum(times.communication_s for times in ranks.values()) / count,
+    )
+
+
+def _sum(times: StepTimes, more: StepTimes, share: float) -> StepTimes:
+    return StepTimes(
+        total_s=times.total_s + more.total_s * share,
+        data_s=times.data_s + more.data_s * share,
+        report_s=times.report_s + more.report_s * share,
+        communication_s=times.communication_s + more.communication_s * share,
+    )

@@ -1,0 +1,179 @@
+"""Lightning's classes under a training session: in this process, with no worker."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import syncline
+from syncline import train
+from syncline.train.session import get_session, set_session
+from syncline.train.torch import TorchTrainer
+
+INSTALLED = (spec := find_spec("lightning")) is not None and spec.origin is not None  # this folder has the name, too
+needs_lightning = pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")
+
+
+def fit(function: Any, **options: Any) -> train.Result:
+    return TorchTrainer(function, scaling_config=train.ScalingConfig(num_workers=0), **options).fit()
+
+
+def module() -> Any:
+    import lightning.pytorch as pl
+
+    class Line(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            x = batch["x"] if isinstance(batch, dict) else batch
+            loss = self.line(x.float().reshape(-1, 1)).square().mean()
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    return Line()
+
+
+def trainer(*callbacks: Any, **options: Any) -> Any:
+    import lightning.pytorch as pl
+
+    from syncline.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+    made = pl.Trainer(
+        strategy=RayDDPStrategy(), plugins=[RayLightningEnvironment()], accelerator="cpu", callbacks=list(callbacks), **quiet, **options
+    )
+    return prepare_trainer(made)
+
+
+@pytest.fixture
+def local_engine() -> Iterator[None]:
+    syncline.init(local_mode=True)
+    yield
+    syncline.shutdown()
+
+
+def test_without_lightning_the_import_says_what_to_install() -> None:
+    hide = "import sys; sys.modules.update({'lightning': None, 'pytorch_lightning': None})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{hide}; import syncline.train.lightning"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert re.search(r"lightning', which is not installed: pip install 'syncline\[lightning\]'", done.stderr)
+
+
+@needs_lightning
+def test_the_package_is_taken_that_the_program_has_imported() -> None:
+    from syncline.train.lightning.library import package
+
+    assert package({"pytorch_lightning", "torch"}) == "pytorch_lightning"
+    assert package({"pytorch_lightning", "lightning.pytorch"}) == "lightning.pytorch"
+    assert package({"torch"}) == "lightning.pytorch"
+
+
+@needs_lightning
+def test_a_trainer_that_was_not_made_for_workers_is_refused() -> None:
+    import lightning.pytorch as pl
+
+    from syncline.train.lightning import RayDDPStrategy, prepare_trainer
+
+    with pytest.raises(RuntimeError, match="SingleDeviceStrategy, which starts processes.*strategy=RayDDPStrategy"):
+        prepare_trainer(pl.Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False))
+
+    def loop() -> None:
+        made = pl.Trainer(strategy=RayDDPStrategy(), accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
+        with pytest.raises(RuntimeError, match=r"environment LightningEnvironment.*plugins=\[RayLightningEnvironment"):
+            prepare_trainer(made)
+
+    fit(loop)
+
+
+@needs_lightning
+def test_ranks_and_device_are_those_of_the_session() -> None:
+    from syncline.train.lightning import RayFSDPStrategy, RayLightningEnvironment
+
+    class Session:
+        world_rank, world_size, local_rank, local_world_size, node_rank, gpu_ids, use_gpu, local_mode = 5, 8, 1, 4, 1, (), False, False
+
+    set_session(Session())  # type: ignore[arg-type]
+    try:
+        environment = RayLightningEnvironment()
+        environment.set_world_size(1)
+        environment.set_global_rank(0)
+        assert (environment.world_size(), environment.global_rank(), environment.local_rank(), environment.node_rank()) == (8, 5, 1, 1)
+        assert environment.creates_processes_externally
+        strategy = RayFSDPStrategy(cluster_environment=environment)
+        assert strategy.root_device == torch.device("cpu")
+        assert strategy.distributed_sampler_kwargs == {"num_replicas": 8, "rank": 5}
+    finally:
+        set_session(None)
+
+
+@needs_lightning
+def test_reports_come_at_the_end_of_epochs_and_after_so_many_steps() -> None:
+    from syncline.train.lightning import RayTrainReportCallback
+
+    def loop() -> list[int]:
+        batches = DataLoader(torch.ones(20), batch_size=2)
+        trainer(RayTrainReportCallback(every_n_train_steps=2), max_epochs=2, accumulate_grad_batches=2).fit(module(), batches)
+        return [report["step"] for report in get_session().reports]
+
+    # 5 optimizer steps an epoch; the fifth is its end, where the report comes anyway
+    result = fit(loop)
+    assert result.return_value == [2, 4, 5, 6, 8, 10]
+    assert set(result.metrics or {}) == {"loss", "epoch", "step"}
+    assert result.checkpoint is not None
+    assert torch.load(Path(result.checkpoint.path, "checkpoint.ckpt"), weights_only=False)["global_step"] == 10
+
+
+@needs_lightning
+def test_the_callback_passes_on_how_a_checkpoint_is_uploaded_and_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syncline.train.lightning import RayTrainReportCallback, reporting
+
+    passed: list[dict[str, Any]] = []
+    monkeypatch.setattr(reporting, "report", lambda metrics, checkpoint, **options: passed.append(options))
+    callback = RayTrainReportCallback(train.CheckpointUploadMode.ASYNC, validation=True)
+    fit(lambda: trainer(callback, max_epochs=1).fit(module(), DataLoader(torch.ones(2))))
+    assert [(options["checkpoint_upload_mode"], options["validation"]) for options in passed] == [(train.CheckpointUploadMode.ASYNC, True)]
+    assert passed[0]["delete_local_checkpoint_after_upload"] is True
+    with pytest.raises(ValueError, match="every_n_train_steps=0"):
+        RayTrainReportCallback(every_n_train_steps=0)
+
+
+@needs_lightning
+@pytest.mark.parametrize("limit", [None, 3])
+def test_the_place_in_a_dataset_is_that_of_the_batch_trained_on(local_engine: None, limit: int | None) -> None:
+    import lightning.pytorch as pl
+
+    places: list[tuple[int, bool]] = []
+
+    class Watch(pl.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            state = train.get_dataset_shard("train").state_dict()
+            places.append((state["rows"], state["ended"]))
+
+    def loop() -> None:
+        batches = train.get_dataset_shard("train").iter_torch_batches(batch_size=2)
+        options = {} if limit is None else {"limit_train_batches": limit}
+        trainer(Watch(), max_epochs=1, **options).fit(module(), batches)
+
+    dataset = syncline.data.from_items([{"x": float(i)} for i in range(8)])
+    fit(loop, datasets={"train": dataset})
+    assert places == ([(2, False), (4, False), (6, False), (8, True)] if limit is None else [(2, False), (4, False), (6, False)])

@@ -1,0 +1,114 @@
+"""Lightning on real workers: a run that is killed in the middle of an epoch ends with the weights of one that is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline import train
+from syncline.train.torch import TorchTrainer
+
+INSTALLED = (spec := find_spec("lightning")) is not None and spec.origin is not None  # this folder has the name, too
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")]
+
+EPOCHS, STEPS_PER_EPOCH, REPORT_EVERY = 3, 8, 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Iterator[None]:
+    import_module("lightning.pytorch")  # workers get what their program has imported
+
+    syncline.init(num_cpus=2)
+    yield
+    syncline.shutdown()
+
+
+def loop(config: dict[str, Any]) -> list[float]:
+    """As programs for Ray are written: nothing in it speaks of data that resume. Dropout and shuffling make every batch count."""
+    import lightning.pytorch as pl
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from syncline.train.lightning import RayDDPStrategy, RayLightningEnvironment, RayTrainReportCallback, prepare_trainer
+
+    class Model(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            x, y = batch if config["reads"] == "loader" else (batch["x"].float(), batch["y"].float())
+            loss = (self.layers(x) - y.reshape(-1, 1)).square().mean()
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), lr=0.01)
+
+    class Kill(pl.Callback):
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            done = Path(config["killed"])
+            if trainer.global_step == config["kill_at"] and train.get_context().get_world_rank() == 1 and not done.exists():
+                train.get_checkpoint()  # registered, so that the step from which the next attempt goes on is certain
+                done.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.manual_seed(0)
+    if config["reads"] == "loader":
+        numbers = torch.arange(64 * 4).reshape(64, 4) / 256
+        batches: Any = DataLoader(TensorDataset(numbers[:, :3], numbers[:, 3]), batch_size=4, shuffle=True)
+    else:
+        batches = train.get_dataset_shard("train").iter_torch_batches(batch_size=4)
+    model = Model()
+    trainer = prepare_trainer(
+        pl.Trainer(
+            max_epochs=EPOCHS,
+            accelerator="cpu",
+            strategy=RayDDPStrategy(),
+            plugins=[RayLightningEnvironment()],
+            callbacks=[Kill(), RayTrainReportCallback(every_n_train_steps=REPORT_EVERY)],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+    )
+    checkpoint = train.get_checkpoint()
+    if checkpoint is None:
+        trainer.fit(model, batches)
+    else:
+        with checkpoint.as_directory() as directory:
+            trainer.fit(model, batches, ckpt_path=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME))
+    return [value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()]
+
+
+def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train.Result:
+    rows = [{"x": [i / 64, i / 32, 1.0], "y": i / 16} for i in range(64)]
+    return TorchTrainer(
+        loop,
+        train_loop_config={"reads": reads, "kill_at": kill_at, "killed": str(directory / f"{name}-killed")},
+        datasets={"train": syncline.data.from_items(rows).random_shuffle(seed=1)} if reads == "dataset" else None,
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(name=name, storage_path=str(directory), failure_config=train.FailureConfig(max_failures=1)),
+    ).fit()
+
+
+@pytest.mark.parametrize("reads", ["loader", "dataset"])
+def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_path: Path, reads: str) -> None:
+    undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None)
+    killed = fit(tmp_path, "killed", reads=reads, kill_at=STEPS_PER_EPOCH + 5)  # two steps after a report in the second epoch
+    assert (tmp_path / "killed-killed").exists()
+    assert killed.return_value == undisturbed.return_value
+    for result in (undisturbed, killed):
+        assert result.metrics is not None
+        assert (result.metrics["epoch"], result.metrics["step"]) == (EPOCHS - 1, EPOCHS * STEPS_PER_EPOCH)
+        assert result.checkpoint is not None
+        assert (Path(result.checkpoint.path) / "checkpoint.ckpt").is_file()

@@ -1,0 +1,59 @@
+"""What the callbacks of XGBoost and LightGBM share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncline import train
+from syncline.train.boosting import BoostingReports, refuse_older_form
+
+
+class Model:
+    def save_model(self, path: str, /) -> None:
+        Path(path).write_text("trees")
+
+
+def reports(**fields: Any) -> BoostingReports:
+    defaults: dict[str, Any] = {"metrics": None, "filename": "model", "frequency": 0, "checkpoint_at_end": True, "postprocess": None}
+    return BoostingReports(**(defaults | fields))
+
+
+def local(function: Any) -> train.Result:
+    return train.DataParallelTrainer(function, scaling_config=train.ScalingConfig(num_workers=0)).fit()
+
+
+def test_a_frequency_counts_rounds_and_zero_means_never() -> None:
+    assert [n for n in range(1, 8) if reports(frequency=3).is_due(n)] == [3, 6]
+    assert not any(reports().is_due(n) for n in range(1, 8))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"frequency": -1}, {"frequency": 1.5}, {"frequency": True}, {"filename": ""}, {"filename": "a/b"}, {"filename": "../b"}]
+)
+def test_fields_that_cannot_be_meant_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        reports(**fields)
+
+
+def test_metrics_are_chosen_then_postprocessed_and_come_with_the_model() -> None:
+    chosen = reports(metrics={"loss": "train-rmse"}, filename="model.x", postprocess=lambda metrics: {"half": metrics["loss"] / 2})
+
+    def loop() -> list[str]:
+        chosen.report({"train-rmse": 4.0, "train-mae": 1.0})
+        assert train.get_checkpoint() is None
+        chosen.report({"train-rmse": 2.0}, Model())
+        checkpoint = train.get_checkpoint()
+        assert checkpoint is not None
+        return [os.path.basename(checkpoint.path)]
+
+    assert local(loop).metrics == {"half": 1.0}
+
+
+def test_the_older_form_is_refused_with_the_new_one() -> None:
+    refuse_older_form("XGBoostTrainer", params=None, label_column=None)
+    with pytest.raises(TypeError, match=r"XGBoostTrainer no longer takes `params`, `label_column`: write a training function"):
+        refuse_older_form("XGBoostTrainer", params={}, label_column="y")

@@ -1,0 +1,91 @@
+"""Models of the meta device get memory and first values ("cpu" stands for a GPU)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch_fakes import session
+
+from syncline.train.torch import prepare_model
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4, 2)
+        self.head = nn.Linear(2, 4, bias=False)
+        self.head.weight = self.embedding.weight
+        self.norm = nn.BatchNorm1d(2)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2))
+        self.linear = nn.Linear(2, 2)
+
+
+class SelfMade(Scaled):
+    def init_weights(self) -> None:
+        nn.init.constant_(self.scale, 3.0)
+        nn.init.constant_(self.linear.weight, 4.0)
+        nn.init.constant_(self.linear.bias, 5.0)
+
+
+def made_on_meta(model: type[nn.Module]) -> nn.Module:
+    with torch.device("meta"):
+        return model()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", None])
+def test_a_model_gets_the_values_that_its_modules_begin_with(strategy: str | None) -> None:
+    model = made_on_meta(Tied)
+    with session():
+        prepared = prepare_model(model, parallel_strategy=strategy)  # type: ignore[arg-type]
+    assert prepared is model
+    assert model.head.weight is model.embedding.weight
+    assert torch.isfinite(model.embedding.weight).all()
+    torch.testing.assert_close(model.norm.running_var, torch.ones(2))
+    torch.testing.assert_close(model.norm.num_batches_tracked, torch.tensor(0))
+
+
+def test_what_a_module_sets_in_its_children_stays() -> None:
+    with torch.device("meta"):
+        model = nn.MultiheadAttention(2, 1)
+    with session():
+        prepare_model(model)
+    assert isinstance(model.out_proj.bias, nn.Parameter)
+    assert model.out_proj.bias.tolist() == [0.0, 0.0]
+    assert torch.isfinite(model.in_proj_weight).all()
+
+
+def test_a_model_that_initializes_itself_as_a_whole_does() -> None:
+    with session():
+        model = prepare_model(made_on_meta(SelfMade))
+    assert [parameter.flatten()[0].item() for parameter in model.parameters()] == [3.0, 4.0, 5.0]
+
+
+def test_a_model_that_has_values_keeps_them() -> None:
+    with session():
+        assert prepare_model(SelfMade()).scale.tolist() == [1.0, 1.0]
+
+
+def test_a_module_without_a_way_to_begin_is_named_with_the_remedy() -> None:
+    with session(), pytest.raises(ValueError, match=r"Scaled was made on the meta device and has no `reset_parameters\(\)`.*param_init_fn"):
+        prepare_model(made_on_meta(Scaled))
+
+
+def test_the_programs_function_beats_what_modules_would_do() -> None:
+    def fill(module: nn.Module) -> None:
+        for parameter in module.parameters(recurse=False):
+            nn.init.constant_(parameter, 7.0)
+
+    with session():
+        model = prepare_model(made_on_meta(SelfMade), parallel_strategy="fsdp", parallel_strategy_kwargs={"param_init_fn": fill})
+    assert {value for parameter in model.parameters() for value in parameter.flatten().tolist()} == {7.0}
+
+
+def test_a_model_that_is_not_to_move_stays_without_values() -> None:
+    with session():
+        assert prepare_model(made_on_meta(Tied), move_to_device=False).embedding.weight.is_meta

@@ -1,0 +1,42 @@
+"""Indices that seed the process where they arrive."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import numpy as np
+import torch
+
+from syncline.train.torch.streams import RandomStates
+from syncline.train.torch.worker_seeds import with_seeds
+
+
+def drawn() -> tuple[float, float, float]:
+    return torch.rand(()).item(), random.random(), np.random.rand()
+
+
+def test_an_index_arrives_as_it_was_and_seeds_all_generators() -> None:
+    before = RandomStates()
+    try:
+        sent = [pickle.dumps(each) for each in with_seeds([[1, 2], "key"], seed=7, rank=1, first=3)]
+        assert drawn() != drawn()
+        received = [(pickle.loads(each), drawn()) for each in sent]
+        again = [(pickle.loads(each), drawn()) for each in reversed(sent)]
+    finally:
+        before.apply()
+    assert [index for index, _ in received] == [[1, 2], "key"]
+    assert received == again[::-1]
+    assert len({number for _, numbers in received for number in numbers}) == 6
+
+
+def test_passes_ranks_and_batches_have_numbers_of_their_own() -> None:
+    before = RandomStates()
+    try:
+        numbers = []
+        for seed, rank, first in [(1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1)]:
+            pickle.loads(pickle.dumps(next(with_seeds([0], seed=seed, rank=rank, first=first))))
+            numbers += drawn()
+    finally:
+        before.apply()
+    assert len(set(numbers)) == len(numbers)
