@@ -474,7 +474,7 @@ def test_a_collective_that_takes_long_is_told_with_all_stacks_and_then_ends_the_
     assert run.says(0, Stuck(seconds=60, too_long=False)) == [AskStacks(ranks=(0, 1))]
     (warning,) = run.machine.handle(StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"}))
     assert isinstance(warning, Warn)
-    assert "[rank 1]  <-- the odd one out\nin sleep" in warning.text
+    assert "[rank 1]  <-- the odd one out\n  in sleep" in warning.text
     assert run.says(0, Stuck(seconds=600, too_long=True)) == [AskStacks(ranks=(0, 1))]
     failing = run.machine.handle(StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"}))
     assert HushWorkers in kinds(failing)

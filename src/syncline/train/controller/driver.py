@@ -541,11 +541,12 @@ class TrainController:
         goodput = self._goodput.goodput()
         if goodput is not None:
             self._ledger.event("goodput", **goodput.to_json())
-            self._say(str(goodput))
         error = self._end.error
         if error is not None:
             self._ledger.close("errored", str(error))
             raise error
+        if goodput is not None:
+            self._say(str(goodput))
         self._ledger.close("finished")
         storage = self._ledger.storage
         metrics = metric_values.flatten(self._ledger.last_metrics or {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Mapping
 
 NO_ANSWER = "(it does not answer)"
@@ -32,7 +33,7 @@ def grouped(stacks: Mapping[int, str], world_size: int) -> dict[str, list[int]]:
     """Ranks by stack, ranks with equal ones together, in the order of the lowest rank."""
     places: dict[str, list[int]] = {}
     for rank in range(world_size):
-        places.setdefault(stacks.get(rank, NO_ANSWER).strip(), []).append(rank)
+        places.setdefault(stacks.get(rank, NO_ANSWER).rstrip(), []).append(rank)
     return places
 
 
@@ -40,9 +41,11 @@ def side_by_side(stacks: Mapping[int, str], world_size: int, odd: Collection[int
     """The stacks of all ranks one after the other, equal ones once, those of the odd ranks first and marked."""
     places = sorted(grouped(stacks, world_size).items(), key=lambda place: (not set(place[1]) & set(odd), place[1]))
     marked = len(odd) < world_size
-    return "\n".join(
-        f"[{ranks_text(ranks)}]{'  <-- the odd one out' if marked and set(ranks) & set(odd) else ''}\n{stack}" for stack, ranks in places
-    )
+    lines = []
+    for stack, ranks in places:
+        lines.append(f"[{ranks_text(ranks)}]" + ("  <-- the odd one out" if marked and set(ranks) & set(odd) else ""))
+        lines.append(textwrap.indent(textwrap.dedent(stack), "  "))
+    return "\n".join(lines)
 
 
 def ranks_text(ranks: Collection[int]) -> str:

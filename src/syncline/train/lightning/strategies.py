@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from syncline.train.lightning.library import environments, pl
-from syncline.train.lightning.loaders import for_training
+from syncline.train.lightning.loaders import for_training, for_validation
 from syncline.train.session import get_session
 from syncline.train.torch.device import get_device
 
@@ -69,7 +69,9 @@ class OnWorker:
         """What Lightning iterates over in place of `dataloader`."""
         processed = super().process_dataloader(dataloader)  # type: ignore[misc]
         trainer = self.lightning_module.trainer  # type: ignore[attr-defined]
-        return for_training(processed, trainer) if trainer.training else processed
+        if trainer.training:
+            return for_training(processed, trainer)
+        return for_validation(processed, trainer) if trainer.validating or trainer.sanity_checking else processed
 
 
 class RayDDPStrategy(OnWorker, pl.strategies.DDPStrategy):

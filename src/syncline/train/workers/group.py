@@ -26,6 +26,7 @@ from syncline.train.config import ScalingConfig
 from syncline.train.workers.messages import ControllerMessage, WorkerMessage
 from syncline.train.workers.ranks import WorkerFacts, assign_ranks, rank_order
 from syncline.train.workers.spec import WorkerSpec
+from syncline.train.workers.stacks import of_dump
 from syncline.train.workers.worker import CONCURRENCY, TrainWorker
 
 P = ParamSpec("P")
@@ -161,13 +162,17 @@ class ActorWorkerGroup(TrainingGroup):
 
     def stacks(self, ranks: Sequence[int]) -> Mapping[int, str]:
         asked = {self._actors[rank].stacks.remote(): rank for rank in ranks}
-        ready, _ = api.wait(list(asked), num_returns=len(asked), timeout=STACKS_TIMEOUT_S)
+        ready, late = api.wait(list(asked), num_returns=len(asked), timeout=STACKS_TIMEOUT_S)
         stacks: dict[int, str] = {}
         for ref in ready:
             try:
                 stacks[asked[ref]] = api.get(ref)
             except Exception as error:  # it died in between, which its stream tells, too
                 stacks[asked[ref]] = f"(it does not answer: {error})"
+        for ref in late:  # its Python is stopped: by a call that holds the interpreter, or by a signal
+            seen = references.current_engine().stack_of(self._actors[asked[ref]]._actor_id)
+            if seen is not None:
+                stacks[asked[ref]] = of_dump(seen)
         return stacks
 
     def kill(self) -> None:

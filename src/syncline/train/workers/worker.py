@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
@@ -21,6 +20,7 @@ from syncline.core.error_frames import pack_error
 from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
 from syncline.train.session import set_session
+from syncline.train.workers import stacks
 from syncline.train.workers.messages import ControllerMessage, Failed, Finished, WorkerMessage
 from syncline.train.workers.observer import Observer
 from syncline.train.workers.outbox import Outbox
@@ -104,8 +104,7 @@ class TrainWorker:
 
     def stacks(self) -> str:
         """Where the training function is now, as Python prints a stack."""
-        frame = sys._current_frames().get(self._thread.ident or 0) if self._thread is not None else None
-        return "".join(traceback.format_stack(frame)) if frame is not None else "(its training function does not run)"
+        return stacks.of_thread(self._thread)
 
     def _train(
         self,
