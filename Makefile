@@ -12,6 +12,8 @@ TORCH := torch==2.13.0
 EXTRAS := test,lint,examples,cli
 BENCH_ARGS ?=
 TEST_ARGS ?=
+KILLS ?= 20
+SEED ?= 1
 
 # Downloads hiccup: pip retries connections by itself, and each install is tried three times. Twice quiet: errors only.
 PIP_FLAGS := --disable-pip-version-check --retries 10 --timeout 60 --no-input --quiet --quiet -c constraints.txt
@@ -26,7 +28,7 @@ if [ -z "$(PYTHON)" ]; then echo "syncline needs Python 3.10 or newer (with the 
 if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv --clear $(1); fi
 endef
 
-.PHONY: help setup demo test test-cluster lint bench bench-setup clean
+.PHONY: help setup demo test test-cluster chaos lint bench bench-setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,6 +53,10 @@ test: .venv/.stamp ## run the tests (TEST_ARGS="-k name" chooses)
 # A signal does not reach a test that hangs inside Ray; a thread ends its process.
 test-cluster: .venv/.stamp ## run the tests that start Ray clusters, two files at a time
 	@$(BIN)/python -m pytest --dist loadfile --timeout-method thread -m cluster $(TEST_ARGS)
+
+# Each kill costs some seconds; a failure names the seed that repeats it.
+chaos: .venv/.stamp ## kill trainings at random moments (KILLS=20 SEED=1), then see that the weights are those of an undisturbed run
+	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest --reruns 0 tests/train/chaos $(TEST_ARGS)
 
 lint: .venv/.stamp ## ruff, mypy in strict mode, the import law
 	@$(BIN)/ruff check .

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 import syncline
 from syncline import data, train
-from syncline.runs import RunDirectory
+from syncline.runs import LocalFiles, RunRecord
 from syncline.testing import eventually
 from syncline.testing.resources import set_total
 from syncline.train.torch import prepare_data_loader
@@ -31,17 +31,22 @@ from syncline.train.torch import prepare_data_loader
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 BATCH, STEPS_PER_REPORT = 6, 2
-ROWS = 4 * 2 * 3 * 24  # what is left at a checkpoint can be dealt to 2, 3 or 4 ranks without a rest
+ROWS = 144  # what is left at a checkpoint can be dealt to 2, 3 or 4 ranks without a rest
 LOOK_S = 0.02
 SYNC, ASYNC = train.CheckpointUploadMode.SYNC, train.CheckpointUploadMode.ASYNC
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def engine() -> Iterator[None]:
     syncline.shutdown()
     syncline.init(num_cpus=4)
     yield
     syncline.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def whole_machine() -> None:
+    set_total(CPU=4)
 
 
 def dataset() -> Any:
@@ -86,11 +91,11 @@ def learn(config: dict[str, Any]) -> None:
                     seen.setdefault(of_epoch, []).extend(ids)
 
     def save() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            state = {"rank": rank, "epoch": epoch, "step": step, "seen": seen}
-            Path(directory, f"rank-{rank}.json").write_text(json.dumps(state))
-            facts = {"epoch": epoch, "step": step, "ranks": ranks}
-            train.report(facts, train.Checkpoint.from_directory(directory), checkpoint_upload_mode=config["mode"])
+        directory = tempfile.mkdtemp(dir=folder)
+        state = {"rank": rank, "epoch": epoch, "step": step, "seen": seen}
+        Path(directory, f"rank-{rank}.json").write_text(json.dumps(state))
+        facts = {"epoch": epoch, "step": step, "ranks": ranks}
+        train.report(facts, train.Checkpoint.from_directory(directory), checkpoint_upload_mode=config["mode"])
         train.collective.barrier()
         (folder / f"at-{rank}").write_text(json.dumps({**facts, "pid": os.getpid()}))
 
@@ -162,13 +167,58 @@ def check_seen_once(result: train.Result) -> int:
     return len(seen)
 
 
+def resizes(folder: Path) -> list[tuple[int, int]]:
+    """(size before, size after) of each change, as the record tells."""
+    told = [event for event in RunRecord(LocalFiles(folder / "run")).events() if event["event"] == "resize"]
+    return [(event["world_size"], event["workers"]) for event in told]
+
+
 @pytest.mark.parametrize("reader", ["data", "loader"])
 def test_a_group_shrinks_and_grows_and_every_sample_is_seen_once(tmp_path: Path, reader: str) -> None:
     with ElasticRun(tmp_path, reader) as run:
+        for workers in (4, 2, 3):
+            set_total(CPU=workers)
+            run.trains_with(workers)
+        result = run.finish()
+    assert check_seen_once(result) > 1
+    assert resizes(tmp_path) == [(4, 2), (2, 3)]
+
+
+def test_a_group_starts_with_what_there_is_and_shrinks_while_checkpoints_are_uploaded(tmp_path: Path) -> None:
+    set_total(CPU=3)
+    with ElasticRun(tmp_path, mode=ASYNC) as run:
+        for workers in (3, 2, 1, 4):
+            set_total(CPU=workers)
+            run.trains_with(workers)
+        result = run.finish()
+    check_seen_once(result)
+    assert resizes(tmp_path) == [(3, 2), (2, 1), (1, 4)]
+
+
+def test_fewer_resources_than_the_smallest_group_needs_change_nothing(tmp_path: Path) -> None:
+    with ElasticRun(tmp_path, workers=(2, 4)) as run:
         run.trains_with(4)
-        set_total(CPU=2)
-        run.trains_with(2)
+        set_total(CPU=1)
+        epoch = run.at()["epoch"]
+        eventually(lambda: run.at()["epoch"] > epoch + 1, what="another epoch")
+        assert run.at()["ranks"] == 4
         set_total(CPU=3)
         run.trains_with(3)
         result = run.finish()
-    assert check_seen_once(result) >= 1
+    check_seen_once(result)
+    assert resizes(tmp_path) == [(4, 3)]
+
+
+def test_a_rank_is_killed_while_resources_go_and_the_group_waits_until_there_are_enough(tmp_path: Path) -> None:
+    with ElasticRun(tmp_path, workers=(2, 4), failures=2) as run:
+        run.trains_with(4)
+        os.kill(run.at(rank=3)["pid"], signal.SIGKILL)
+        set_total(CPU=2)
+        run.trains_with(2)
+        set_total(CPU=1)
+        os.kill(run.at(rank=1)["pid"], signal.SIGKILL)
+        eventually(lambda: syncline.available_resources().get("CPU") == 1, what="the group has let go")
+        set_total(CPU=3)
+        run.trains_with(3)
+        result = run.finish()
+    check_seen_once(result)

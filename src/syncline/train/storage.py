@@ -199,7 +199,7 @@ class StorageContext:
     def stage(
         self, source: Checkpoint, checkpoint_dir_name: str, *, rank: int, token: str, states: bytes | None = None, take: bool = False
     ) -> str | None:
-        """Bring one rank's files to the storage, not yet visible as a checkpoint.
+        """Bring one rank's files to the storage, not yet visible as a checkpoint; `force` them before they become so.
 
         Args:
             source: The rank's files, on any filesystem.
@@ -228,9 +228,7 @@ class StorageContext:
             if not (may_take and directories.take_directory(source.path, target, listing)):
                 directories.copy_directory(source.filesystem, source.path, self.storage_filesystem, target, listing=listing)
             if states is not None:
-                self.write_states(staged, rank, states, durable=False)
-            if self.local:
-                directories.sync_directory(target)
+                self.write_states(staged, rank, states)
         except OSError as error:
             if self.local:
                 shutil.rmtree(target, ignore_errors=True)
@@ -239,10 +237,19 @@ class StorageContext:
             raise
         return None if staged == checkpoint_dir_name else staged
 
-    def write_states(self, name: str, rank: int, states: bytes, *, durable: bool = True) -> None:
+    def force(self, name: str) -> None:
+        """Return when the files in the directory `name` of the run directory are on the disk, and would be there after a power failure.
+
+        Raises:
+            OSError: The disk is full, or broken.
+        """
+        if self.local:
+            directories.sync_directory(self.build_checkpoint_path_from_name(name))
+
+    def write_states(self, name: str, rank: int, states: bytes) -> None:
         """Put where a rank's readers are (`Readers.capture`) among the files in the directory `name` of the run directory."""
         path = directories.join(self.build_checkpoint_path_from_name(name), states_path(rank))
-        directories.write_bytes(self.storage_filesystem, path, states, durable=durable)
+        directories.write_bytes(self.storage_filesystem, path, states, durable=False)
 
     def commit(self, checkpoint_dir_name: str, staged: Sequence[str | None], *, beside: bool = False) -> Checkpoint:
         """Make one checkpoint of what the ranks have staged. It stays marked as unfinished until `confirm`.

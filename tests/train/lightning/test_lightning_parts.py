@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader
 import syncline
 from syncline import train
 from syncline.train.session import get_session, set_session
-from syncline.train.torch import TorchTrainer
+from syncline.train.torch import TorchTrainer, prepare_data_loader
 
 INSTALLED = (spec := find_spec("lightning")) is not None and spec.origin is not None  # this folder has the name, too
 needs_lightning = pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")
@@ -177,3 +178,61 @@ def test_the_place_in_a_dataset_is_that_of_the_batch_trained_on(local_engine: No
     dataset = syncline.data.from_items([{"x": float(i)} for i in range(8)])
     fit(loop, datasets={"train": dataset})
     assert places == ([(2, False), (4, False), (6, False), (8, True)] if limit is None else [(2, False), (4, False), (6, False)])
+
+
+def places() -> dict[str, tuple[int, bool]]:
+    """Of each loader: the number of its pass, and whether that is over, as a checkpoint would keep it."""
+    readers = json.loads(get_session().readers.capture())["readers"]
+    return {name: (state["epoch"], state["ended"]) for name, state in readers.items()}
+
+
+@needs_lightning
+@pytest.mark.parametrize(("limit", "batches"), [(1.0, 4), (0.5, 2), (3, 3)])
+def test_a_pass_is_over_when_lightning_has_the_batches_that_it_wants_of_it(limit: int | float, batches: int) -> None:
+    import lightning.pytorch as pl
+
+    seen: list[dict[str, tuple[int, bool]]] = []
+
+    class Watch(pl.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            seen.append(places())
+
+    fit(lambda: trainer(Watch(), max_epochs=2, limit_train_batches=limit).fit(module(), DataLoader(torch.ones(8), batch_size=2)))
+    assert seen == [{"data loader 1": (epoch, number == batches)} for epoch in range(2) for number in range(1, batches + 1)]
+
+
+@needs_lightning
+def test_the_check_before_training_is_no_part_of_a_validation() -> None:
+    import lightning.pytorch as pl
+
+    seen: list[tuple[int, bool]] = []
+
+    class Watch(pl.Callback):
+        def on_train_batch_start(self, *_: Any) -> None:
+            seen.append(places()["data loader 1"])
+
+    def loop() -> None:
+        checked = prepare_data_loader(DataLoader(torch.ones(8), batch_size=2))
+        model = module()
+        type(model).validation_step = lambda self, batch, batch_idx: None
+        trainer(Watch(), max_epochs=2, num_sanity_val_steps=2).fit(model, DataLoader(torch.ones(2), batch_size=2), checked)
+
+    fit(loop)
+    assert seen == [(0, True), (1, True)]
+
+
+@needs_lightning
+def test_loaders_that_lightning_makes_anew_or_keeps_the_place_of_are_left_alone() -> None:
+    class Stateful(DataLoader[Any]):
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    def loop() -> dict[str, Any]:
+        trainer(max_epochs=1, reload_dataloaders_every_n_epochs=1).fit(module(), DataLoader(torch.ones(2)))
+        trainer(max_epochs=1).fit(module(), Stateful(torch.ones(2)))
+        return places()
+
+    assert fit(loop).return_value == {}

@@ -14,7 +14,7 @@ import pytest
 
 import syncline
 from syncline import train
-from syncline.train.torch import TorchTrainer
+from syncline.train.torch import TorchTrainer, prepare_data_loader
 
 INSTALLED = (spec := find_spec("lightning")) is not None and spec.origin is not None  # this folder has the name, too
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")]
@@ -50,6 +50,9 @@ def loop(config: dict[str, Any]) -> list[float]:
             self.log("loss", loss)
             return loss
 
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            torch.rand(())  # moves the generator that dropout draws from
+
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.Adam(self.parameters(), lr=0.01)
 
@@ -67,6 +70,7 @@ def loop(config: dict[str, Any]) -> list[float]:
         batches: Any = DataLoader(TensorDataset(numbers[:, :3], numbers[:, 3]), batch_size=4, shuffle=True)
     else:
         batches = train.get_dataset_shard("train").iter_torch_batches(batch_size=4)
+    checks = prepare_data_loader(DataLoader(torch.ones(32), batch_size=4))
     model = Model()
     trainer = prepare_trainer(
         pl.Trainer(
@@ -83,10 +87,10 @@ def loop(config: dict[str, Any]) -> list[float]:
     )
     checkpoint = train.get_checkpoint()
     if checkpoint is None:
-        trainer.fit(model, batches)
+        trainer.fit(model, batches, checks)
     else:
         with checkpoint.as_directory() as directory:
-            trainer.fit(model, batches, ckpt_path=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME))
+            trainer.fit(model, batches, checks, ckpt_path=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME))
     return [value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()]
 
 
@@ -101,10 +105,17 @@ def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train
     ).fit()
 
 
-@pytest.mark.parametrize("reads", ["loader", "dataset"])
-def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_path: Path, reads: str) -> None:
+@pytest.mark.parametrize(
+    ("reads", "kill_at"),
+    [
+        ("loader", STEPS_PER_EPOCH + 5),  # two steps after a report in the second epoch
+        ("loader", 2 * STEPS_PER_EPOCH + 1),  # the last report came with the end of the second epoch
+        ("dataset", STEPS_PER_EPOCH + 5),
+    ],
+)
+def test_a_killed_run_ends_with_the_weights_of_one_that_is_not(tmp_path: Path, reads: str, kill_at: int) -> None:
     undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None)
-    killed = fit(tmp_path, "killed", reads=reads, kill_at=STEPS_PER_EPOCH + 5)  # two steps after a report in the second epoch
+    killed = fit(tmp_path, "killed", reads=reads, kill_at=kill_at)
     assert (tmp_path / "killed-killed").exists()
     assert killed.return_value == undisturbed.return_value
     for result in (undisturbed, killed):

@@ -16,7 +16,7 @@ from syncline.train import Checkpoint, CheckpointUploadMode
 from syncline.train.backend import Worker
 from syncline.train.readers import read_states, states_path
 from syncline.train.storage import StorageContext
-from syncline.train.workers.messages import BarrierReleased, Committed, Reported, WorkerMessage
+from syncline.train.workers.messages import BarrierReleased, CheckpointPart, Committed, Reported, Uploaded, WorkerMessage
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.spec import WorkerSpec
@@ -96,11 +96,18 @@ class Rank:
         given = checkpoint or (Checkpoint.from_directory(self.source) if files else None)
         self.session.report({}, given, **{**defaults, **options})
 
-    def reports(self) -> list[Reported]:
-        """All that were made; there can be no more."""
+    def said(self) -> list[WorkerMessage]:
+        """All; there can be no more."""
+        self.session.finish_uploads()
         self.outbox.close()
-        messages: list[WorkerMessage] = [message for batch in self.outbox.batches() for message in batch]
-        return [message for message in messages if isinstance(message, Reported)]
+        return [message for batch in self.outbox.batches() for message in batch]
+
+    def reports(self) -> list[Reported]:
+        return [message for message in self.said() if isinstance(message, Reported)]
+
+    def parts(self) -> list[CheckpointPart]:
+        parts = [message.part for message in self.said() if isinstance(message, Reported | Uploaded)]
+        return [part for part in parts if part is not None]
 
     def place_in(self, name: str) -> Any:
         """Where the reader was by the states in a directory of the run directory."""
@@ -112,10 +119,9 @@ def test_states_are_staged_with_the_files_and_the_source_stays_as_it_is(tmp_path
     rank = Rank(tmp_path, rank=1)
     rank.reader.at = 5
     rank.report()
-    (report,) = rank.reports()
-    assert report.part is not None
-    assert report.part.staged is not None
-    assert rank.place_in(report.part.staged) == 5
+    (part,) = rank.parts()
+    assert part.staged is not None
+    assert rank.place_in(part.staged) == 5
     assert os.listdir(rank.source) == ["weights"]
 
 
@@ -153,9 +159,8 @@ def test_states_go_to_other_filesystems_too(tmp_path: Path) -> None:
     rank = Rank(tmp_path, filesystem=PyFileSystem(FSSpecHandler(fsspec.filesystem("memory"))))
     rank.reader.at = 5
     rank.report()
-    (report,) = rank.reports()
-    assert report.part is not None
-    assert rank.place_in(report.part.staged or report.part.dir_name) == 5
+    (part,) = rank.parts()
+    assert rank.place_in(part.staged or part.dir_name) == 5
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
@@ -165,9 +170,8 @@ def test_states_that_were_copied_from_an_earlier_checkpoint_are_left_out(tmp_pat
     (rank.source / states_path(1)).write_text("of another report")
     for delete in (False, True):
         rank.report(delete_local=delete, dir_name=f"deleted-{delete}")
-    for report in rank.reports():
-        assert report.part is not None
-        name = report.part.staged or report.part.dir_name
+    for part in rank.parts():
+        name = part.staged or part.dir_name
         assert rank.place_in(name) == 0
         assert read_states(rank.storage.checkpoint(name), 1) is None
 

@@ -164,6 +164,26 @@ def test_the_possible_size_counts_what_the_group_holds_as_free(monkeypatch: pyte
     assert reservation.possible_size() == 3
 
 
+def test_a_group_does_not_let_go_of_what_it_holds_for_less_than_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=4)
+    reservation = Reservation(ScalingConfig(num_workers=(2, 4)))
+    assert reservation.reserve() == 4
+    monkeypatch.setattr(cluster, "available_resources", lambda: {"CPU": 0.0})
+    cluster.living["a"] = 1
+    assert reservation.possible_size() == 4
+    cluster.living["a"] = 3
+    assert reservation.possible_size() == 3
+
+
+def test_resources_that_have_gone_without_their_node_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=2)
+    reservation = Reservation(ScalingConfig(num_workers=(2, 3)))
+    reservation.reserve()
+    cluster.living["a"] = 1
+    threading.Timer(0.05, lambda: cluster.living.update(a=2)).start()
+    assert reservation.reserve() == 2
+
+
 def test_an_elastic_group_has_no_more_workers_than_fit_on_whole_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     Cluster(monkeypatch, a=3, b=3)
     assert Reservation(ScalingConfig(num_workers=(1, 8), resources_per_worker={"CPU": 2})).reserve() == 2

@@ -20,6 +20,7 @@ from syncline.train.storage import StorageContext
 from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
+    CheckpointPart,
     Checkpoints,
     CheckpointsAsked,
     Committed,
@@ -95,6 +96,16 @@ class Bench:
         """The next batch."""
         return list(next(self._batches))
 
+    def part(self) -> CheckpointPart:
+        """Of the next report, when it is in place."""
+        messages = self.heard()
+        (reported,) = [message for message in messages if isinstance(message, Reported)]
+        if reported.part is not None:
+            return reported.part
+        (uploaded,) = messages[1:] or self.heard()
+        assert isinstance(uploaded, Uploaded)
+        return uploaded.part
+
     def run_path(self) -> Path:
         return Path(self.storage.experiment_fs_path)
 
@@ -127,12 +138,10 @@ def test_metrics_are_numbered_on_from_where_the_run_is(bench: Bench) -> None:
 
 def test_sync_copies_into_a_hidden_directory_and_keeps_the_source(bench: Bench, source: Checkpoint) -> None:
     bench.report(checkpoint=source)
-    (message,) = bench.heard()
-    assert isinstance(message, Reported)
-    assert message.part is not None
-    assert message.part.dir_name == "checkpoint_000004"
-    assert message.part.staged is not None
-    assert (bench.run_path() / message.part.staged / "weights").read_bytes() == b"w" * 10_000
+    part = bench.part()
+    assert part.dir_name == "checkpoint_000004"
+    assert part.staged is not None
+    assert (bench.run_path() / part.staged / "weights").read_bytes() == b"w" * 10_000
     assert [p.name for p in bench.run_path().iterdir() if not p.name.startswith(".")] == []
     assert Path(source.path, "weights").exists()
 
@@ -170,11 +179,9 @@ def test_no_upload_wants_the_files_in_the_run_directory(bench: Bench, source: Ch
     inside = bench.run_path() / "mine"
     inside.mkdir()
     bench.report(checkpoint=Checkpoint(str(inside)), upload_mode=CheckpointUploadMode.NO_UPLOAD)
-    (message,) = bench.heard()
-    assert isinstance(message, Reported)
-    assert message.index == 4  # the call that was refused does not count
-    assert message.part is not None
-    assert (message.part.dir_name, message.part.staged) == ("mine", None)
+    part = bench.part()
+    assert bench.session._next_index == 5  # the call that was refused does not count
+    assert (part.dir_name, part.staged) == ("mine", None)
 
 
 def test_an_upload_function_says_where_the_files_are(bench: Bench, source: Checkpoint) -> None:
@@ -184,10 +191,8 @@ def test_an_upload_function_says_where_the_files_are(bench: Bench, source: Check
         return Checkpoint(str(target))
 
     bench.report(checkpoint=source, dir_name="epoch_1", upload_fn=upload)
-    (message,) = bench.heard()
-    assert isinstance(message, Reported)
-    assert message.part is not None
-    assert (message.part.dir_name, message.part.staged) == ("epoch_1", None)
+    part = bench.part()
+    assert (part.dir_name, part.staged) == ("epoch_1", None)
     with pytest.raises(ValueError, match="outside the run directory"):
         bench.report(checkpoint=source, upload_fn=lambda checkpoint, name: checkpoint)
     with pytest.raises(ValueError, match="not a Checkpoint"):
@@ -271,8 +276,5 @@ def test_an_attempt_that_has_predecessors_writes_where_none_of_them_does(tmp_pat
     for first_index, filesystem in ((0, memory), (3, memory), (3, None)):
         bench = Bench(tmp_path, first_index=first_index, storage_filesystem=filesystem)
         bench.report({}, Checkpoint.from_directory(files))
-        (message,) = bench.heard()
-        assert isinstance(message, Reported)
-        assert message.part is not None
-        names.append(message.part.dir_name)
+        names.append(bench.part().dir_name)
     assert names == ["checkpoint_000000", "checkpoint_000003-token-1", "checkpoint_000003"]

@@ -65,6 +65,13 @@ class OnWorker:
         session = get_session("lightning")
         return {"num_replicas": session.world_size, "rank": session.world_rank}
 
+    def setup(self, trainer: Any) -> None:
+        """Called by Lightning when the processes and the model are there."""
+        if trainer.ckpt_path is not None:
+            # The check comes first, apart from the random states that everybody else sees: those of the checkpoint would come back in it.
+            trainer.num_sanity_val_steps = 0
+        super().setup(trainer)  # type: ignore[misc]
+
     def process_dataloader(self, dataloader: Any) -> Any:
         """What Lightning iterates over in place of `dataloader`."""
         processed = super().process_dataloader(dataloader)  # type: ignore[misc]

@@ -33,7 +33,7 @@ class Reservation:
         self._clock = clock
         self._group: PlacementGroup | None = None
         self._nodes: frozenset[str] = frozenset()  # those that were alive when the group was made
-        self._lost_nodes = False
+        self._fitted_once = False  # a group could be made: what is missing since then was there, and may come back
         self._interrupted = threading.Event()
 
     @property
@@ -50,25 +50,22 @@ class Reservation:
             TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is missing has not come in time.
             KeyboardInterrupt: `interrupt` was called.
         """
-        total = api.cluster_resources()
-        lost = self.has_lost_a_node()  # asked last: a node that is missing in `total` is known to be lost
-        self._lost_nodes = self._lost_nodes or lost
-        if self._group is not None and (self._scaling.elasticity_enabled or lost):
+        if self._group is not None and (self._scaling.elasticity_enabled or self.has_lost_a_node()):
             # A group with a dead node would move its bundles by itself, but says nothing while it cannot.
             self._give_back(self._group.bundle_count)
         if self._group is None:
             self._reserve()
-        else:
-            check_feasible(self._scaling, total)
         return self.group.bundle_count
 
     def possible_size(self) -> int:
-        """How many workers the group would have if it were made now; its own resources count as free."""
+        """How many workers the group would have if it were made now, its own resources counted as free; as many as it has where that is
+        fewer than allowed: what it holds is its own until it lets go."""
         scaling, bundle = self._scaling, self._scaling.bundle()
-        held = self._group.bundle_count if self._group is not None else 0
+        held = self.group.bundle_count
         free = {name: amount + held * bundle.get(name, 0.0) for name, amount in api.available_resources().items()}
         free |= {name: held * amount for name, amount in bundle.items() if name not in free}
-        return group_size(minimum=scaling.min_workers, maximum=min(scaling.max_workers, self._places()), bundle=bundle, available=free)
+        fitting = group_size(minimum=0, maximum=min(scaling.max_workers, self._places()), bundle=bundle, available=free)
+        return fitting if fitting >= scaling.min_workers else held
 
     def has_lost_a_node(self) -> bool:
         """Whether a node that was there when the group was made is not there any more."""
@@ -86,6 +83,7 @@ class Reservation:
         deadline = self._clock() + GIVEN_BACK_LIMIT_S
         while self._scaling.elasticity_enabled and self._size() < min(workers, self._places()) and self._clock() < deadline:
             self._interrupted.wait(POLL_S / 5)
+            self._check_interrupted()
 
     def interrupt(self) -> None:
         """End `reserve`, and whatever runs in the group."""
@@ -98,7 +96,6 @@ class Reservation:
         """Make a group and wait until its resources are held; again whenever a node dies meanwhile, with which it may have become too
         large, or be in vain."""
         while not self._held():
-            self._lost_nodes = True
             self.release()
 
     def _held(self) -> bool:
@@ -107,6 +104,7 @@ class Reservation:
             self._nodes = living_nodes()
             try:
                 self._group = self._created()
+                self._fitted_once = True
                 break
             except ValueError:
                 if not self._more_may_come():
@@ -117,6 +115,7 @@ class Reservation:
         ready = self._group.ready()
         try:
             while not api.wait([ready], timeout=min(POLL_S, waiting.until_notice_s()))[0]:
+                self._check_interrupted()
                 waiting.notice("that are in use")
                 if self.has_lost_a_node():
                     return False
@@ -152,7 +151,7 @@ class Reservation:
         )
 
     def _more_may_come(self) -> bool:
-        return self._lost_nodes or ensure_engine().may_grow
+        return self._fitted_once or ensure_engine().may_grow
 
     def _check_interrupted(self) -> None:
         if self._interrupted.is_set():

@@ -176,18 +176,20 @@ class WorkerSession(TrainSession):
             validation=validation,
             states=self.readers.capture(),
         )
-        in_thread = mode is CheckpointUploadMode.ASYNC
-        part = None if in_thread else self._upload(upload)
+        part = None if mode is CheckpointUploadMode.ASYNC else self._upload(upload)
+        has_more_to_do = part is None or self.storage.local
         self._next_index += 1
         self._gives_files = True
         with self._heard:
             self._uncommitted.add(index)
-        self._outbox.put(Reported(index=index, metrics=plain, time=time.time(), part=part, uploading=in_thread))
-        if in_thread:
-            self._uploader.submit(upload)
+        self._outbox.put(
+            Reported(index=index, metrics=plain, time=time.time(), part=None if has_more_to_do else part, uploading=has_more_to_do)
+        )
+        if has_more_to_do:
+            self._uploader.submit((upload, part))
 
     def finish_uploads(self) -> None:
-        """Wait until what was reported with ASYNC is in the run directory."""
+        """Wait until everything reported is in the run directory."""
         self._uploader.finish()
 
     def _checkpoint_name(self, index: int) -> str:
@@ -205,9 +207,12 @@ class WorkerSession(TrainSession):
         if not self._spec.has_validation:
             raise ValueError("report(validation=…) needs a function to validate with: give the trainer a `validation_config`.")
 
-    def _upload_later(self, upload: _Upload) -> None:
-        """In the upload thread."""
-        self._outbox.put(Uploaded(index=upload.index, part=self._upload(upload)))
+    def _upload_later(self, job: tuple[_Upload, CheckpointPart | None]) -> None:
+        """In the upload thread: upload what is not yet, and wait for the disk."""
+        upload, part = job
+        part = part or self._upload(upload)
+        self.storage.force(part.staged or part.dir_name)
+        self._outbox.put(Uploaded(index=upload.index, part=part))
 
     def _upload(self, upload: _Upload) -> CheckpointPart:
         """Bring the files of one report to the storage, and the states with them; where they are then."""

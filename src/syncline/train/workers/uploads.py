@@ -1,4 +1,4 @@
-"""The thread that uploads what `report` was given with ASYNC: first in, first out, and never far behind.
+"""The thread that does what `report` does not wait for: uploads with ASYNC, and the disk. First in, first out, and never far behind.
 
 Every waiting upload is a checkpoint on the disk of this machine. Where uploads are slower than reports, they would fill it, so `submit`
 waits once `MOST_WAITING` of them wait: training then goes at the pace of the storage, which is told once.
