@@ -29,6 +29,9 @@ SCAN_FILES = 8
 SCAN_ROW_GROUP = 128 * 1024
 FEATURES = 24
 GROUPS = 100
+PARTS_ROWS = 1_000_000
+PARTS_FILES = 200
+PARTS_FEATURES = 8
 
 
 def scaled(rows: int, environment: Mapping[str, str] = os.environ) -> int:
@@ -54,21 +57,21 @@ def link_images(folder: Path, source: Path, rows: int) -> None:
         linked += sizes[place]
 
 
-def write_scan(folder: Path, rows: int) -> None:
-    """Random numbers in `SCAN_FILES` files, 108 bytes a row: `id`, `group` (0 to 99), and 24 features of 4 bytes."""
+def write_numbers(folder: Path, rows: int, *, files: int = SCAN_FILES, features: int = FEATURES) -> None:
+    """Random numbers in so many files: `id`, `group` (0 to 99), and features of 4 bytes, 108 bytes a row if there are 24 of them."""
     random = np.random.default_rng(0)
-    each = -(-rows // SCAN_FILES)
-    for number in range(SCAN_FILES):
+    each = -(-rows // files)
+    for number in range(files):
         own = min(each, rows - number * each)
         if own <= 0:
             return
         columns: dict[str, pa.Array] = {
             "id": pa.array(np.arange(own) + number * each),
             "group": pa.array(random.integers(0, GROUPS, own, dtype=np.int32)),
-            **{f"f{place:02}": pa.array(random.standard_normal(own, dtype=np.float32)) for place in range(FEATURES)},
+            **{f"f{place:02}": pa.array(random.standard_normal(own, dtype=np.float32)) for place in range(features)},
         }
         # Without dictionaries: random numbers hardly repeat.
-        pq.write_table(pa.table(columns), folder / f"part-{number}.parquet", row_group_size=SCAN_ROW_GROUP, use_dictionary=["group"])
+        pq.write_table(pa.table(columns), folder / f"part-{number:03}.parquet", row_group_size=SCAN_ROW_GROUP, use_dictionary=["group"])
 
 
 def _images(folder: Path) -> None:
@@ -76,10 +79,14 @@ def _images(folder: Path) -> None:
 
 
 def _scan(folder: Path) -> None:
-    write_scan(folder, scaled(SCAN_ROWS))
+    write_numbers(folder, scaled(SCAN_ROWS))
 
 
-MAKERS: Mapping[Input, Callable[[Path], None]] = {"images": _images, "scan": _scan}
+def _parts(folder: Path) -> None:
+    write_numbers(folder, scaled(PARTS_ROWS), files=PARTS_FILES, features=PARTS_FEATURES)
+
+
+MAKERS: Mapping[Input, Callable[[Path], None]] = {"images": _images, "scan": _scan, "parts": _parts}
 
 
 class Inputs:

@@ -35,6 +35,7 @@ def extent(span: tuple[float, float] | None) -> str:
 
 TITLES: dict[Group, str] = {
     "machine": "on this machine: medians over the rounds; ratios are ours divided by theirs",
+    "train": "training on this machine: medians over the rounds; ratios are ours divided by theirs",
     "data": "data on this machine: medians over the rounds; ratios are ours divided by theirs",
     "cluster": "on one Ray cluster: medians over the rounds; ratios are ours divided by theirs",
 }

@@ -12,20 +12,27 @@ from typing import Any
 
 import torch.distributed
 
+from bench.inputs import scaled
 from bench.programs import common, training
 
 # Calls without and with a checkpoint. A report takes Ray two seconds.
 CALLS = {"ray": (4, 4), "syncline": (40_000, 200)}
 
 
+def metrics_only_s(library: str) -> float:
+    """Seconds of a `report` without a checkpoint; every rank has to ask."""
+    train = importlib.import_module(f"{library}.train")
+    received = importlib.import_module("syncline.train.collective").barrier if library == "syncline" else lambda: None
+    return common.seconds_each(lambda index: train.report({"step": index, "loss": 0.5}), scaled(CALLS[library][0]), received)
+
+
 def train_fn(config: dict[str, Any]) -> None:
-    train = importlib.import_module(f"{config['library']}.train")
+    library = config["library"]
+    train = importlib.import_module(f"{library}.train")
     rank = torch.distributed.get_rank()
-    plain, with_checkpoint = CALLS[config["library"]]
-    asynchronous = config["library"] == "syncline"
-    received = importlib.import_module("syncline.train.collective").barrier if asynchronous else lambda: None
-    committed = train.get_checkpoint if asynchronous else lambda: None
-    metrics_s = common.seconds_each(lambda index: train.report({"step": index, "loss": 0.5}), plain, received)
+    with_checkpoint = CALLS[library][1]
+    committed = train.get_checkpoint if library == "syncline" else lambda: None
+    metrics_s = metrics_only_s(library)
 
     with tempfile.TemporaryDirectory() as scratch:
         folders = []

@@ -2,15 +2,26 @@
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed
 
 
-def train(library: str, train_fn: Callable[[dict[str, Any]], None], config: dict[str, Any], max_failures: int = 0) -> None:
-    """Runs `train_fn(config)` in two workers: with the library's `TorchTrainer`, or in this process as torchrun's worker."""
+def train(
+    library: str,
+    train_fn: Callable[[dict[str, Any]], None],
+    config: dict[str, Any],
+    *,
+    max_failures: int = 0,
+    run: Mapping[str, Any] | None = None,
+    datasets: Mapping[str, Any] | None = None,
+) -> None:
+    """Runs `train_fn(config)` in two workers: with the library's `TorchTrainer`, or in this process as torchrun's worker.
+
+    `run` has further arguments of `RunConfig`, and `datasets` are the trainer's; torchrun has neither.
+    """
     config = {**config, "library": library}
     if library == "torchrun":
         torch.distributed.init_process_group("gloo")
@@ -18,12 +29,17 @@ def train(library: str, train_fn: Callable[[dict[str, Any]], None], config: dict
         torch.distributed.destroy_process_group()
         return
     base = importlib.import_module(f"{library}.train")
-    storage_path = os.path.abspath("storage")
+    usual = {
+        "name": "bench",
+        "storage_path": os.path.abspath("storage"),
+        "failure_config": base.FailureConfig(max_failures=max_failures),
+    }
     importlib.import_module(f"{library}.train.torch").TorchTrainer(
         train_fn,
         train_loop_config=config,
         scaling_config=base.ScalingConfig(num_workers=2),
-        run_config=base.RunConfig(name="bench", storage_path=storage_path, failure_config=base.FailureConfig(max_failures=max_failures)),
+        run_config=base.RunConfig(**{**usual, **(run or {})}),
+        datasets=datasets,
     ).fit()
 
 

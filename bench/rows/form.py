@@ -8,10 +8,10 @@ RAY = "Ray"
 
 Better = Literal["less", "more"]
 Launcher = Literal["python", "torchrun"]
-Group = Literal["machine", "data", "cluster"]
-"""Where a row's programs run their workers: on this machine, each library starting what it needs (pipelines of data are a group of their
-own, as they take long), or on one Ray cluster that is there."""
-Input = Literal["images", "scan"]
+Group = Literal["machine", "train", "data", "cluster"]
+"""Where a row's programs run their workers: on this machine, each library starting what it needs (training and pipelines of data are
+groups of their own, as they take long), or on one Ray cluster that is there."""
+Input = Literal["images", "scan", "parts"]
 """Files that `bench.inputs` makes once per run, in a folder whose path the row's programs get."""
 
 PEAK_MB = "peak_mb"

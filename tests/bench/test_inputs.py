@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.inputs import CIFAR10, GROUPS, SAMPLE, SCALE, Inputs, link_images, scaled, write_scan
+from bench.inputs import CIFAR10, GROUPS, SAMPLE, SCALE, Inputs, link_images, scaled, write_numbers
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_sample_has_what_programs_read() -> None:
 
 
 def test_files_of_the_scan_hold_all_rows_once_in_order(folder: Path) -> None:
-    write_scan(folder, 1001)
+    write_numbers(folder, 1001)
     table = pq.read_table(folder)
     assert table["id"].to_pylist() == list(range(1001))
     assert set(table["group"].to_pylist()) <= set(range(GROUPS))
@@ -45,7 +45,7 @@ def test_files_of_the_scan_hold_all_rows_once_in_order(folder: Path) -> None:
 
 
 def test_fewer_rows_than_files_make_fewer_files(folder: Path) -> None:
-    write_scan(folder, 3)
+    write_numbers(folder, 3)
     assert pq.read_table(folder)["id"].to_pylist() == [0, 1, 2]
 
 

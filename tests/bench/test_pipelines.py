@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.inputs import INPUT, SAMPLE, SCALE, write_scan
+from bench.inputs import INPUT, SAMPLE, SCALE, write_numbers
 from bench.measure import PYTHON_PATH
 from bench.programs.data.pipelines import timed, two_epochs
 from bench.programs.data.tables import KEYS, keys_in, make, measure
@@ -91,7 +91,7 @@ def test_programs_with_images(module: str, argument: str, images: Path, tmp_path
 def test_scans(module: str, argument: str, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
-    write_scan(files, 10_000)
+    write_numbers(files, 10_000)
     values = run(module, argument, tmp_path, files)
     assert keys_of("data.scan") <= values.keys()
     assert 0.2 < values["rows"] / 10_000 < 0.3

@@ -97,7 +97,8 @@ def learn(config: dict[str, Any]) -> None:
         facts = {"epoch": epoch, "step": step, "ranks": ranks}
         train.report(facts, train.Checkpoint.from_directory(directory), checkpoint_upload_mode=config["mode"])
         train.collective.barrier()
-        (folder / f"at-{rank}").write_text(json.dumps({**facts, "pid": os.getpid()}))
+        (folder / f".at-{rank}").write_text(json.dumps({**facts, "pid": os.getpid()}))
+        (folder / f".at-{rank}").rename(folder / f"at-{rank}")
 
     batches = ids_of(config["reader"])
     while not train.collective.broadcast_from_rank_zero((folder / "enough").exists()):
@@ -138,17 +139,20 @@ class ElasticRun:
 
     def at(self, rank: int = 0) -> dict[str, int]:
         """Where a rank was last."""
+        assert not self._result.done(), f"the training is over: {self._result.exception()!r}"
         try:
             found: dict[str, int] = json.loads((self.folder / f"at-{rank}").read_text())
-        except (FileNotFoundError, ValueError):
-            found = {"ranks": 0}
-        if self._result.done():
-            raise AssertionError(f"the training is over: {self._result.exception()!r}")
+        except FileNotFoundError:
+            found = {"ranks": 0, "epoch": 0, "step": 0}
         return found
 
     def trains_with(self, ranks: int) -> None:
         """Wait until the group has so many ranks, and has saved in the middle of an epoch."""
-        eventually(lambda: self.at()["ranks"] == ranks and self.at()["step"] > 2, what=f"training with {ranks} workers")
+        eventually(lambda: all(self._is_in_middle(rank, ranks) for rank in range(ranks)), what=f"training with {ranks} workers")
+
+    def _is_in_middle(self, rank: int, ranks: int) -> bool:
+        at = self.at(rank)
+        return at["ranks"] == ranks and at["step"] > 0
 
     def finish(self) -> train.Result:
         """Let it come to the end of its epoch."""

@@ -28,7 +28,7 @@ SAMPLE = Path(__file__).resolve().parents[3] / "examples" / "data" / "cifar10" /
 ROWS, FILES = 384, 4
 KILLS = int(os.environ.get("CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-EPOCHS = 3 + KILLS // 10
+EPOCHS = 3 + KILLS // 2
 PATIENCE_S = 120.0
 
 

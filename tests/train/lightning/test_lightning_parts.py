@@ -215,7 +215,8 @@ def test_the_check_before_training_is_no_part_of_a_validation() -> None:
         checked = prepare_data_loader(DataLoader(torch.ones(8), batch_size=2))
         model = module()
         type(model).validation_step = lambda self, batch, batch_idx: None
-        trainer(Watch(), max_epochs=2, num_sanity_val_steps=2).fit(model, DataLoader(torch.ones(2), batch_size=2), checked)
+        options = {"max_epochs": 2, "num_sanity_val_steps": 2, "use_distributed_sampler": False}
+        trainer(Watch(), **options).fit(model, DataLoader(torch.ones(2), batch_size=2), checked)
 
     fit(loop)
     assert seen == [(0, True), (1, True)]
@@ -236,3 +237,12 @@ def test_loaders_that_lightning_makes_anew_or_keeps_the_place_of_are_left_alone(
         return places()
 
     assert fit(loop).return_value == {}
+
+
+@needs_lightning
+def test_a_prepared_loader_that_lightning_shares_out_once_more_is_an_error_with_the_remedy() -> None:
+    def loop() -> None:
+        trainer(max_epochs=1).fit(module(), prepare_data_loader(DataLoader(torch.ones(2))))
+
+    with pytest.raises(RuntimeError, match="use_distributed_sampler=False"):
+        fit(loop)

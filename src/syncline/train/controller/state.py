@@ -22,7 +22,8 @@ from enum import Enum
 from typing import Any
 
 from syncline.core.error_frames import unpack_error
-from syncline.train.controller.barriers import CollectiveBarrier, CompleteReport, ReportGathering
+from syncline.train.controller.attempt import Attempt, Preemption
+from syncline.train.controller.barriers import CompleteReport
 from syncline.train.controller.events import (
     AnswerCheckpoints,
     AskStacks,
@@ -79,7 +80,6 @@ from syncline.train.workers.messages import (
     BarrierReleased,
     CheckpointsAsked,
     Failed,
-    Finished,
     PreemptionNoticed,
     Reported,
     Stuck,
@@ -161,54 +161,6 @@ class Limits:
     """Whether ranks that a preemption has ended are not waited for."""
 
 
-class _Preemption:
-    """What is known of nodes that are about to be taken away."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, set[int]] = {}
-        self.deadline_ms: int | None = None
-        self.seconds_left: float = float("inf")
-        self.timed_out = False
-
-    @property
-    def info(self) -> PreemptionInfo:
-        return PreemptionInfo(self.deadline_ms, {node: sorted(ranks) for node, ranks in self.nodes.items()})
-
-    def learn(self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float) -> bool:
-        """Add to what is known; whether that was new. The earliest deadline counts."""
-        before = self.info
-        for node, ranks in nodes.items():
-            self.nodes.setdefault(node, set()).update(ranks)
-        if seconds_left < self.seconds_left:
-            self.seconds_left, self.deadline_ms = seconds_left, deadline_ms
-        return self.info != before
-
-
-class _Attempt:
-    """What is known of one worker group."""
-
-    def __init__(self, *, number: int, world_size: int, first_index: int) -> None:
-        self.number = number
-        self.world_size = world_size
-        self.gathering = ReportGathering(world_size=world_size, first_index=first_index)
-        self.collective = CollectiveBarrier(world_size=world_size)
-        self.finished: dict[int, Finished] = {}
-        self.failures: dict[int, WorkerFailure] = {}
-        self.silent: set[int] = set()
-        self.hushed = False
-        self.timed_report: int | None = None
-        self.overdue: str | None = None  # why stacks are being taken: which timer ran out, or HANG
-        self.stuck: dict[int, Stuck] = {}  # ranks that wait in a collective operation
-        self.hangs = False  # and have done so for too long
-        self.preemption: _Preemption | None = None
-        self.ended: set[int] = set()  # of a preempted group: ranks that run no training function any more
-        self.wanted: int | None = None  # another number of workers, for which there is room
-
-    @property
-    def talking(self) -> tuple[int, ...]:
-        return tuple(rank for rank in range(self.world_size) if rank not in self.silent)
-
-
 class TrainStateMachine:
     """The life of one run, from `fit()` to its end."""
 
@@ -217,7 +169,7 @@ class TrainStateMachine:
         self._limits = limits
         self._state = State.INITIALIZING
         self._attempt_number = 0
-        self._attempt: _Attempt | None = None
+        self._attempt: Attempt | None = None
         self._next_index = 0
         self._kind: FailureKind | None = "worker"  # of the failure that ended the last attempt; None: it did not fail
         self._controller_error: ControllerFailed | None = None
@@ -272,7 +224,7 @@ class TrainStateMachine:
 
     def _reserved(self, event: Reserved) -> list[Instruction]:
         self._attempt_number += 1
-        self._attempt = _Attempt(number=self._attempt_number, world_size=event.world_size, first_index=self._next_index)
+        self._attempt = Attempt(number=self._attempt_number, world_size=event.world_size, first_index=self._next_index)
         self._go(State.STARTING, f"resources for {event.world_size} workers are held")
         return [StartGroup(attempt=self._attempt_number, world_size=event.world_size, first_index=self._next_index)]
 
@@ -539,7 +491,7 @@ class TrainStateMachine:
         attempt = self._current
         if self._state is not State.RUNNING:
             return []
-        known = attempt.preemption or _Preemption()
+        known = attempt.preemption or Preemption()
         if not known.learn(nodes, deadline_ms, seconds_left):
             return []
         began = attempt.preemption is None
@@ -677,7 +629,7 @@ class TrainStateMachine:
             return ControllerError(self._controller_error.error)
         attempt, failures = self._current, self._current.failures
         if attempt.preemption is not None or self._leaving:
-            preemption = attempt.preemption or _Preemption()
+            preemption = attempt.preemption or Preemption()
             return PreemptionError(preemption.info, preemption.timed_out)
         exceptions = {rank: failure.exception for rank, failure in failures.items()}
         tracebacks = {rank: failure.traceback for rank, failure in failures.items() if failure.traceback}
@@ -704,7 +656,7 @@ class TrainStateMachine:
     # -- transitions
 
     @property
-    def _current(self) -> _Attempt:
+    def _current(self) -> Attempt:
         assert self._attempt is not None
         return self._attempt
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from syncline.train.lightning.library import environments, pl
-from syncline.train.lightning.loaders import for_training, for_validation
+from syncline.train.lightning.loaders import check_prepared, for_training, for_validation
 from syncline.train.session import get_session
 from syncline.train.torch.device import get_device
 
@@ -74,6 +74,7 @@ class OnWorker:
 
     def process_dataloader(self, dataloader: Any) -> Any:
         """What Lightning iterates over in place of `dataloader`."""
+        check_prepared(dataloader)
         processed = super().process_dataloader(dataloader)  # type: ignore[misc]
         trainer = self.lightning_module.trainer  # type: ignore[attr-defined]
         if trainer.training:

@@ -1,0 +1,130 @@
+"""From the start of the training function to its first batch, in a run that goes on at 1 % and at 99 % of an epoch.
+
+The argument is a library and what it reads: `syncline-dataset`, `ray-loader`. The first attempt reads that share of the epoch, reports a
+checkpoint and fails. In the second one syncline goes on there by itself. Ray knows no such thing, so its programs do what they have to:
+read from the beginning, and drop the batches that they had. A sample costs its time in the second attempt only, since in the first one it
+would be spent on nothing that is measured. BENCH_SCALE multiplies the samples.
+"""
+
+import importlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+from torch.utils.data import DataLoader, Dataset
+
+from bench.inputs import PARTS_ROWS, scaled
+from bench.programs import common, training
+from bench.programs.data import pipelines
+
+WORKERS = 2
+SHARES = {"at_1_s": 0.01, "at_99_s": 0.99}
+BATCH_ROWS = 250
+ITEM_S = 1e-3
+LOADER_PROCESSES = 8
+MAP_ROWS, MAP_ROW_S = 1000, 50e-6
+
+
+class Items(Dataset[int]):
+    """Their own numbers, each after `item_s` seconds."""
+
+    def __init__(self, count: int, item_s: float) -> None:
+        self.count, self.item_s = count, item_s
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        if self.item_s:
+            time.sleep(self.item_s)
+        return index
+
+
+def costly(failed: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A function on batches that costs time once the run has failed."""
+
+    def double(batch: dict[str, Any]) -> dict[str, Any]:
+        if failed.exists():
+            time.sleep(MAP_ROW_S * len(batch["id"]))
+        return {**batch, "f00": batch["f00"] * 2}
+
+    return double
+
+
+def batches(config: dict[str, Any]) -> Iterator[np.ndarray]:
+    """The ids of this rank's batches."""
+    if config["reads"] == "dataset":
+        shard = importlib.import_module(f"{config['library']}.train").get_dataset_shard("train")
+        for batch in shard.iter_torch_batches(batch_size=BATCH_ROWS):
+            yield batch["id"].numpy()
+        return
+    items = Items(scaled(PARTS_ROWS), ITEM_S if config["failed"].exists() else 0.0)
+    loader = DataLoader(items, batch_size=BATCH_ROWS, shuffle=True, num_workers=LOADER_PROCESSES)
+    for batch in importlib.import_module(f"{config['library']}.train.torch").prepare_data_loader(loader):
+        yield batch.numpy()
+
+
+def train_fn(config: dict[str, Any]) -> None:
+    begin = time.perf_counter()
+    train = importlib.import_module(f"{config['library']}.train")
+    checkpoint, source = train.get_checkpoint(), batches(config)
+    if checkpoint is None:
+        fail_on_the_way(config, train, source)
+        return
+    with checkpoint.as_directory() as folder:
+        skipped = 0 if config["library"] == "syncline" else json.loads(Path(folder, "batches.json").read_text())
+        ids = next(islice(source, skipped, None))
+        seconds = time.perf_counter() - begin
+        repeated = np.isin(ids, np.concatenate([np.load(file) for file in Path(folder).glob("*.npy")])).sum()
+    slowest, repeats = torch.tensor([seconds]), torch.tensor([int(repeated)])
+    torch.distributed.all_reduce(slowest, torch.distributed.ReduceOp.MAX)
+    torch.distributed.all_reduce(repeats)
+    if torch.distributed.get_rank() == 0:
+        print(f"user: {config['key']} {slowest.item():.3f}, {repeats.item()} samples again", flush=True)
+        common.write(config["part"], {config["key"]: slowest.item(), "repeated": repeats.item()})
+
+
+def fail_on_the_way(config: dict[str, Any], train: Any, source: Iterator[np.ndarray]) -> None:
+    """The first attempt: a share of the epoch, the checkpoint in its middle, and an error."""
+    wanted = int(SHARES[config["key"]] * scaled(PARTS_ROWS) / WORKERS / BATCH_ROWS)
+    seen = list(islice(source, wanted))
+    assert len(seen) == wanted, f"{len(seen)} batches instead of {wanted}"
+    rank = torch.distributed.get_rank()
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder, f"seen-{rank}.npy"), np.concatenate(seen))
+        Path(folder, "batches.json").write_text(json.dumps(wanted))
+        train.report({"batches": wanted}, checkpoint=train.Checkpoint.from_directory(folder))
+        train.get_all_reported_checkpoints()  # returns when it is committed
+    torch.distributed.barrier()
+    config["failed"].touch()
+    raise RuntimeError("user: as it is meant to be, the first attempt ends here")
+
+
+def run(library: str, reads: str, key: str, data: Any) -> common.Values:
+    """The numbers of one run that fails and goes on."""
+    failed, part = Path(f"failed-{key}").absolute(), Path(f"part-{key}.json").absolute()
+    datasets = None
+    if reads == "dataset":
+        datasets = {"train": data.read_parquet(str(pipelines.input_folder())).map_batches(costly(failed), batch_size=MAP_ROWS)}
+    config = {"reads": reads, "key": key, "failed": failed, "part": str(part)}
+    training.train(library, train_fn, config, max_failures=1, run={"name": key}, datasets=datasets)
+    values: common.Values = json.loads(part.read_text())
+    return values
+
+
+if __name__ == "__main__":
+    options = common.arguments()
+    library, _, reads = options.library.partition("-")
+    core, data = pipelines.start(library, cpus=pipelines.CPUS + (WORKERS if library == "ray" else 0))
+    runs = [run(library, reads, key, data) for key in SHARES]
+    values = {key: value for each in runs for key, value in each.items()}
+    values |= {"growth": values["at_99_s"] / values["at_1_s"], "repeated": sum(each["repeated"] for each in runs)}
+    common.write(options.out, values)
+    core.shutdown()
