@@ -30,7 +30,7 @@ class Reports:
         self.train = importlib.import_module(f"{config['library']}.train")
         self.is_first = torch.distributed.get_rank() == 0
         self.run_directory, self.scratch = Path(config["run_directory"]), Path(config["scratch"])
-        # As the run has it: fsspec takes two that were made in different threads for different ones.
+        # As the run has it: fsspec takes two that were made in different threads for others.
         self.filesystem = self.train.get_context().get_storage().storage_filesystem
         self.made = 0
 

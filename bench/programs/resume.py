@@ -93,7 +93,7 @@ def train_fn(config: dict[str, Any]) -> None:
 
 def fail_on_the_way(config: dict[str, Any], train: Any, source: Iterator[np.ndarray]) -> None:
     """The first attempt: a share of the epoch, the checkpoint in its middle, and an error."""
-    wanted = int(SHARES[config["key"]] * scaled(PARTS_ROWS) / WORKERS / BATCH_ROWS)
+    wanted = max(1, int(SHARES[config["key"]] * scaled(PARTS_ROWS) / WORKERS / BATCH_ROWS))
     seen = list(islice(source, wanted))
     assert len(seen) == wanted, f"{len(seen)} batches instead of {wanted}"
     rank = torch.distributed.get_rank()

@@ -4,17 +4,25 @@
 there beforehand past it, as its paths are those of the disk. Not slowed down: how fast reads go once they have begun.
 """
 
+import functools
+import io
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
+import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
 REQUEST_S = 0.02
 """How late the answer to every request is."""
 WRITE_BYTES_PER_S = 50_000_000
 """What all files that a process writes get together."""
+REQUESTS = (
+    "get_file_info", "get_file_info_selector", "create_dir", "delete_dir", "delete_dir_contents", "delete_file", "move", "copy_file",
+    "open_input_stream", "open_input_file", "open_output_stream",
+)  # fmt: skip
 
 
 class Link:
@@ -36,59 +44,40 @@ class Link:
 LINK = Link(WRITE_BYTES_PER_S)
 
 
-class SlowFile(LocalFileOpener):
+class SlowFile(io.FileIO):
     """A file whose bytes go through the link."""
 
     def write(self, data: Any) -> int:
         LINK.send(memoryview(data).nbytes)
-        written: int = super().write(data)
-        return written
+        return super().write(data)
 
 
-class SlowFileSystem(LocalFileSystem):
-    """The disk, late. What a listing says of its files is part of that request."""
+class SlowHandler(fs.FSSpecHandler):  # type: ignore[misc]
+    """The disk; `REQUESTS` are late."""
 
-    protocol = "slow"
+    def __init__(self) -> None:
+        super().__init__(LocalFileSystem())
 
-    def info(self, path: Any, **options: Any) -> Any:
-        if isinstance(path, str):  # else an entry of a listing
-            _answer_late()
-        return super().info(path, **options)
+    def get_type_name(self) -> str:
+        return "slow"
 
-    def isfile(self, path: str) -> bool:
-        _answer_late()
-        return bool(super().isfile(path))
+    def open_output_stream(self, path: str, metadata: Any) -> pa.NativeFile:
+        return pa.PythonFile(SlowFile(path, "wb"), mode="w")
 
-    def isdir(self, path: str) -> bool:
-        _answer_late()
-        return bool(super().isdir(path))
 
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        _answer_late()
-        super().makedirs(path, exist_ok=exist_ok)
+def _late(request: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(request)
+    def late(*arguments: Any, **options: Any) -> Any:
+        time.sleep(REQUEST_S)
+        return request(*arguments, **options)
 
-    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        _answer_late()
-        super().rm(path, recursive=recursive, maxdepth=maxdepth)
+    return late
 
-    def mv(self, path1: str, path2: str, recursive: bool = True, **options: Any) -> None:
-        _answer_late()
-        super().mv(path1, path2, recursive=recursive, **options)
 
-    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        _answer_late()
-        super().cp_file(path1, path2, **options)
-
-    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any) -> LocalFileOpener:
-        _answer_late()
-        kind = LocalFileOpener if mode == "rb" else SlowFile
-        return kind(self._strip_protocol(path), mode, fs=self, **options)
+for _name in REQUESTS:
+    setattr(SlowHandler, _name, _late(getattr(SlowHandler, _name)))
 
 
 def filesystem() -> fs.FileSystem:
     """The slow storage, whose paths are those of this machine's disk."""
-    return fs.PyFileSystem(fs.FSSpecHandler(SlowFileSystem()))
-
-
-def _answer_late() -> None:
-    time.sleep(REQUEST_S)
+    return fs.PyFileSystem(SlowHandler())

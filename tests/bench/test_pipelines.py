@@ -1,43 +1,13 @@
 """Programs with pipelines: clocks on loops, and that those of ours, of the DataLoader and of pyarrow run on a few rows."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from program_runs import keys_of, run
 
-from bench.inputs import INPUT, SAMPLE, SCALE, write_numbers
-from bench.measure import PYTHON_PATH
+from bench.inputs import SAMPLE, SCALE, write_numbers
 from bench.programs.data.pipelines import timed, two_epochs
 from bench.programs.data.tables import KEYS, keys_in, make, measure
-from bench.rows import ROWS
-
-
-def run(module: str, argument: str, folder: Path, given: Path | None = None, scale: str = "0.001") -> dict[str, float]:
-    """The numbers of one program, on few rows."""
-    out = folder / "values.json"
-    variables = {**os.environ, "PYTHONPATH": PYTHON_PATH, SCALE: scale, **({INPUT: str(given)} if given else {})}
-    done = subprocess.run(
-        [sys.executable, "-m", f"bench.programs.{module}", argument, "--out", str(out)],
-        cwd=folder,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    values: dict[str, float] = json.loads(out.read_text())
-    return values
-
-
-def keys_of(module: str) -> set[str]:
-    """What the rows of the table read from this program of ours, its launcher's part left out."""
-    from_launcher = {"first_batch_s", "peak_mb", "peak_per_budget"}
-    return {metric.key for row in ROWS if row.contenders[0].module == module for metric in row.metrics if metric.key not in from_launcher}
 
 
 @pytest.fixture(scope="module")

@@ -209,11 +209,12 @@ def test_several_workers_need_several_processes(tmp_path: Path) -> None:
         fit(lambda: None, tmp_path, scaling_config=train.ScalingConfig(num_workers=2))
 
 
-def test_a_quiet_run_prints_two_lines_and_none_above_its_level(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_run_prints_three_lines_and_none_above_its_level(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     fit(lambda: train.report({"loss": 0.5}), tmp_path)
     out, err = capfd.readouterr()
     assert out == ""
-    assert len(err.splitlines()) == 2
+    assert len(err.splitlines()) == 3
+    assert err.splitlines()[1].startswith("syncline: goodput ")
     assert "loss=0.5" in err
     fit(lambda: None, tmp_path, logging_config=train.LoggingConfig(log_level="warning"))
     assert capfd.readouterr() == ("", "")

@@ -469,6 +469,18 @@ def test_a_program_that_is_told_to_end_before_training_began_ends_at_once() -> N
     assert isinstance(end.error, PreemptionError)
 
 
+def test_a_program_that_is_told_to_end_waits_for_validations_until_the_deadline() -> None:
+    run = Run()
+    run.says(0, Finished(return_value=b"value"))
+    run.says(1, Finished(return_value=None))
+    run.stopped()
+    told = run.machine.handle(ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9))
+    assert told == [SetTimer(name=PREEMPTION_TIMER, seconds=9)]
+    (end,) = run.machine.handle(TimerFired(name=PREEMPTION_TIMER))
+    assert isinstance(end, End)
+    assert isinstance(end.error, PreemptionError)
+
+
 def test_a_collective_that_takes_long_is_told_with_all_stacks_and_then_ends_the_attempt() -> None:
     run = Run()
     assert run.says(0, Stuck(seconds=60, too_long=False)) == [AskStacks(ranks=(0, 1))]

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,6 +59,12 @@ def trainer(*callbacks: Any, **options: Any) -> Any:
         strategy=RayDDPStrategy(), plugins=[RayLightningEnvironment()], accelerator="cpu", callbacks=list(callbacks), **quiet, **options
     )
     return prepare_trainer(made)
+
+
+@pytest.fixture(autouse=True)
+def temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In local mode nobody deletes what was reported."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture

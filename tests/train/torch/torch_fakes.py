@@ -35,6 +35,7 @@ class FakeSession:
     saved: Checkpoint | None = None
     """Where its readers go on."""
     preemption: PreemptionInfo | None = None
+    communication_meters: list[Any] = field(default_factory=list, init=False)
     readers: Readers = field(init=False)
 
     def __post_init__(self) -> None:

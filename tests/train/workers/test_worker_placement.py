@@ -14,7 +14,7 @@ from syncline.train.config import ScalingConfig
 from syncline.train.errors import TrainingFailedError
 from syncline.train.workers import group, placement
 from syncline.train.workers.group import ActorWorkerGroup, WorkerStartError, actor_options
-from syncline.train.workers.placement import Reservation, check_feasible
+from syncline.train.workers.placement import Reservation, ReservationInterrupted, check_feasible
 
 
 def test_too_many_workers_are_told_how_many_fit() -> None:
@@ -147,7 +147,7 @@ def test_an_interrupt_ends_the_wait_and_gives_the_group_back(monkeypatch: pytest
     reservation.interrupt()
     assert not cluster.groups
     del cluster.living["b"]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(ReservationInterrupted):
         reservation.reserve()
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -42,7 +42,7 @@ from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
 from syncline.train.workers.messages import Checkpoints, Committed, Consumed, Spent, WorkerMessage
-from syncline.train.workers.placement import Reservation
+from syncline.train.workers.placement import Reservation, ReservationInterrupted
 from syncline.train.workers.ranks import visible_gpus
 from syncline.train.workers.shipped import loaded
 from syncline.train.workers.spec import RunSpec, WorkerSpec
@@ -162,13 +162,13 @@ class TrainController:
 
     def _program_terminated(self) -> None:
         """SIGTERM has come: ranks that run get the usual time to save their work; what has not begun is not begun. On any thread."""
-        if self._machine.state is not State.RUNNING:
-            self.interrupt()
-            return
         notice_s = settings.termination_notice_s()
         self._queue.put(
             events.ProgramTerminated(nodes=self._ranks_by_node(), deadline_ms=int((time.time() + notice_s) * 1000), seconds_left=notice_s)
         )
+        # Asked after that: an attempt that ends from now on is not followed by another, which would wait for resources first.
+        if self._machine.state in (State.INITIALIZING, State.SCHEDULING, State.STARTING, State.RESTARTING):
+            self._reservation.interrupt()
 
     # -- the loop
 
@@ -234,7 +234,10 @@ class TrainController:
     # -- the group
 
     def _reserve(self, instruction: events.Reserve) -> None:
-        world_size = self._spec.scaling_config.max_workers if self._local_mode else self._reservation.reserve()
+        try:
+            world_size = self._spec.scaling_config.max_workers if self._local_mode else self._reservation.reserve()
+        except ReservationInterrupted:
+            return  # what it was interrupted for is in the queue
         self._queue.put(events.Reserved(world_size=world_size))
 
     def _start_group(self, instruction: events.StartGroup) -> None:
@@ -367,6 +370,8 @@ class TrainController:
         self._queue.put(events.RoomSeen(attempt=instruction.attempt, workers=self._reservation.possible_size()))
 
     def _stop_group(self, instruction: events.StopGroup) -> None:
+        spent = {rank: asdict(times) for rank, times in sorted(self._goodput.ranks.items())}
+        self._ledger.event("step_times", attempt=instruction.attempt, ranks=spent)
         self._goodput.attempt_ended(self._clock(), lost=not instruction.graceful)
         if self._group is not None:
             try:

@@ -61,6 +61,11 @@ class GoodputMeter:
         """What a rank says about its time in this attempt."""
         self._ranks[rank] = times
 
+    @property
+    def ranks(self) -> Mapping[int, StepTimes]:
+        """What the ranks of this attempt have said last."""
+        return dict(self._ranks)
+
     def committed(self, now: float) -> None:
         """A checkpoint is in the run directory."""
         self._saved = now

@@ -396,6 +396,9 @@ class TrainStateMachine:
             if event.name == GRACE_TIMER:
                 return [] if self._current.hushed else self._hush()
             return self._after_drain() if event.name == DRAIN_TIMER else []
+        if self._state is State.FINISHING and event.name == PREEMPTION_TIMER:
+            self._go(State.ERRORED, "the program was told to end, and validations take too long")
+            return [End(outcome="errored", error=PreemptionError(PreemptionInfo(), drain_timed_out=True))]
         if self._state is not State.RUNNING:
             return []
         if event.name == PREEMPTION_TIMER:
@@ -481,8 +484,10 @@ class TrainStateMachine:
         self._leaving = True
         if self._state is State.RUNNING:
             return self._preempted(event.nodes, event.deadline_ms, event.seconds_left)
-        if self._state in (State.DRAINING, State.RESTARTING, State.FINISHING):
+        if self._state in (State.DRAINING, State.RESTARTING):
             return []  # it ends soon in any case
+        if self._state is State.FINISHING:  # perhaps in time; only validations can take long
+            return [SetTimer(name=PREEMPTION_TIMER, seconds=event.seconds_left + self._limits.preemption_grace_s)]
         stop: list[Instruction] = [StopGroup(attempt=self._attempt.number, graceful=False)] if self._attempt is not None else []
         self._go(State.ERRORED, "the program was told to end")
         return [*stop, End(outcome="errored", error=PreemptionError(PreemptionInfo(event.deadline_ms)))]

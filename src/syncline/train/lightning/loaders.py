@@ -27,8 +27,8 @@ def check_prepared(loader: Any) -> None:
     """RuntimeError if `loader` was prepared by the program, and made anew by Lightning with a sampler of its own."""
     if isinstance(loader, PreparedDataLoader) and "_reading" not in vars(loader):
         raise RuntimeError(
-            "Lightning has shared out a loader among the ranks once more that `prepare_data_loader` gave out, so it cannot be used: make the "
-            "Trainer with `use_distributed_sampler=False`, or give it the loader as it was before."
+            "Lightning has shared out a loader among the ranks once more that `prepare_data_loader` gave out, so it cannot be used: make "
+            "the Trainer with `use_distributed_sampler=False`, or give it the loader as it was before."
         )
 
 

@@ -25,6 +25,10 @@ FIRST_NOTICE_S = 5.0
 """How long a reservation waits before it says what it waits for; after that, at intervals that double."""
 
 
+class ReservationInterrupted(Exception):
+    """Nobody wants the resources any more."""
+
+
 class Reservation:
     """Holds the resources of one worker group, over restarts of the group. Only `interrupt` may be called from another thread."""
 
@@ -48,7 +52,7 @@ class Reservation:
         Raises:
             ValueError: There are not enough resources, whoever uses them now, and no reason to expect more.
             TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is missing has not come in time.
-            KeyboardInterrupt: `interrupt` was called.
+            ReservationInterrupted: `interrupt` was called.
         """
         if self._group is not None and (self._scaling.elasticity_enabled or self.has_lost_a_node()):
             # A group with a dead node would move its bundles by itself, but says nothing while it cannot.
@@ -155,7 +159,7 @@ class Reservation:
 
     def _check_interrupted(self) -> None:
         if self._interrupted.is_set():
-            raise KeyboardInterrupt
+            raise ReservationInterrupted
 
 
 class _Waiting:

@@ -188,9 +188,9 @@ class WorkerSession(TrainSession):
         if has_more_to_do:
             self._uploader.submit((upload, part))
 
-    def finish_uploads(self) -> None:
-        """Wait until everything reported is in the run directory."""
-        self._uploader.finish()
+    def finish_uploads(self, limit_s: float | None = None) -> None:
+        """Wait until everything reported is in the run directory, or for so long."""
+        self._uploader.finish(limit_s)
 
     def _checkpoint_name(self, index: int) -> str:
         """Where files go to their final place at once, a name that no worker of an earlier attempt has: one whose node was cut off may

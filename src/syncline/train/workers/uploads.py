@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -66,11 +67,16 @@ class Uploader(Generic[T]):
                 )
             self._queue.put(upload)
 
-    def finish(self) -> None:
-        """Wait until all that was submitted is uploaded. Nothing may be submitted any more."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
+    def finish(self, limit_s: float | None = None) -> None:
+        """Wait until all that was submitted is uploaded, or for so long. Nothing may be submitted any more."""
+        if self._thread is None:
+            return
+        began = time.monotonic()
+        try:
+            self._queue.put(None, timeout=limit_s)
+        except queue.Full:
+            return
+        self._thread.join(None if limit_s is None else max(0.0, limit_s - (time.monotonic() - began)))
 
     def statistics(self) -> UploadStatistics:
         """What has gone through."""

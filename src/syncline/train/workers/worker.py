@@ -33,6 +33,9 @@ from syncline.train.workers.spec import WorkerSpec
 CONCURRENCY = 8
 """Calls at a time: the stream of messages, a function of the backend, and those of the control channel."""
 
+UPLOADS_OF_FAILED_S = 10.0
+"""How long a training function's error waits for the checkpoints that it has reported."""
+
 
 class TrainWorker:
     """One worker of a group. Its methods are called by the group only, several at a time."""
@@ -123,6 +126,7 @@ class TrainWorker:
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
             self._outbox.put(session.spent())
         except BaseException as error:  # SystemExit too: a rank that leaves early leaves the others waiting
+            session.finish_uploads(UPLOADS_OF_FAILED_S)  # what it has reported before counts
             self._fail(error)
         else:
             self._outbox.close(Finished(return_value=returned))
