@@ -30,6 +30,8 @@ BATCH_ROWS = 250
 ITEM_S = 1e-3
 LOADER_PROCESSES = 8
 MAP_ROWS, MAP_ROW_S = 1000, 50e-6
+BLOCK_BYTES = 1 << 20
+"""About the rows of three files. Ray would read all files into one block, and the first batch would wait for every row."""
 
 
 class Items(Dataset[int]):
@@ -112,6 +114,7 @@ def run(library: str, reads: str, key: str, data: Any) -> common.Values:
     failed, part = Path(f"failed-{key}").absolute(), Path(f"part-{key}.json").absolute()
     datasets = None
     if reads == "dataset":
+        data.DataContext.get_current().target_max_block_size = BLOCK_BYTES
         datasets = {"train": data.read_parquet(str(pipelines.input_folder())).map_batches(costly(failed), batch_size=MAP_ROWS)}
     config = {"reads": reads, "key": key, "failed": failed, "part": str(part)}
     training.train(library, train_fn, config, max_failures=1, run={"name": key}, datasets=datasets)

@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.flaky(reruns=0 if "CHAOS_KILLS"
 
 SAMPLE = Path(__file__).resolve().parents[3] / "examples" / "data" / "cifar10" / "train" / "part-00.parquet"
 ROWS, FILES = 384, 4
-KILLS = int(os.environ.get("CHAOS_KILLS", "4"))
+KILLS = int(os.environ.get("CHAOS_KILLS", "2"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-EPOCHS = 3 + KILLS // 2
+EPOCHS = 2 + KILLS // 2
 PATIENCE_S = 120.0
 
 
@@ -135,6 +135,6 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_weights_of_an_undi
         strikes.append(strike(program, dice))
     disturbed = program.finish()
     story = f"CHAOS_SEED={SEED}, {len(strikes)} kills: {', '.join(strikes)}\n{program.tail()}"
-    assert len(strikes) >= KILLS // 2, f"the run was over too soon: {story}"
+    assert len(strikes) >= max(1, KILLS // 2), f"the run was over too soon: {story}"
     assert disturbed["seen"] == {str(epoch): list(range(ROWS)) for epoch in range(EPOCHS)}, story
     assert disturbed == undisturbed, story

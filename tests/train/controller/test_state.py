@@ -461,6 +461,18 @@ def test_a_program_that_is_told_to_end_takes_its_run_with_it_whatever_the_budget
     assert run.machine.state is State.ERRORED
 
 
+def test_what_ranks_raised_when_they_were_to_save_their_work_is_told_with_the_preemption() -> None:
+    run = Run()
+    run.machine.handle(ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9))
+    run.says(0, failed(ValueError("no room")))
+    run.says(1, Finished(return_value=None))
+    run.ends(0), run.ends(1)
+    (end,) = run.stopped()
+    assert isinstance(end, End)
+    assert isinstance(end.error, PreemptionError)
+    assert "no room" in str(end.error.__cause__)
+
+
 def test_a_program_that_is_told_to_end_before_training_began_ends_at_once() -> None:
     run = Run(start=False)
     run.machine.handle(Begin(next_index=0))

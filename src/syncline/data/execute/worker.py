@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from syncline.core.termination import outlast_notice
 from syncline.core.tracebacks import is_engine_file
 from syncline.data import block as blocks
 from syncline.data.execute import randomness
@@ -50,6 +51,7 @@ class DataWorker:
         self._works: dict[WorkKey, Work] = {}
         self._running: Running | None = None
         self._beside: ThreadPoolExecutor | None = None
+        outlast_notice()
 
     def open(self, key: Plain, work: Work) -> BaseException | None:
         """Prepare for the tasks of a work: construct the user's objects. Returns what they raised."""

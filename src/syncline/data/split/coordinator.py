@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline import settings
 from syncline.core.error_frames import pack_error
+from syncline.core.termination import outlast_notice
 from syncline.data.execute.shape import shape_for
 from syncline.data.execute.start import start
 from syncline.data.feeds import Passes
@@ -122,6 +123,8 @@ class Coordinator:
         self._warned = False
         self._checked = clock()
         self._stats: object = ""
+        if not in_process:
+            outlast_notice()
 
     # -- what ranks call
 

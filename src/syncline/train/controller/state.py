@@ -633,13 +633,16 @@ class TrainStateMachine:
         if self._controller_error is not None:
             return ControllerError(self._controller_error.error)
         attempt, failures = self._current, self._current.failures
-        if attempt.preemption is not None or self._leaving:
-            preemption = attempt.preemption or Preemption()
-            return PreemptionError(preemption.info, preemption.timed_out)
         exceptions = {rank: failure.exception for rank, failure in failures.items()}
         tracebacks = {rank: failure.traceback for rank, failure in failures.items() if failure.traceback}
         kind = NCCLHangError if attempt.hangs else WorkerGroupError
-        return kind(worker_failure_message(exceptions, tracebacks), exceptions)
+        failed = kind(worker_failure_message(exceptions, tracebacks), exceptions)
+        if attempt.preemption is None and not self._leaving:
+            return failed
+        preemption = attempt.preemption or Preemption()
+        preempted = PreemptionError(preemption.info, preemption.timed_out)
+        preempted.__cause__ = failed if failures else None  # ranks may have failed to save their work
+        return preempted
 
     def _validations_have_ended(self, event: ValidationsEnded) -> list[Instruction]:
         if self._state is not State.FINISHING:
