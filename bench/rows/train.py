@@ -65,7 +65,7 @@ def _resume(name: str, reads: str, what: str, *, has_input: bool) -> Row:
             Metric(key="growth", label="how much longer that takes", unit="", better="less", target=Target(limit=1.2)),
             Metric(key="repeated", label="samples in these that the epoch had had", unit="", better="less", target=Target(limit=0)),
         ),
-        timeout_s=600.0,
+        timeout_s=900.0,
         input="parts" if has_input else None,
     )
 

@@ -53,6 +53,7 @@ class Cluster:
         self.living: dict[str, float] = dict(nodes)
         self.known = set(nodes)
         self.wedged: set[str] = set()  # dead, which nobody knows yet
+        self.draining: set[str] = set()
         self.groups: dict[int, Any] = {}
         self.made = 0
         monkeypatch.setattr(placement, "api", self)
@@ -63,6 +64,9 @@ class Cluster:
     def nodes(self) -> list[dict[str, Any]]:
         self.known |= set(self.living)
         return [{"NodeID": node, "Alive": node in self.living, "Resources": {"CPU": self.living.get(node, 0)}} for node in self.known]
+
+    def draining_nodes(self) -> dict[str, None]:
+        return dict.fromkeys(self.draining)
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": sum(self.living.values())}
@@ -187,3 +191,14 @@ def test_resources_that_have_gone_without_their_node_are_waited_for(monkeypatch:
 def test_an_elastic_group_has_no_more_workers_than_fit_on_whole_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     Cluster(monkeypatch, a=3, b=3)
     assert Reservation(ScalingConfig(num_workers=(1, 8), resources_per_worker={"CPU": 2})).reserve() == 2
+
+
+def test_a_group_on_a_node_that_is_drained_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, a=1, b=1)
+    reservation = Reservation(ScalingConfig(num_workers=1))
+    reservation.reserve()
+    assert reservation.reserve() == 1
+    assert cluster.made == 1
+    cluster.draining = {"a"}
+    assert reservation.reserve() == 1
+    assert cluster.made == 2

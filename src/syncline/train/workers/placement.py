@@ -54,8 +54,8 @@ class Reservation:
             TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is missing has not come in time.
             ReservationInterrupted: `interrupt` was called.
         """
-        if self._group is not None and (self._scaling.elasticity_enabled or self.has_lost_a_node()):
-            # A group with a dead node would move its bundles by itself, but says nothing while it cannot.
+        if self._group is not None and (self._scaling.elasticity_enabled or self.has_lost_a_node() or self._loses_a_node()):
+            # A group with a dead node would move its bundles by itself, but says nothing while it cannot; nothing starts on one that goes.
             self._give_back(self._group.bundle_count)
         if self._group is None:
             self._reserve()
@@ -74,6 +74,10 @@ class Reservation:
     def has_lost_a_node(self) -> bool:
         """Whether a node that was there when the group was made is not there any more."""
         return bool(self._nodes - living_nodes())
+
+    def _loses_a_node(self) -> bool:
+        """Whether a node that was there when the group was made is about to go."""
+        return bool(self._nodes & set(ensure_engine().draining_nodes()))
 
     def release(self) -> None:
         """Give the resources back."""
