@@ -116,6 +116,11 @@ class Readers:
         if random:
             random_states.restore(random)
 
+    @property
+    def is_idle(self) -> bool:
+        """There is no reader, and none to be carried on: no pass will ever ask for what `capture` would keep."""
+        return not self._readers and not self._load()
+
     def capture(self) -> bytes:
         """The text that goes on with a checkpoint. TypeError if a reader of the program's has a state that JSON cannot hold."""
         readers = {name: reader.state_dict() for name, reader in list(self._readers.items())}

@@ -14,7 +14,7 @@ from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
 from syncline.train import Checkpoint, CheckpointUploadMode
 from syncline.train.backend import Worker
-from syncline.train.readers import read_states, states_path
+from syncline.train.readers import Readers, read_states, states_path
 from syncline.train.storage import StorageContext
 from syncline.train.workers.messages import BarrierReleased, CheckpointPart, Committed, Reported, Uploaded, WorkerMessage
 from syncline.train.workers.outbox import Outbox
@@ -213,3 +213,10 @@ def test_time_in_reports_and_barriers_is_counted(tmp_path: Path) -> None:
     rank.session.deliver(BarrierReleased(sequence=0, data=None))
     rank.session.barrier(None)
     assert rank.session.reported_s > reported_s
+
+
+def test_a_rank_that_reads_nothing_sends_no_states(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, rank=1)
+    rank.session.readers = Readers(rank=1, world_size=2)
+    rank.report(files=False)
+    assert [report.states for report in rank.reports()] == [None]

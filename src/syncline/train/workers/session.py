@@ -157,7 +157,7 @@ class WorkerSession(TrainSession):
         index = self._next_index
         if checkpoint is None:
             self._next_index += 1
-            states = None if self._gives_files else self.readers.capture()
+            states = None if self._gives_files or self.readers.is_idle else self.readers.capture()
             self._outbox.put(Reported(index=index, metrics=plain, time=time.time(), states=states))
             return
         if not isinstance(checkpoint, Checkpoint):
