@@ -190,6 +190,7 @@ class TestRunConfig:
         (FailureConfig, {"max_failures": -2}),
         (FailureConfig, {"max_failures": 1.5}),
         (FailureConfig, {"preemption_grace_s": -1}),
+        (FailureConfig, {"relax_collectives_on_preemption": "no"}),
         (CheckpointConfig, {"num_to_keep": 0}),
         (CheckpointConfig, {"num_to_keep": -1}),
         (CheckpointConfig, {"num_to_keep": "2"}),

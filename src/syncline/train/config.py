@@ -196,6 +196,8 @@ class FailureConfig:
             value = getattr(self, name)
             if not _is_int(value) or value < -1:
                 raise ValueError(f"`{name}={value!r}` must be a whole number from 0 up, or -1 for no limit.")
+        if not isinstance(self.relax_collectives_on_preemption, bool):
+            raise ValueError(f"`relax_collectives_on_preemption={self.relax_collectives_on_preemption!r}` must be True or False.")
         if not _is_number(self.preemption_grace_s) or not self.preemption_grace_s >= 0:
             raise ValueError(f"`preemption_grace_s={self.preemption_grace_s!r}` must be a number of seconds from 0 up.")
 

@@ -38,6 +38,7 @@ from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, LOGS_DIRECTOR
 from syncline.train import filesystem as directories
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import RunConfig
+from syncline.train.filesystem import Listing
 from syncline.train.readers import STATES_DIRECTORY, states_path
 from syncline.train.retries import RetryPolicy, keep_trying
 
@@ -197,7 +198,15 @@ class StorageContext:
             )
 
     def stage(
-        self, source: Checkpoint, checkpoint_dir_name: str, *, rank: int, token: str, states: bytes | None = None, take: bool = False
+        self,
+        source: Checkpoint,
+        checkpoint_dir_name: str,
+        *,
+        rank: int,
+        token: str,
+        listing: Listing | None = None,
+        states: bytes | None = None,
+        take: bool = False,
     ) -> str | None:
         """Bring one rank's files to the storage, not yet visible as a checkpoint; `force` them before they become so.
 
@@ -206,6 +215,7 @@ class StorageContext:
             checkpoint_dir_name: The name that the checkpoint is to get.
             rank: World rank.
             token: The same for all ranks of one report, and another one for every report and attempt.
+            listing: The files that must be there, where they were listed before; without it, those that are there.
             states: Where the rank's readers are (`Readers.capture`), which goes with its files.
             take: The caller deletes the source next, so its files may be moved where that is cheaper. Otherwise the source stays.
 
@@ -213,12 +223,12 @@ class StorageContext:
             What `commit` needs: the staged directory, relative to the run directory, or None if the files are in the final place.
 
         Raises:
-            FileNotFoundError: There is no such source.
+            FileNotFoundError: There is no such source, or a file of `listing` is gone.
             StorageFullError: The files do not fit on the disk; what was written of them is gone.
             OSError: The copy failed; what there is of it goes with the next `discard_staged`.
         """
         # States that came from an earlier checkpoint, whose files the program has copied, are not those of this report.
-        listing = directories.list_directory(source.filesystem, source.path).without(STATES_DIRECTORY)
+        listing = (listing or directories.list_directory(source.filesystem, source.path)).without(STATES_DIRECTORY)
         staged = f"{directories.TEMPORARY_PREFIX}{token}-{rank:05d}" if self.local else self._free_place(checkpoint_dir_name, token)
         target = self.build_checkpoint_path_from_name(staged)
         try:

@@ -278,3 +278,21 @@ def test_an_attempt_that_has_predecessors_writes_where_none_of_them_does(tmp_pat
         bench.report({}, Checkpoint.from_directory(files))
         names.append(bench.part().dir_name)
     assert names == ["checkpoint_000000", "checkpoint_000003-token-1", "checkpoint_000003"]
+
+
+def test_files_that_are_gone_before_their_upload_make_no_checkpoint_of_what_is_left(bench: Bench, source: Checkpoint) -> None:
+    held, go = threading.Event(), threading.Event()
+    stage = bench.session.storage.stage
+
+    def later(*args: Any, **kwargs: Any) -> Any:
+        held.set()
+        assert go.wait(60)
+        return stage(*args, **kwargs)
+
+    bench.session.storage.stage = later  # type: ignore[method-assign]
+    bench.report(checkpoint=source, upload_mode=CheckpointUploadMode.ASYNC, delete_local=False)
+    assert held.wait(60)
+    Path(source.path, "weights").unlink()  # as the end of a `with TemporaryDirectory()` does, a moment before the directory itself goes
+    go.set()
+    assert bench.failed.wait(60)
+    assert "leave them alone after `report`" in str(bench.failures[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import shutil
@@ -19,6 +20,7 @@ from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
+from syncline.train.filesystem import Listing, list_directory
 from syncline.train.readers import Readers
 from syncline.train.session import TrainSession, UploadFunction
 from syncline.train.step_times import StepTimes
@@ -57,6 +59,8 @@ class _Upload:
     delete_source: bool
     upload_fn: UploadFunction | None
     validation: bool | ValidationTaskConfig
+    files: Listing | None
+    """What there was to copy at the call; None where nothing is copied here."""
     states: bytes
     """Where the readers were at the call."""
 
@@ -166,6 +170,7 @@ class WorkerSession(TrainSession):
                 "`Checkpoint.from_directory(directory)`."
             )
         mode = CheckpointUploadMode(upload_mode)
+        copies = upload_fn is None and mode is not CheckpointUploadMode.NO_UPLOAD
         upload = _Upload(
             checkpoint=checkpoint,
             index=index,
@@ -174,6 +179,7 @@ class WorkerSession(TrainSession):
             delete_source=mode.deletes_source_by_default if delete_local is None else delete_local,
             upload_fn=upload_fn,
             validation=validation,
+            files=_listed(checkpoint) if copies else None,
             states=self.readers.capture(),
         )
         part = None if mode is CheckpointUploadMode.ASYNC else self._upload(upload)
@@ -210,9 +216,22 @@ class WorkerSession(TrainSession):
     def _upload_later(self, job: tuple[_Upload, CheckpointPart | None]) -> None:
         """In the upload thread: upload what is not yet, and wait for the disk."""
         upload, part = job
-        part = part or self._upload(upload)
+        part = part or self._upload_what_stayed(upload)
         self.storage.force(part.staged or part.dir_name)
         self._outbox.put(Uploaded(index=upload.index, part=part))
+
+    def _upload_what_stayed(self, upload: _Upload) -> CheckpointPart:
+        try:
+            return self._upload(upload)
+        except FileNotFoundError as error:
+            if upload.files is None:
+                raise
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "the files of a checkpoint reported with ASYNC were changed before they were uploaded; leave them alone after `report`, "
+                "without a `with tempfile.TemporaryDirectory()` around it: syncline deletes them itself",
+                error.filename,
+            ) from error
 
     def _upload(self, upload: _Upload) -> CheckpointPart:
         """Bring the files of one report to the storage, and the states with them; where they are then."""
@@ -231,7 +250,9 @@ class WorkerSession(TrainSession):
             storage.write_states(dir_name, self.world_rank, upload.states)
         else:
             token = f"{self._spec.token}-{upload.index:06d}"
-            staged = storage.stage(upload.checkpoint, dir_name, rank=self.world_rank, token=token, states=upload.states, take=goes)
+            staged = storage.stage(
+                upload.checkpoint, dir_name, rank=self.world_rank, token=token, listing=upload.files, states=upload.states, take=goes
+            )
         faults.reach("train.uploaded")
         if goes:
             shutil.rmtree(upload.checkpoint.path, ignore_errors=True)
@@ -323,6 +344,13 @@ class WorkerSession(TrainSession):
                 f"`syncline.train.{function}` was called in process {os.getpid()}, which was forked from the training worker "
                 f"{self._process}: only the worker itself is heard. Call it in the training function, not in a data loader's worker."
             )
+
+
+def _listed(checkpoint: Checkpoint) -> Listing | None:
+    try:
+        return list_directory(checkpoint.filesystem, checkpoint.path)
+    except FileNotFoundError:
+        return None  # the upload tells of it
 
 
 def _left(deadline: float | None) -> float | None:
