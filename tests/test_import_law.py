@@ -46,10 +46,18 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **{module: frozenset({"core"}) for module in CORE_FACE},
 }
 
-# Single files -> modules of other packages that they may load, besides. The Dask scheduler stands on core alone, and is no part of data.
+# Single files -> what they may import of other packages, besides. The Dask scheduler stands on core alone, and is no part of data.
 MAY_ALSO: dict[str, frozenset[str]] = {
     "data/converting.py": frozenset({"syncline.util.dask"}),
     "data/from_libraries.py": frozenset({"syncline.util.dask"}),
+    # Trainers of the older API as trials; loaded by `TorchTrainer.as_trainable` alone, and nothing in tune knows them.
+    "util/sgd/torch/trainable.py": frozenset(
+        {
+            "syncline.tune.execution.placement_groups.Gang",
+            "syncline.tune.execution.placement_groups.PlacementGroupFactory",
+            "syncline.tune.trainable.trainable.Trainable",
+        }
+    ),
 }
 
 

@@ -17,7 +17,7 @@ from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.readers import Readers
 from syncline.train.result import Result
-from syncline.train.session import TrainSession, UploadFunction, in_session, set_session
+from syncline.train.session import TrainSession, UploadFunction, current_session, set_session
 from syncline.train.storage import StorageContext
 from syncline.train.workers.shipped import loaded
 from syncline.train.workers.spec import RunSpec
@@ -90,8 +90,9 @@ class LocalSession(TrainSession):
 
 
 def run_here(spec: RunSpec) -> Result:
-    """Run the training function in this process. Raises what it raises; RuntimeError inside a training function."""
-    if in_session():
+    """Run the training function in this process. Raises what it raises; RuntimeError inside a training function that is no trial."""
+    outer = current_session()
+    if outer is not None and not outer.may_contain_runs:
         raise RuntimeError(
             "`fit()` with `num_workers=0` was called inside a training function, and one process can only hold one: set `num_workers=1`."
         )
@@ -102,7 +103,7 @@ def run_here(spec: RunSpec) -> Result:
             function, config = loaded(spec.train_function), loaded(spec.train_config)
             value = function(dict(config)) if spec.takes_config else function()
     finally:
-        set_session(None)
+        set_session(outer)
     reports = [
         {"iteration": index, "time": None, "rank": session.world_rank, "metrics": metrics} for index, metrics in enumerate(session.reports)
     ]

@@ -49,6 +49,8 @@ class TrainSession(ABC):
     """Each says how many seconds this rank has spent in collective operations of one kind so far."""
     readers: Readers
     """What this worker reads from, and how far."""
+    may_contain_runs: bool = False
+    """Whether a trainer may run in this process meanwhile, with a session of its own: so in a trial, which is no training worker."""
 
     @property
     @abstractmethod
@@ -134,6 +136,11 @@ def set_session(session: TrainSession | None) -> None:
     """Say which session this process has; None when its training function has ended."""
     global _session
     _session = session
+
+
+def current_session() -> TrainSession | None:
+    """This process's session, if it has one."""
+    return _session
 
 
 def in_session() -> bool:

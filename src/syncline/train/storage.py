@@ -437,6 +437,10 @@ class ArrowFiles:
         """Write the whole file in place of what was there."""
         directories.write_bytes(self._filesystem, directories.join(self._directory, name), data)
 
+    def delete(self, name: str) -> None:
+        """Delete the file, if there is one."""
+        directories.delete_file(self._filesystem, directories.join(self._directory, name))
+
 
 def checked_name(name: str) -> str:
     """`name`, if a checkpoint may have it.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from syncline.core.tracebacks import forget_engine
 from syncline.train.backend import BackendConfig
@@ -16,7 +18,11 @@ from syncline.train.datasets import check as check_datasets
 from syncline.train.errors import TrainingFailedError
 from syncline.train.local import run_here
 from syncline.train.result import Result
+from syncline.train.workers.shipped import loaded
 from syncline.train.workers.spec import RunSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class DataParallelTrainer:
@@ -80,6 +86,33 @@ class DataParallelTrainer:
             datasets=datasets or {},
             data_config=dataset_config or DataConfig(),
         )
+
+    @property
+    def scaling_config(self) -> ScalingConfig:
+        """How many workers, with what."""
+        return self._spec.scaling_config
+
+    @property
+    def run_config(self) -> RunConfig:
+        """Name, storage, failure policy, callbacks."""
+        return self._spec.run_config
+
+    def changed(
+        self,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+    ) -> Self:
+        """A copy of this trainer: `train_loop_config` is added to what the training function gets, the others take the place of its own."""
+        trainer = copy.copy(self)
+        trainer._spec = replace(
+            self._spec,
+            train_config={**loaded(self._spec.train_config), **(train_loop_config or {})},
+            scaling_config=scaling_config or self._spec.scaling_config,
+            run_config=run_config or self._spec.run_config,
+        )
+        return trainer
 
     def fit(self) -> Result:
         """Train, and return what came of it. A run of this name that exists already is continued.

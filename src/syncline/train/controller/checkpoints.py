@@ -84,6 +84,10 @@ class CheckpointManager:
         """Take the checkpoint of report `index` out of the list, because it is not there any more."""
         self._registered = [entry for entry in self._registered if entry.index != index]
 
+    def move(self, moved: Callable[[Checkpoint], Checkpoint]) -> None:
+        """The checkpoints lie where `moved` says by now."""
+        self._registered = [replace(entry, checkpoint=moved(entry.checkpoint)) for entry in self._registered]
+
     def finish_validation(self, index: int, metrics: Mapping[str, Any]) -> list[Checkpoint]:
         """The validation of report `index` returned `metrics`: merge and rank again; returns what need not be kept.
 

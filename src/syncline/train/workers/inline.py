@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 from syncline.core import api
 from syncline.core.refs import ObjectRef
 from syncline.train.backend import Worker
-from syncline.train.session import set_session
+from syncline.train.session import current_session, set_session
 from syncline.train.workers.group import ContextFactory, OnBatch, OnEnd, TrainingGroup
 from syncline.train.workers.messages import ControllerMessage
 from syncline.train.workers.ranks import assign_ranks
@@ -30,6 +30,7 @@ class InlineWorkerGroup(TrainingGroup):
                 "set `num_workers=1`, or leave `local_mode` out."
             )
         self._worker = TrainWorker()
+        self._outer = current_session()  # of a trial that is a trainer
         self._workers: list[Worker] = []
 
     @property
@@ -68,4 +69,4 @@ class InlineWorkerGroup(TrainingGroup):
 
     def kill(self) -> None:
         self._worker.hush()
-        set_session(None)
+        set_session(self._outer)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from syncline import settings
 from syncline.core import api
@@ -27,6 +28,25 @@ FIRST_NOTICE_S = 5.0
 
 class ReservationInterrupted(Exception):
     """Nobody wants the resources any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservationHost:
+    """What surrounds the trainers of this process and holds resources for them: a trial of a search."""
+
+    before: Callable[[], None]
+    """Called when a worker group is about to be reserved: returns when what is held for it is free."""
+    after: Callable[[], None]
+    """Called when the group has its resources."""
+
+
+_host: ReservationHost | None = None
+
+
+def set_reservation_host(host: ReservationHost | None) -> None:
+    """Say what surrounds the trainers of this process."""
+    global _host
+    _host = host
 
 
 class Reservation:
@@ -103,8 +123,12 @@ class Reservation:
     def _reserve(self) -> None:
         """Make a group and wait until its resources are held; again whenever a node dies meanwhile, with which it may have become too
         large, or be in vain."""
+        if _host is not None:
+            _host.before()
         while not self._held():
             self.release()
+        if _host is not None:
+            _host.after()
 
     def _held(self) -> bool:
         waiting = _Waiting(self._scaling, self._clock, limit_s=settings.train_resource_timeout_s() if self._more_may_come() else None)

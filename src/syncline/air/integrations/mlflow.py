@@ -1,0 +1,88 @@
+"""MLflow: `setup_mlflow` for the functions that train, and `MLflowLoggerCallback` for the search around them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from syncline import settings
+from syncline.air.integrations.surroundings import Surroundings
+from syncline.data.optional import load
+from syncline.tune.logger.mlflow import MLflowLoggerCallback, find_experiment, log_params
+
+__all__ = ["MLflowLoggerCallback", "setup_mlflow"]
+
+
+class NothingLogged:
+    """Stands for the module `mlflow`, and for whatever its functions return, in workers that log nothing."""
+
+    def __getattr__(self, name: str) -> NothingLogged:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *arguments: Any, **named: Any) -> NothingLogged:
+        return self
+
+    def __enter__(self) -> NothingLogged:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def setup_mlflow(
+    config: Mapping[str, Any] | None = None,
+    tracking_uri: str | None = None,
+    registry_uri: str | None = None,
+    experiment_id: str | None = None,
+    experiment_name: str | None = None,
+    tracking_token: str | None = None,
+    artifact_location: str | None = None,
+    run_name: str | None = None,
+    create_experiment_if_not_exists: bool = False,
+    tags: dict[str, Any] | None = None,
+    rank_zero_only: bool = True,
+) -> Any:
+    """Begin a run of MLflow in a function that trains, log its configuration, and return the module `mlflow`.
+
+    Args:
+        config: Logged as the run's parameters; nested ones get keys like `a/b`.
+        tracking_uri: MLflow's server, database or directory; by default as MLflow finds it (`MLFLOW_TRACKING_URI`).
+        registry_uri: MLflow's registry of models.
+        experiment_id: The experiment; by default `MLFLOW_EXPERIMENT_ID`, then the trial's id.
+        experiment_name: The experiment if there is none of that id; by default `MLFLOW_EXPERIMENT_NAME`, then the trial's name.
+        tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
+        artifact_location: Where a new experiment keeps artifacts.
+        run_name: The run's name; by default that of the experiment.
+        create_experiment_if_not_exists: Whether the experiment may be made.
+        tags: Tags of the run.
+        rank_zero_only: Whether the other ranks of a trainer get a module that does nothing.
+
+    Raises:
+        ImportError: mlflow is not installed.
+        ValueError: There is no such experiment, and none may be made.
+    """
+    mlflow = load("mlflow", purpose="setup_mlflow", install="mlflow")
+    here = Surroundings.now()
+    if rank_zero_only and here.rank:
+        return NothingLogged()
+    if tracking_token:
+        os.environ["MLFLOW_TRACKING_TOKEN"] = tracking_token
+    if tracking_uri:
+        mlflow.set_tracking_uri(tracking_uri)
+    if registry_uri:
+        mlflow.set_registry_uri(registry_uri)
+    experiment_name = experiment_name or settings.environment("MLFLOW_EXPERIMENT_NAME") or here.trial_name
+    client = mlflow.MlflowClient()
+    experiment_id = find_experiment(
+        client,
+        experiment_id=experiment_id or settings.environment("MLFLOW_EXPERIMENT_ID") or here.trial_id,
+        experiment_name=experiment_name,
+        artifact_location=artifact_location,
+        create=create_experiment_if_not_exists,
+    )
+    run = mlflow.active_run() or mlflow.start_run(run_name=run_name or experiment_name, experiment_id=experiment_id, tags=tags)
+    log_params(client, run.info.run_id, config or {})
+    return mlflow

@@ -1,0 +1,31 @@
+"""`Surroundings`: in which trial, or as which worker of a trainer, the code runs that asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncline.train.session import current_session
+from syncline.tune.trainable.session import TrialSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """None for everything outside of trials and training functions."""
+
+    trial_id: str | None = None
+    trial_name: str | None = None
+    experiment_name: str | None = None
+    """The name of the search, or of the trainer's run."""
+    rank: int | None = None
+    """The number of the trainer's worker; None in a trial, which has no ranks."""
+
+    @classmethod
+    def now(cls) -> Surroundings:
+        """Those of the caller."""
+        session = current_session()
+        if session is None:
+            return cls()
+        if isinstance(session, TrialSession):
+            facts = session.facts
+            return cls(trial_id=facts.trial_id, trial_name=facts.trial_name, experiment_name=facts.experiment_name)
+        return cls(experiment_name=session.experiment_name, rank=session.world_rank)

@@ -1,0 +1,131 @@
+"""Hyper-parameter search: many trials of one trainable, run at once, compared, stopped early.
+
+Files, in the order in which a search flows through them: `config` (what a program states), `tuner` and `tune` (the two ways to begin),
+`launch` (what they have in common), `trainable/` (what is trained; `context`, `track`: what it may call; `registry`: by name), `search/` (who
+proposes configurations), `schedulers/` and `stopper/` (who ends trials early), `controller/` (decides: `state` with `events`, `view`; carries
+out: `driver`; keeps: `journal`, `snapshot`), `experiment/` (a trial), `execution/` (what it holds), `workers/` (where it happens), `callback`
+and `logger/` (who is told), `console/` and `progress_reporter` (what people see), `result_grid`, `analysis/` and `plots/` (what comes back).
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from syncline.train import Checkpoint as Checkpoint
+    from syncline.train import SyncConfig as SyncConfig
+    from syncline.tune import track as track
+    from syncline.tune.analysis import ExperimentAnalysis as ExperimentAnalysis
+    from syncline.tune.callback import Callback as Callback
+    from syncline.tune.config import CheckpointConfig as CheckpointConfig
+    from syncline.tune.config import FailureConfig as FailureConfig
+    from syncline.tune.config import ResumeConfig as ResumeConfig
+    from syncline.tune.config import RunConfig as RunConfig
+    from syncline.tune.config import TuneConfig as TuneConfig
+    from syncline.tune.context import TuneContext as TuneContext
+    from syncline.tune.context import get_checkpoint as get_checkpoint
+    from syncline.tune.context import get_context as get_context
+    from syncline.tune.context import report as report
+    from syncline.tune.error import TuneError as TuneError
+    from syncline.tune.execution.placement_groups import PlacementGroupFactory as PlacementGroupFactory
+    from syncline.tune.experiment import Experiment as Experiment
+    from syncline.tune.progress_reporter import CLIReporter as CLIReporter
+    from syncline.tune.progress_reporter import JupyterNotebookReporter as JupyterNotebookReporter
+    from syncline.tune.progress_reporter import ProgressReporter as ProgressReporter
+    from syncline.tune.registry import register_env as register_env
+    from syncline.tune.registry import register_trainable as register_trainable
+    from syncline.tune.result_grid import Result as Result
+    from syncline.tune.result_grid import ResultGrid as ResultGrid
+    from syncline.tune.schedulers import create_scheduler as create_scheduler
+    from syncline.tune.search import create_searcher as create_searcher
+    from syncline.tune.search.sample import choice as choice
+    from syncline.tune.search.sample import lograndint as lograndint
+    from syncline.tune.search.sample import loguniform as loguniform
+    from syncline.tune.search.sample import qlograndint as qlograndint
+    from syncline.tune.search.sample import qloguniform as qloguniform
+    from syncline.tune.search.sample import qrandint as qrandint
+    from syncline.tune.search.sample import qrandn as qrandn
+    from syncline.tune.search.sample import quniform as quniform
+    from syncline.tune.search.sample import randint as randint
+    from syncline.tune.search.sample import randn as randn
+    from syncline.tune.search.sample import sample_from as sample_from
+    from syncline.tune.search.sample import uniform as uniform
+    from syncline.tune.search.variant_generator import grid_search as grid_search
+    from syncline.tune.stopper import Stopper as Stopper
+    from syncline.tune.trainable.trainable import Trainable as Trainable
+    from syncline.tune.trainable.util import with_parameters as with_parameters
+    from syncline.tune.trainable.util import with_resources as with_resources
+    from syncline.tune.tune import run as run
+    from syncline.tune.tune import run_experiments as run_experiments
+    from syncline.tune.tuner import Tuner as Tuner
+
+_SAMPLE = "syncline.tune.search.sample"
+_HOMES = {
+    "Callback": "syncline.tune.callback",
+    "Checkpoint": "syncline.train.checkpoint",
+    "CheckpointConfig": "syncline.tune.config",
+    "CLIReporter": "syncline.tune.progress_reporter",
+    "Experiment": "syncline.tune.experiment",
+    "ExperimentAnalysis": "syncline.tune.analysis",
+    "FailureConfig": "syncline.tune.config",
+    "JupyterNotebookReporter": "syncline.tune.progress_reporter",
+    "PlacementGroupFactory": "syncline.tune.execution.placement_groups",
+    "ProgressReporter": "syncline.tune.progress_reporter",
+    "Result": "syncline.tune.result_grid",
+    "ResultGrid": "syncline.tune.result_grid",
+    "ResumeConfig": "syncline.tune.config",
+    "RunConfig": "syncline.tune.config",
+    "Stopper": "syncline.tune.stopper",
+    "SyncConfig": "syncline.train.config",
+    "Trainable": "syncline.tune.trainable.trainable",
+    "TuneConfig": "syncline.tune.config",
+    "TuneContext": "syncline.tune.context",
+    "TuneError": "syncline.tune.error",
+    "Tuner": "syncline.tune.tuner",
+    "choice": _SAMPLE,
+    "create_scheduler": "syncline.tune.schedulers",
+    "create_searcher": "syncline.tune.search",
+    "get_checkpoint": "syncline.tune.context",
+    "get_context": "syncline.tune.context",
+    "grid_search": "syncline.tune.search.variant_generator",
+    "lograndint": _SAMPLE,
+    "loguniform": _SAMPLE,
+    "qlograndint": _SAMPLE,
+    "qloguniform": _SAMPLE,
+    "qrandint": _SAMPLE,
+    "qrandn": _SAMPLE,
+    "quniform": _SAMPLE,
+    "randint": _SAMPLE,
+    "randn": _SAMPLE,
+    "register_env": "syncline.tune.registry",
+    "register_trainable": "syncline.tune.registry",
+    "report": "syncline.tune.context",
+    "run": "syncline.tune.tune",
+    "run_experiments": "syncline.tune.tune",
+    "sample_from": _SAMPLE,
+    "uniform": _SAMPLE,
+    "with_parameters": "syncline.tune.trainable.util",
+    "with_resources": "syncline.tune.trainable.util",
+}
+"""Where each public name is defined; it is loaded when it is first used."""
+_MODULES = frozenset(
+    {
+        "analysis", "callback", "context", "error", "examples", "execution", "experiment", "integration", "logger", "plots", "progress_reporter",
+        "registry", "result", "result_grid", "schedulers", "search", "stopper", "track", "trainable", "tuner",
+    }
+)  # fmt: skip
+
+__all__ = sorted([*_HOMES, "track"])  # type: ignore[assignment]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -1,0 +1,504 @@
+"""`TuneController`: carries out what `TuneMachine` says, and tells it what happened.
+
+One thread, that of `fit()`, runs the loop; engine threads only put into its queue. For each event, in this order: the machine decides; callbacks
+are told (so that what they write down is there); the event goes to the journal; the rest is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncline import faults
+from syncline.core import api
+from syncline.core.error_frames import pack_error
+from syncline.core.lifecycle import ensure_engine
+from syncline.runs import RunDirectory
+from syncline.train import filesystem as files
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.storage import checkpoint_dir_name
+from syncline.tune.callback import CallbackList
+from syncline.tune.console.reporter import ProgressReporter
+from syncline.tune.controller import events
+from syncline.tune.controller.events import Event, Instruction
+from syncline.tune.controller.journal import SearchStore
+from syncline.tune.controller.restore import snapshot
+from syncline.tune.controller.state import TuneMachine
+from syncline.tune.execution.placement_groups import PlacementGroupFactory
+from syncline.tune.experiment.trial import Trial
+from syncline.tune.result import EXPR_ERROR_FILE
+from syncline.tune.search.search_algorithm import SearchAlgorithm
+from syncline.tune.workers import messages
+from syncline.tune.workers.messages import Outcome, TrialSpec
+from syncline.tune.workers.places import Places
+from syncline.tune.workers.pool import CLEAN_UP_S, ProcessPool, TrialProcess
+
+logger = logging.getLogger("syncline")
+
+LOOK_S = 0.5
+"""How often the loop looks up when nothing happens: for the display, the time budget, and lines to send."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchWays:
+    """How a search treats its trials; what the machine need not know."""
+
+    experiment_name: str
+    """The search's name."""
+    trainable: Any
+    """The class, shipped, or a reference to that."""
+    resources: Callable[[dict[str, Any]], PlacementGroupFactory]
+    """What a trial with a configuration holds."""
+    name_of: Callable[[Trial], str] | None = None
+    """Gives trials their names."""
+    directory_of: Callable[[Trial], str] | None = None
+    """Gives trials the names of their directories."""
+    reuse: bool = False
+    """Whether processes serve several trials."""
+    in_trial_directory: bool = False
+    """Whether a trial's working directory is its own."""
+    log_files: tuple[str, str] | None = None
+    """Where what trials print is kept."""
+    budget_s: float | None = None
+    """How long the search may take."""
+    first_checkpoint: Checkpoint | None = None
+    """Where a trial begins that has no checkpoint of its own."""
+
+
+@dataclass(frozen=True)
+class _Stopped:
+    """A process has cleaned up, or had time enough to; `attempt` says whose start it was."""
+
+    trial_id: str
+    attempt: int
+
+
+@dataclass
+class _Leaving:
+    """A process that cleans up, and still holds its trial's place."""
+
+    process: TrialProcess
+    place_id: str
+    deadline: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchEnd:
+    """How a search ended."""
+
+    problem: str | None
+    """Why early, if it was; None at its end."""
+    error: bytes | None
+    """What `fail_fast` is to raise."""
+    interrupted: bool = False
+    """Somebody pressed Ctrl-C."""
+
+
+class TuneController:
+    """Runs one search to its end. Used once, from one thread."""
+
+    def __init__(
+        self,
+        *,
+        machine: TuneMachine,
+        search: SearchAlgorithm,
+        ways: SearchWays,
+        callbacks: CallbackList,
+        reporter: ProgressReporter | None,
+        store: SearchStore,
+        record: RunDirectory,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._machine = machine
+        self._search = search
+        self._ways = ways
+        self._callbacks = callbacks
+        self._reporter = reporter
+        self._store = store
+        self._record = record
+        self._clock = clock
+        self._wall = wall
+        machine.search_alg = search
+        engine = ensure_engine()
+        on_one_machine = len([node for node in api.nodes() if node["Alive"]]) == 1 and not engine.may_grow
+        self._queue: queue.SimpleQueue[Event | _Stopped] = queue.SimpleQueue()
+        self._next_events: deque[Event | _Stopped] = deque()
+        self._places = Places(held=lambda trial_id: self._queue.put(events.PlaceHeld(trial_id=trial_id)))
+        self._pool = ProcessPool(ways.trainable, reuse=ways.reuse, on_one_machine=on_one_machine)
+        self._processes: dict[str, TrialProcess] = {}
+        self._leaving: dict[tuple[str, int], _Leaving] = {}
+        self._end: SearchEnd | None = None
+        self._deadline = clock() + ways.budget_s if ways.budget_s is not None else None
+        self._look_at = 0.0
+        self._do: dict[type, Callable[[Any], None]] = {
+            events.AskSearcher: self._ask_searcher,
+            events.TellResult: lambda do: self._search.on_trial_result(do.trial_id, dict(do.result)),
+            events.TellComplete: self._tell_complete,
+            events.Reserve: self._reserve,
+            events.GiveBack: lambda do: self._places.give_back(do.trial_id),
+            events.StartTrial: self._start,
+            events.StepTrial: lambda do: self._command(do, messages.Step(checkpoint_index=do.checkpoint_index)),
+            events.SaveTrial: lambda do: self._command(do, messages.Save(checkpoint_index=do.checkpoint_index)),
+            events.StopTrial: self._stop,
+            events.Lend: self._lend,
+            events.LetGoOn: lambda do: self._command(do, messages.GoOn()),
+            events.Donate: self._donate,
+            events.Confirm: self._confirm,
+            events.Delete: self._delete,
+            events.WriteLines: self._write_lines,
+            events.LookAgain: lambda do: None,  # `_next` looks again when nothing has happened for a while
+            events.End: self._finish,
+        }
+
+    def run(self) -> SearchEnd:
+        """Search until the end, the time budget, an error, or an interrupt.
+
+        Raises:
+            TuneError: The search cannot go on.
+        """
+        try:
+            self._take(events.Begin(now=self._wall(), total_resources=api.cluster_resources()))
+            while self._end is None:
+                self._take(self._next())
+            self._await_leaving()
+            return self._end
+        except KeyboardInterrupt:
+            return SearchEnd(problem="it was interrupted", error=None, interrupted=True)
+        finally:
+            self._close()
+
+    # -- the loop
+
+    def _next(self) -> Event | _Stopped:
+        """What has happened; while nothing does, the display is kept up to date."""
+        while True:
+            self._look()
+            if self._next_events:
+                return self._next_events.popleft()
+            if self._deadline is not None and self._clock() >= self._deadline:
+                self._deadline = None
+                return events.TimeUp()
+            try:
+                return self._queue.get(timeout=LOOK_S)
+            except queue.Empty:
+                self._store.flush()
+                if self._machine.waits_for_searcher:
+                    return events.Tick()
+
+    def _look(self, done: bool = False) -> None:
+        """Show how things are, and end those that take too long to clean up."""
+        now = self._clock()
+        if now >= self._look_at or done:
+            self._look_at = now + LOOK_S / 5
+            if self._reporter is not None and self._reporter.should_report(self._machine.trials, done):
+                self._reporter.report(self._machine.trials, done, self._usage())
+            for key, leaving in list(self._leaving.items()):
+                if now >= leaving.deadline:
+                    self._next_events.append(_Stopped(*key))
+
+    def _take(self, happened: Event | _Stopped) -> None:
+        if isinstance(happened, _Stopped):
+            self._stopped(happened)
+            return
+        instructions = self._machine.handle(happened)
+        rest: list[Instruction] = []
+        for instruction in instructions:
+            if isinstance(instruction, events.Notify):
+                self._notify(instruction)
+            else:
+                rest.append(instruction)
+        faults.reach("tune.before_journal")
+        self._store.append(happened)
+        faults.reach("tune.after_journal")
+        for instruction in rest:
+            self._do[type(instruction)](instruction)
+        if self._store.wants_snapshot:
+            self._snapshot()
+
+    def _snapshot(self) -> None:
+        self._store.snapshot(snapshot(self._machine, self._search, self._callbacks))
+
+    def _close(self) -> None:
+        """Whatever runs is ended, what is collected is written."""
+        for leaving in self._leaving.values():
+            self._pool.end(leaving.process)
+            self._places.give_back(leaving.place_id)
+        for trial_id, process in self._processes.items():
+            self._pool.end(process)
+            self._places.give_back(trial_id)
+        self._leaving.clear()
+        self._processes.clear()
+        self._pool.close()
+        self._look(done=True)
+        self._callbacks.on_experiment_end(trials=self._machine.trials)
+        if self._reporter is not None:
+            self._reporter.close()
+        self._snapshot()
+        self._store.close()
+
+    def _await_leaving(self) -> None:
+        """Trainables that clean up have time to."""
+        while self._leaving:
+            try:
+                happened = self._queue.get(timeout=LOOK_S)
+            except queue.Empty:
+                self._look()
+                happened = self._next_events.popleft() if self._next_events else None  # type: ignore[assignment]
+            if isinstance(happened, _Stopped):
+                self._stopped(happened)
+
+    # -- instructions
+
+    def _ask_searcher(self, do: events.AskSearcher) -> None:
+        suggestion = None if self._search.is_finished() else self._search.next_trial(do.trial_id)
+        if suggestion is None:
+            self._next_events.append(events.NothingSuggested(finished=self._search.is_finished()))
+            return
+        draft = self._draft(do.trial_id, suggestion.config, suggestion.evaluated_params, suggestion.tag)
+        self._next_events.append(
+            events.Suggested(
+                trial_id=do.trial_id,
+                config=suggestion.config,
+                evaluated_params=suggestion.evaluated_params,
+                tag=suggestion.tag,
+                factory=draft.placement_group_factory,
+                name=draft.custom_trial_name,
+                directory=self._directory_of(draft),
+            )
+        )
+        self._pool.prepare_for(draft.placement_group_factory)
+
+    def _draft(self, trial_id: str, config: dict[str, Any], params: dict[str, Any], tag: str) -> Trial:
+        """The trial as the functions that name trials get to see it."""
+        rules = self._machine.rules
+        draft = Trial(
+            trial_id=trial_id,
+            index=len(self._machine.trials),
+            trainable_name=rules.trainable_name,
+            config=config,
+            evaluated_params=params,
+            experiment_tag=tag,
+            placement_group_factory=self._ways.resources(config),
+            storage=rules.storage,
+            checkpoint_config=rules.checkpoint_config,
+        )
+        if self._ways.name_of is not None:
+            draft.custom_trial_name = str(self._ways.name_of(draft))
+        return draft
+
+    def _directory_of(self, draft: Trial) -> str:
+        directory = str(self._ways.directory_of(draft)) if self._ways.directory_of is not None else draft.name
+        return directory.replace("/", "_").strip() or draft.trial_id
+
+    def _tell_complete(self, do: events.TellComplete) -> None:
+        self._search.on_trial_complete(do.trial_id, dict(do.result) if do.result is not None else None, do.error)
+
+    def _reserve(self, do: events.Reserve) -> None:
+        try:
+            self._places.reserve(do.trial_id, do.factory)
+        except ValueError as error:
+            self._next_events.append(events.PlaceRefused(trial_id=do.trial_id, error=pack_error(error), text=f"ValueError: {error}"))
+
+    def _start(self, do: events.StartTrial) -> None:
+        trial = self._trial(do.trial_id)
+        if trial.local_path is not None:
+            os.makedirs(trial.local_path, exist_ok=True)
+        spec = TrialSpec(
+            trial_id=trial.trial_id,
+            trial_name=trial.name,
+            experiment_name=self._ways.experiment_name,
+            experiment_tag=trial.experiment_tag,
+            config=trial.config,
+            storage=trial.storage,
+            resources=trial.placement_group_factory,
+            checkpoint=do.checkpoint or self._ways.first_checkpoint,
+            progress=do.progress,
+            in_trial_directory=self._ways.in_trial_directory,
+            log_files=self._ways.log_files,
+        )
+        place = self._places.of(trial.trial_id)
+        try:
+            process = self._pool.take(trial.placement_group_factory, place)
+            self._processes[trial.trial_id] = process
+            self._pool.start(process, spec, self._hear(trial.trial_id, do.attempt))
+        except (TypeError, ValueError) as error:  # the configuration cannot be pickled
+            self._queue.put(
+                events.TrialFailed(
+                    trial_id=trial.trial_id, attempt=do.attempt, error=pack_error(error), text=f"{type(error).__name__}: {error}"
+                )
+            )
+
+    def _command(self, do: events.StepTrial | events.SaveTrial | events.LetGoOn, command: messages.Command) -> None:
+        process = self._processes.get(do.trial_id)
+        if process is not None:
+            self._pool.run(process, command, self._hear(do.trial_id, do.attempt))
+
+    def _hear(self, trial_id: str, attempt: int) -> Callable[[Outcome | None, BaseException | None], None]:
+        """What turns an outcome into an event."""
+
+        def hear(outcome: Outcome | None, error: BaseException | None) -> None:
+            self._queue.put(self._event_of(trial_id, attempt, outcome, error))
+
+        return hear
+
+    def _event_of(self, trial_id: str, attempt: int, outcome: Outcome | None, error: BaseException | None) -> Event:
+        who: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
+        if error is not None:
+            return events.TrialFailed(**who, error=pack_error(error), text=f"{type(error).__name__}: {error}")
+        if isinstance(outcome, messages.Started):
+            return events.TrialStarted(**who, location=outcome.location, now=self._wall())
+        if isinstance(outcome, messages.Stepped):
+            return events.TrialStepped(**who, result=outcome.result, checkpoint=outcome.checkpoint, ended=outcome.ended)
+        if isinstance(outcome, messages.Saved):
+            return events.TrialSaved(**who, checkpoint=outcome.checkpoint)
+        if isinstance(outcome, messages.WantsPlace):
+            return events.PlaceWanted(**who)
+        if isinstance(outcome, messages.HasPlace):
+            return events.PlaceFound(**who)
+        if isinstance(outcome, messages.NotReset):
+            self._pool.stop_reusing()
+            return events.NotReset(**who)
+        assert isinstance(outcome, messages.Failed), outcome
+        return events.TrialFailed(**who, error=outcome.error, text=outcome.text)
+
+    def _stop(self, do: events.StopTrial) -> None:
+        """A function's process ends at once; a class may clean up first, or be used again."""
+        process = self._processes.pop(do.trial_id)
+        if do.failed or (self._machine.rules.is_function and not self._ways.reuse):
+            self._pool.end(process)
+            self._places.give_back(do.trial_id)
+            return
+        key = (do.trial_id, do.attempt)
+        self._leaving[key] = _Leaving(process, do.trial_id, self._clock() + CLEAN_UP_S)
+        self._pool.run(process, messages.Stop(), lambda outcome, error: self._queue.put(_Stopped(*key)))
+
+    def _stopped(self, event: _Stopped) -> None:
+        leaving = self._leaving.pop((event.trial_id, event.attempt), None)
+        if leaving is None:
+            return
+        if self._clock() >= leaving.deadline or not self._pool.keep(leaving.process):
+            self._pool.end(leaving.process)
+        self._places.give_back(leaving.place_id)
+
+    def _lend(self, do: events.Lend) -> None:
+        self._places.give_back(do.trial_id)
+        process = self._processes[do.trial_id]
+        self._pool.run(process, messages.GoOn(), self._hear(do.trial_id, do.attempt))
+
+    def _donate(self, do: events.Donate) -> None:
+        trial = self._trial(do.trial_id)
+
+        def copy() -> None:
+            try:
+                checkpoint = copy_verified(trial, do.source, do.checkpoint_index)
+                self._queue.put(events.Donated(trial_id=do.trial_id, checkpoint=checkpoint))
+            except OSError as error:
+                logger.warning("%s keeps its own weights: the checkpoint %s cannot be copied: %s", trial, do.source.path, error)
+                self._queue.put(events.Donated(trial_id=do.trial_id, checkpoint=None, problem=str(error)))
+
+        threading.Thread(target=copy, name="syncline-donate", daemon=True).start()
+
+    def _confirm(self, do: events.Confirm) -> None:
+        storage = self._trial(do.trial_id).storage
+        if storage.contains(do.checkpoint):
+            storage.confirm(do.checkpoint)
+
+    def _delete(self, do: events.Delete) -> None:
+        storage = self._trial(do.trial_id).storage
+        if not storage.contains(do.checkpoint):
+            return  # it lies with the trainer that made it, which keeps those that it wants to
+        try:
+            storage.delete(do.checkpoint)
+        except OSError as error:
+            logger.warning("the checkpoint %s is not kept any more but cannot be deleted: %s", do.checkpoint.path, error)
+
+    def _write_lines(self, do: events.WriteLines) -> None:
+        storage = self._machine.rules.storage
+        for name, line in do.lines:
+            if storage.local:
+                with open(Path(storage.experiment_fs_path) / name, "a", encoding="utf-8") as file:
+                    file.write(line.rstrip("\n") + "\n")
+            else:
+                before = storage.files.read(name) or b""
+                storage.files.write(name, before + line.rstrip("\n").encode() + b"\n")
+
+    def _finish(self, do: events.End) -> None:
+        self._end = SearchEnd(problem=do.problem, error=do.error)
+
+    # -- telling
+
+    def _notify(self, do: events.Notify) -> None:
+        trial = self._trial(do.trial_id)
+        where: dict[str, Any] = {"iteration": self._machine.iteration, "trials": self._machine.trials, "trial": trial}
+        if do.hook == "result":
+            self._callbacks.on_trial_result(**where, result=do.subject)
+        elif do.hook == "checkpoint":
+            self._callbacks.on_checkpoint(**where, checkpoint=do.subject)
+            self._callbacks.on_trial_save(**where)
+        elif do.hook == "start":
+            self._callbacks.on_trial_start(**where)
+        elif do.hook == "restore":
+            self._callbacks.on_trial_start(**where)
+            self._callbacks.on_trial_restore(**where)
+        elif do.hook == "complete":
+            self._callbacks.on_trial_complete(**where)
+        elif do.hook == "recover":
+            self._write_error(trial)
+            self._callbacks.on_trial_recover(**where)
+        else:
+            self._write_error(trial)
+            self._callbacks.on_trial_error(**where)
+        if do.hook in ("start", "restore", "complete", "error", "recover"):
+            self._record.event(f"trial_{do.hook}", trial=trial.trial_id, name=trial.name, iteration=trial.iteration)
+
+    def _write_error(self, trial: Trial) -> None:
+        text = f"Failure # {max(trial.num_failures, 1)} (occurred at {time.strftime('%Y-%m-%d_%H-%M-%S')})\n{trial.error_text}\n\n"
+        trial_files = trial.storage.files
+        trial_files.write(EXPR_ERROR_FILE, (trial_files.read(EXPR_ERROR_FILE) or b"") + text.encode())
+
+    def _usage(self) -> str:
+        """A line about the machines."""
+        total, used = self._machine.total_resources, self._places.in_use
+        parts = [f"{used.get(name, 0.0):g}/{amount:g} {name}s" for name, amount in total.items() if name in ("CPU", "GPU")]
+        return f"Logical resource usage: {', '.join(parts)}"
+
+    def _trial(self, trial_id: str) -> Trial:
+        trial = self._machine.get_trial(trial_id)
+        assert trial is not None, trial_id
+        return trial
+
+
+def copy_verified(trial: Trial, source: Checkpoint, index: int) -> Checkpoint:
+    """Make a copy of `source` the trial's checkpoint of that number, and compare the two by hash. OSError where they differ."""
+    storage, name = trial.storage, checkpoint_dir_name(index)
+    before = digest(source)
+    staged = storage.stage(source, name, rank=0, token=f"donated-{index}")
+    storage.force(staged or name)
+    copy = storage.commit(name, [staged])
+    after = digest(copy)
+    if before != after:
+        storage.delete(copy)
+        raise OSError(f"{copy.path!r} differs from {source.path!r}, of which it is a copy (sha256 {after} and {before}): the disk is failing")
+    return copy
+
+
+def digest(checkpoint: Checkpoint) -> str:
+    """A hash of the names and contents of a checkpoint's files."""
+    total = hashlib.sha256()
+    for name in sorted(files.list_directory(checkpoint.filesystem, checkpoint.path).files):
+        total.update(name.encode() + b"\0")
+        with checkpoint.filesystem.open_input_stream(files.join(checkpoint.path, name)) as stream:
+            while chunk := stream.read(1 << 20):
+                total.update(chunk)
+    return total.hexdigest()
+

@@ -1,0 +1,44 @@
+"""Asynchronous HyperBand: of the trials that have come as far, only the better ones go on."""
+
+import argparse
+import time
+from typing import Any
+
+from syncline import tune
+from syncline.tune.schedulers import AsyncHyperBandScheduler
+
+
+def evaluation_fn(step: int, width: float, height: float) -> float:
+    """What a model's loss might look like after `step` epochs."""
+    time.sleep(0.01)
+    return 1 / (0.1 + width * step / 100) + height * 0.1
+
+
+def easy_objective(config: dict[str, Any]) -> None:
+    """A training function. Where it is stopped early, `report` does not return."""
+    for step in range(config["steps"]):
+        tune.report({"iterations": step, "mean_loss": evaluation_fn(step, config["width"], config["height"])})
+
+
+def main(num_samples: int = 20, steps: int = 100) -> tune.ResultGrid:
+    """Try `num_samples` widths and heights for `steps` epochs at most, and for 5 at least."""
+    tuner = tune.Tuner(
+        tune.with_resources(easy_objective, {"cpu": 1, "gpu": 0}),
+        run_config=tune.RunConfig(name="async_hyperband_example"),
+        tune_config=tune.TuneConfig(
+            metric="mean_loss",
+            mode="min",
+            scheduler=AsyncHyperBandScheduler(grace_period=5, max_t=steps),
+            num_samples=num_samples,
+        ),
+        param_space={"steps": steps, "width": tune.uniform(10, 100), "height": tune.uniform(0, 100)},
+    )
+    return tuner.fit()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
+    smoke_test = parser.parse_args().smoke_test
+    results = main(num_samples=6, steps=20) if smoke_test else main()
+    print("Best hyperparameters found were:", results.get_best_result().config)

@@ -1,0 +1,55 @@
+"""A training function that saves its own checkpoints, and goes on from the last one if it is started again."""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from typing import Any
+
+from syncline import tune
+from syncline.tune import Checkpoint
+
+STATE_FILE = "checkpoint.json"
+
+
+def evaluation_fn(step: int, width: float, height: float) -> float:
+    """What a model's loss might look like after `step` epochs."""
+    time.sleep(0.01)
+    return 1 / (0.1 + width * step / 100) + height * 0.1
+
+
+def train_func(config: dict[str, Any]) -> None:
+    """Each report comes with a checkpoint. Its directory may go as soon as `report` has returned."""
+    first = 0
+    checkpoint = tune.get_checkpoint()
+    if checkpoint:
+        with checkpoint.as_directory() as directory, open(os.path.join(directory, STATE_FILE)) as file:
+            first = json.load(file)["step"] + 1
+
+    for step in range(first, config["steps"]):
+        loss = evaluation_fn(step, config["width"], config["height"])
+        with tempfile.TemporaryDirectory() as directory:
+            with open(os.path.join(directory, STATE_FILE), "w") as file:
+                json.dump({"step": step}, file)
+            tune.report({"iterations": step, "mean_loss": loss}, checkpoint=Checkpoint.from_directory(directory))
+
+
+def main(num_samples: int = 5, steps: int = 10) -> tune.ResultGrid:
+    """Try `num_samples` widths and heights for `steps` epochs."""
+    tuner = tune.Tuner(
+        train_func,
+        run_config=tune.RunConfig(name="custom_func_checkpointing", checkpoint_config=tune.CheckpointConfig(num_to_keep=2)),
+        tune_config=tune.TuneConfig(metric="mean_loss", mode="min", num_samples=num_samples),
+        param_space={"steps": steps, "width": tune.randint(10, 100), "height": tune.loguniform(10, 100)},
+    )
+    return tuner.fit()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
+    smoke_test = parser.parse_args().smoke_test
+    best = (main(num_samples=2, steps=2) if smoke_test else main()).get_best_result()
+    print("Best hyperparameters found were:", best.config)
+    print("Its last checkpoint:", best.checkpoint)

@@ -1,0 +1,160 @@
+"""A small convolutional network on the digits of MNIST, searched for learning rate and momentum.
+
+Nothing is downloaded: `get_data_loaders` reads the four files of MNIST, as they are published (`train-images-idx3-ubyte`, with or without
+`.gz`, and so on), from a directory of this machine.
+"""
+
+import argparse
+import gzip
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+from torch.utils.data import DataLoader, Dataset
+
+from syncline import tune
+from syncline.tune import Checkpoint
+from syncline.tune.schedulers import AsyncHyperBandScheduler
+
+EPOCH_SIZE = 512
+"""Images that one epoch of training sees, about; more make the search slower and better."""
+TEST_SIZE = 256
+"""Images that one test sees, about."""
+DATA_DIRECTORY = "~/data"
+_LAYOUTS = ("", "MNIST/raw", "mnist")
+_MEAN, _DEVIATION = 0.1307, 0.3081
+
+
+class ConvNet(nn.Module):
+    """Images (batch, 1, 28, 28) to logarithms of probabilities (batch, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 3, kernel_size=3)
+        self.fc = nn.Linear(192, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """One pass."""
+        x = F.relu(F.max_pool2d(self.conv1(x), 3))
+        return F.log_softmax(self.fc(x.view(-1, 192)), dim=1)
+
+
+def train(model: nn.Module, optimizer: optim.Optimizer, train_loader: DataLoader[Any], device: torch.device | None = None) -> None:
+    """One epoch, of about EPOCH_SIZE images."""
+    device = device or torch.device("cpu")
+    model.train()
+    for index, (data, target) in enumerate(train_loader):
+        if index * len(data) > EPOCH_SIZE:
+            return
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(data.to(device)), target.to(device))
+        loss.backward()
+        optimizer.step()
+
+
+def accuracy(model: nn.Module, data_loader: DataLoader[Any], device: torch.device | None = None) -> float:
+    """The share of about TEST_SIZE images that the model tells right."""
+    device = device or torch.device("cpu")
+    model.eval()
+    correct = total = 0
+    with torch.no_grad():
+        for index, (data, target) in enumerate(data_loader):
+            if index * len(data) > TEST_SIZE:
+                break
+            predicted = model(data.to(device)).argmax(dim=1)
+            correct += int((predicted == target.to(device)).sum())
+            total += len(target)
+    return correct / total
+
+
+# As programs know them; a `def test` would be taken for a test.
+train_func, test, test_func = train, accuracy, accuracy
+
+
+class Digits(Dataset[tuple[torch.Tensor, int]]):
+    """Images, normalized when they are asked for, with their labels."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        """`images` (count, 28, 28) and `labels` (count,), bytes both."""
+        self._images, self._labels = torch.from_numpy(images), labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return (self._images[index].unsqueeze(0) / 255 - _MEAN) / _DEVIATION, int(self._labels[index])
+
+
+def get_data_loaders(batch_size: int = 64, directory: str = DATA_DIRECTORY) -> tuple[DataLoader[Any], DataLoader[Any]]:
+    """Shuffled loaders of the training and of the test images.
+
+    Raises:
+        FileNotFoundError: MNIST's files are neither in `directory` nor where torchvision puts them below it.
+    """
+    train_digits, test_digits = (_digits(directory, prefix) for prefix in ("train", "t10k"))
+    return DataLoader(train_digits, batch_size=batch_size, shuffle=True), DataLoader(test_digits, batch_size=batch_size, shuffle=True)
+
+
+def _digits(directory: str, prefix: str) -> Digits:
+    images = np.frombuffer(_read(directory, f"{prefix}-images-idx3-ubyte"), np.uint8, offset=16)
+    labels = np.frombuffer(_read(directory, f"{prefix}-labels-idx1-ubyte"), np.uint8, offset=8)
+    return Digits(images.reshape(-1, 28, 28), labels)
+
+
+def _read(directory: str, name: str) -> bytearray:
+    """A file's content, in a form that tensors can share."""
+    root = Path(directory).expanduser()
+    for path in (root / layout / name for layout in _LAYOUTS):
+        if path.exists():
+            return bytearray(path.read_bytes())
+        packed = path.with_name(f"{name}.gz")
+        if packed.exists():
+            return bytearray(gzip.decompress(packed.read_bytes()))
+    raise FileNotFoundError(
+        f"There is no {name} (nor {name}.gz) in {root}, and nothing is downloaded: put the four files of MNIST there, or in "
+        f"{root / 'MNIST/raw'}, where torchvision keeps them, or say where they are (`data_dir`)."
+    )
+
+
+def train_mnist(config: dict[str, Any]) -> None:
+    """Trains until it is stopped. `should_checkpoint` saves the model at each report; `data_dir` says where the images are."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    train_loader, test_loader = get_data_loaders(directory=config.get("data_dir", DATA_DIRECTORY))
+    model = ConvNet().to(device)
+    optimizer = optim.SGD(model.parameters(), lr=config["lr"], momentum=config["momentum"])
+
+    while True:
+        train(model, optimizer, train_loader, device)
+        metrics = {"mean_accuracy": accuracy(model, test_loader, device)}
+        if config.get("should_checkpoint", False):
+            with tempfile.TemporaryDirectory() as directory:
+                torch.save(model.state_dict(), os.path.join(directory, "model.pt"))
+                tune.report(metrics, checkpoint=Checkpoint.from_directory(directory))
+        else:
+            tune.report(metrics)
+
+
+def main(num_samples: int = 50, iterations: int = 100, data_dir: str = DATA_DIRECTORY, gpus: float = 0) -> tune.ResultGrid:
+    """Try `num_samples` learning rates and momenta, for `iterations` epochs at most or until 98 % are right."""
+    tuner = tune.Tuner(
+        tune.with_resources(train_mnist, {"cpu": 1, "gpu": gpus}),
+        run_config=tune.RunConfig(name="mnist_pytorch", stop={"mean_accuracy": 0.98, "training_iteration": iterations}),
+        tune_config=tune.TuneConfig(metric="mean_accuracy", mode="max", scheduler=AsyncHyperBandScheduler(), num_samples=num_samples),
+        param_space={"lr": tune.loguniform(1e-4, 1e-2), "momentum": tune.uniform(0.1, 0.9), "data_dir": data_dir},
+    )
+    return tuner.fit()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", default=DATA_DIRECTORY, help="where MNIST's files are")
+    parser.add_argument("--gpus", type=float, default=0, help="GPUs for each trial")
+    parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
+    args = parser.parse_args()
+    size = {"num_samples": 2, "iterations": 3} if args.smoke_test else {}
+    print("Best config is:", main(**size, data_dir=args.data_dir, gpus=args.gpus).get_best_result().config)

@@ -1,0 +1,97 @@
+"""Population based training of a class: a trial that falls behind goes on from a better one's checkpoint with another learning rate.
+
+The toy model learns fastest at a learning rate that depends on how good it is already: a triangle from 0.001 up to 0.01 half way and down
+again. No constant learning rate reaches the end; a population of a few follows the triangle.
+"""
+
+import argparse
+import random
+from typing import Any
+
+from syncline import tune
+from syncline.tune.schedulers import PopulationBasedTraining
+
+MIDPOINT = 100
+"""The accuracy at which the best learning rate is highest; twice that is the goal."""
+TOLERANCE = 3
+"""A learning rate that is too high by more than this factor does harm."""
+PERTURBATION_INTERVAL = 5
+
+
+def optimal_lr(accuracy: float) -> float:
+    """The best learning rate for a model that is so good."""
+    distance = accuracy if accuracy < MIDPOINT else 2 * MIDPOINT - accuracy
+    return min(0.01, max(0.001, 0.01 * distance / MIDPOINT))
+
+
+def improved(accuracy: float, lr: float) -> float:
+    """The accuracy after one more epoch with a learning rate."""
+    best = optimal_lr(accuracy)
+    error = max(lr, best) / min(lr, best)
+    if error < TOLERANCE:
+        accuracy += random.random() / error
+    elif lr > best:
+        accuracy -= (error - TOLERANCE) * random.random()
+    return max(0.0, accuracy + random.gauss(0, 2))
+
+
+class PBTBenchmarkExample(tune.Trainable):
+    """The toy model."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Begin with nothing learned."""
+        self.lr = config["lr"]
+        self.accuracy = 0.0
+
+    def step(self) -> dict[str, Any]:
+        """One epoch."""
+        self.accuracy = improved(self.accuracy, self.lr)
+        return {"mean_accuracy": self.accuracy, "cur_lr": self.lr, "done": self.accuracy > 2 * MIDPOINT}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """What was learned; a dictionary needs no file."""
+        return {"accuracy": self.accuracy}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Know what another one has learned."""
+        self.accuracy = checkpoint["accuracy"]
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Go on with other parameters in the same process."""
+        self.lr = new_config["lr"]
+        return True
+
+
+def main(num_samples: int = 8, iterations: int = 1000) -> tune.ResultGrid:
+    """A population of `num_samples` for `iterations` epochs at most. They save as often as they may exchange, so that nothing is stale."""
+    tuner = tune.Tuner(
+        PBTBenchmarkExample,
+        run_config=tune.RunConfig(
+            name="pbt_class_api_example",
+            stop={"training_iteration": iterations},
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_frequency=PERTURBATION_INTERVAL, checkpoint_score_attribute="mean_accuracy", num_to_keep=4
+            ),
+        ),
+        tune_config=tune.TuneConfig(
+            scheduler=PopulationBasedTraining(
+                time_attr="training_iteration",
+                perturbation_interval=PERTURBATION_INTERVAL,
+                hyperparam_mutations={"lr": tune.uniform(0.0001, 0.02), "some_other_factor": [1, 2]},
+            ),
+            metric="mean_accuracy",
+            mode="max",
+            reuse_actors=True,
+            num_samples=num_samples,
+        ),
+        param_space={"lr": 0.0001, "some_other_factor": 1},
+    )
+    return tuner.fit()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
+    smoke_test = parser.parse_args().smoke_test
+    results = main(num_samples=4, iterations=10) if smoke_test else main()
+    print("Best hyperparameters found were:", results.get_best_result().config)

@@ -1,0 +1,6 @@
+"""Trials, and the older `Experiment`."""
+
+from syncline.tune.experiment.experiment import Experiment
+from syncline.tune.experiment.trial import Trial
+
+__all__ = ["Experiment", "Trial"]

@@ -1,0 +1,23 @@
+"""`TuneReportCheckpointCallback`: reports what LightGBM logs in a trial, and the model as checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from syncline.train.lightgbm import RayTrainReportCallback
+
+
+class TuneReportCheckpointCallback(RayTrainReportCallback):
+    """As `syncline.train.lightgbm.RayTrainReportCallback`; give it to `lightgbm.train(callbacks=[…])` in a trial's function."""
+
+
+class TuneReportCallback(TuneReportCheckpointCallback):
+    """Reports metrics and no checkpoints; for older programs."""
+
+    def __init__(
+        self,
+        metrics: str | Sequence[str] | Mapping[str, str] | None = None,
+        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn)

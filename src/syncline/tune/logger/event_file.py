@@ -1,0 +1,186 @@
+"""TensorBoard's event files as bytes: records, events, scalars, histograms, hyperparameters.
+
+An event file is a sequence of records (length, checksum, data, checksum); each holds one message `Event` in the wire format of Protocol
+Buffers. tensorboardX writes the same, but importing it imports torch (about two seconds), its writer has a thread and a queue between
+processes for every file, and its checksums take a loop in Python over every byte; a search may have thousands of trials and results per
+second. The messages are defined in TensorFlow's `event.proto` and `summary.proto`, and in TensorBoard's `hparams/plugin_data.proto`; the
+checksum is CRC-32C (RFC 3720, appendix B.4) in the form that TensorFlow masks it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+HISTOGRAM_BINS = 30
+_FILE_VERSION = b"brain.Event:2"
+_SESSION_STARTS = 1
+_POLYNOMIAL = 0x82F63B78
+_BLOCK_BYTES = 512
+_ALL_ONES = 0xFFFFFFFF
+_STRING, _BOOL, _FLOAT = 1, 2, 3
+"""Types of hyperparameters."""
+_SUCCESS, _FAILURE = 1, 2
+"""How a session ends."""
+
+
+# -- messages
+
+
+def record(event: bytes) -> bytes:
+    """An event as it stands in the file."""
+    return b"".join((_record_head(len(event)), event, _masked(event)))
+
+
+def first_event(wall_time: float) -> bytes:
+    """What every file begins with."""
+    return _double(1, wall_time) + _bytes(3, _FILE_VERSION)
+
+
+def session_start(wall_time: float, step: int) -> bytes:
+    """A trial goes on from before `step`: TensorBoard forgets what was written for this step and later ones."""
+    return _double(1, wall_time) + _whole(2, step) + _bytes(7, _whole(1, _SESSION_STARTS))
+
+
+def summary_event(wall_time: float, step: int, summary: bytes) -> bytes:
+    """Values of one step. `summary` is several values one after the other."""
+    return b"".join((_double(1, wall_time), _whole(2, step), _bytes(5, summary)))
+
+
+def scalar(tag: str, value: float | np.number[Any]) -> bytes:
+    """A number in a summary."""
+    try:
+        number = struct.pack("<f", value)
+    except OverflowError:
+        number = struct.pack("<f", np.inf if value > 0 else -np.inf)
+    return _scalar_head(tag) + number
+
+
+def histogram(tag: str, values: npt.NDArray[Any]) -> bytes:
+    """A distribution in a summary, in bins of equal width. ValueError if one of the values is not finite, TypeError if one is no number."""
+    numbers = values.astype(np.float64).ravel()
+    counts, edges = np.histogram(numbers, bins=HISTOGRAM_BINS)
+    moments = (numbers.min(), numbers.max(), numbers.size, numbers.sum(), np.square(numbers).sum())
+    content = b"".join(_double(number, float(moment)) for number, moment in enumerate(moments, 1))
+    content += _bytes(6, edges[1:].astype("<f8").tobytes()) + _bytes(7, counts.astype("<f8").tobytes())
+    return _bytes(1, _bytes(1, tag.encode()) + _bytes(5, content))
+
+
+def hyperparameters(params: Mapping[str, Any], metrics: Iterable[str], *, failed: bool) -> list[bytes]:
+    """The three summaries by which TensorBoard's table of hyperparameters knows a trial.
+
+    Args:
+        params: Numbers, truth values, texts, and anything else, which is shown as text; None is left out.
+        metrics: Tags of the scalars that the table shows.
+        failed: How the trial has ended.
+    """
+    kinds, values = b"", b""
+    for name, value in params.items():
+        if value is None:
+            continue
+        kind, content = _parameter(value)
+        kinds += _bytes(5, _bytes(1, name.encode()) + _whole(4, kind))
+        values += _bytes(1, _bytes(1, name.encode()) + _bytes(2, content))
+    shown = b"".join(_bytes(6, _bytes(1, _bytes(2, tag.encode()))) for tag in metrics)
+    return [
+        _plugin_value("_hparams_/experiment", _bytes(2, kinds + shown)),
+        _plugin_value("_hparams_/session_start_info", _bytes(3, values)),
+        _plugin_value("_hparams_/session_end_info", _bytes(4, _whole(1, _FAILURE if failed else _SUCCESS))),
+    ]
+
+
+def _parameter(value: Any) -> tuple[int, bytes]:
+    """Type of a hyperparameter, and its value as a `google.protobuf.Value`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return _BOOL, _whole(4, int(value))
+    if isinstance(value, (int, float)):
+        return _FLOAT, _double(2, float(value))
+    return _STRING, _bytes(3, str(value).encode())
+
+
+def _plugin_value(tag: str, content: bytes) -> bytes:
+    metadata = _bytes(1, _bytes(1, b"hparams") + _bytes(2, content))
+    return _bytes(1, _bytes(1, tag.encode()) + _bytes(9, metadata))
+
+
+@lru_cache(maxsize=4096)
+def _record_head(size: int) -> bytes:
+    length = struct.pack("<Q", size)
+    return length + _masked(length)
+
+
+@lru_cache(maxsize=4096)
+def _scalar_head(tag: str) -> bytes:
+    """A scalar up to its number: the tag (field 1), and the key of field 2."""
+    head = _bytes(1, tag.encode()) + b"\x15"
+    return b"\x0a" + _varint(len(head) + 4) + head
+
+
+# -- the wire format: each field is a key (number, kind) and its content
+
+
+def _whole(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _double(number: int, value: float) -> bytes:
+    return _varint(number << 3 | 1) + struct.pack("<d", value)
+
+
+def _bytes(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits per byte, the lowest first; the eighth says that more follow."""
+    if value < 128:
+        return value.to_bytes(1, "little")
+    digits = bytearray()
+    while value > 127:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
+
+
+# -- checksums
+
+
+def _masked(data: bytes) -> bytes:
+    checksum = crc32c(data)
+    rotated = (checksum >> 15 | checksum << 17) & _ALL_ONES
+    return struct.pack("<I", (rotated + 0xA282EAD8) & _ALL_ONES)
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C. The sum is linear: each byte of a block contributes an entry of the table for its distance from the block's end, so NumPy
+    looks up all of them at once; the sum so far contributes as if it were added to the first four bytes."""
+    checksum = _ALL_ONES
+    for start in range(0, len(data), _BLOCK_BYTES):
+        table, offsets = _contributions()
+        block = np.frombuffer(data, np.uint8, min(_BLOCK_BYTES, len(data) - start), start)
+        places = offsets[_BLOCK_BYTES - block.size :]
+        before = checksum.to_bytes(4, "little")[: block.size]
+        checksum = checksum >> 8 * block.size ^ int(np.bitwise_xor.reduce(table.take(places + block)))
+        for place, byte in zip(places[:4].tolist(), before, strict=False):
+            checksum ^= int(table[place + byte])
+    return checksum ^ _ALL_ONES
+
+
+@cache
+def _contributions() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp]]:
+    """What a byte contributes at each place of a whole block, 256 entries per place; and where each place's entries begin."""
+    row = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        row = row >> 1 ^ np.where(row & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+    rows = [row]
+    for _ in range(_BLOCK_BYTES - 1):
+        rows.append(rows[-1] >> 8 ^ row[rows[-1] & 0xFF])
+    return np.concatenate(rows[::-1]), np.arange(_BLOCK_BYTES, dtype=np.intp) * 256

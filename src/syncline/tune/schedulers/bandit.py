@@ -1,0 +1,123 @@
+"""A Gaussian process bandit whose reward drifts with time, in numpy: `suggest` says what to try next.
+
+Bogunovic, Scarlett, Cevher: Time-Varying Gaussian Process Bandit Optimization, AISTATS 2016, https://arxiv.org/abs/1601.06650, for the
+kernel; Desautels, Krause, Burdick: Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, JMLR 15, 2014,
+for points whose reward is not known yet: they lower the uncertainty around them and leave the mean as it is.
+
+Arrays: n observations, d hyperparameters, inputs of 1 time + 1 reward before + d hyperparameters, all scaled to 0..1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+MOST_OBSERVATIONS = 200
+"""Older ones are left out: the reward drifts, and the cost grows with the third power."""
+_CANDIDATES = 500
+_LENGTH_SCALES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_DRIFTS = (0.0, 0.05, 0.1, 0.2, 0.4)
+_NOISES = (1e-4, 1e-2, 1e-1)
+_LIMIT = 2.0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """k(x, x') = (1 - drift)^(|t - t'| / 2) * exp(-|z - z'|^2 / length_scale), z being all inputs but the time."""
+
+    length_scale: float
+    drift: float
+    noise: float
+
+    def __call__(self, left: Array, right: Array) -> Array:
+        """Shape (len(left), len(right))."""
+        ages = np.abs(left[:, None, 0] - right[None, :, 0])
+        squares = ((left[:, None, 1:] - right[None, :, 1:]) ** 2).sum(axis=2)
+        covariance: Array = (1 - self.drift) ** (ages / 2) * np.exp(-squares / self.length_scale)
+        return covariance
+
+
+def suggest(observed: Array, context: Array, bounds: Array, pending: Array, generator: np.random.Generator) -> Array:
+    """The hyperparameters with the highest upper confidence bound.
+
+    Args:
+        observed: Shape (n, 3 + d): time and reward at the start of an interval, d hyperparameters, gain per unit of time; oldest first.
+        context: Shape (2,): time and reward that the next interval starts from.
+        bounds: Shape (d, 2): least and most.
+        pending: Shape (m, d): what others try in the same interval.
+        generator: Where candidates come from.
+
+    Returns:
+        Shape (d,), within the bounds; drawn at random if there is nothing to learn from yet.
+    """
+    low, high = bounds[:, 0], bounds[:, 1]
+    observed = observed[-MOST_OBSERVATIONS:]
+    gains = observed[:, -1]
+    if len(observed) < 2 or np.ptp(gains) == 0:
+        drawn: Array = generator.uniform(low, high)
+        return drawn
+    starts = np.vstack([observed[:, :2], context])
+    inputs = np.hstack([_scaled(observed[:, :2], starts), _within(observed[:, 2:-1], bounds)])
+    start = _scaled(context[None, :], starts)
+    targets = np.clip((gains - gains.mean()) / gains.std(), -_LIMIT, _LIMIT)
+    kernel = fit(inputs, targets)
+    known = np.hstack([np.repeat(start, len(pending), axis=0), _within(pending, bounds)]) if len(pending) else inputs[:0]
+
+    def bound(points: Array) -> Array:
+        full = np.hstack([np.repeat(start, len(points), axis=0), points])
+        return upper_bound(kernel, inputs, targets, known, full)
+
+    candidates = generator.uniform(size=(_CANDIDATES, len(bounds)))
+    best = candidates[np.argmax(bound(candidates))]
+    for spread in (0.1, 0.02):
+        near = np.clip(best + generator.normal(scale=spread, size=(_CANDIDATES // 5, len(bounds))), 0, 1)
+        near = np.vstack([best, near])
+        best = near[np.argmax(bound(near))]
+    chosen: Array = low + best * (high - low)
+    return chosen
+
+
+def fit(inputs: Array, targets: Array) -> Kernel:
+    """The kernel under which `targets`, shape (n,), are likeliest, among a grid; the amplitude is taken out in closed form."""
+    kernels = (Kernel(scale, drift, noise) for scale in _LENGTH_SCALES for drift in _DRIFTS for noise in _NOISES)
+    return max(kernels, key=lambda kernel: _log_likelihood(kernel, inputs, targets))
+
+
+def upper_bound(kernel: Kernel, inputs: Array, targets: Array, pending: Array, points: Array) -> Array:
+    """Mean + sqrt(beta) * standard deviation at `points`; shape (len(points),). `pending` counts for the deviation only."""
+    beta = 0.2 + max(0.0, float(np.log(0.4 * len(inputs))))
+    mean = kernel(points, inputs) @ np.linalg.solve(_noisy(kernel, inputs), targets)
+    every = np.vstack([inputs, pending])
+    across = kernel(points, every)
+    explained = (across * np.linalg.solve(_noisy(kernel, every), across.T).T).sum(axis=1)
+    bound: Array = mean + np.sqrt(beta * np.clip(1 - explained, 0, None))
+    return bound
+
+
+def _log_likelihood(kernel: Kernel, inputs: Array, targets: Array) -> float:
+    lower = np.linalg.cholesky(_noisy(kernel, inputs))
+    whitened = np.linalg.solve(lower, targets)
+    amplitude = max(float(whitened @ whitened) / len(targets), 1e-12)
+    return -0.5 * len(targets) * float(np.log(amplitude)) - float(np.log(np.diag(lower)).sum())
+
+
+def _noisy(kernel: Kernel, inputs: Array) -> Array:
+    covariance = kernel(inputs, inputs)
+    covariance[np.diag_indices(len(inputs))] += kernel.noise
+    return covariance
+
+
+def _scaled(values: Array, among: Array) -> Array:
+    low, high = among.min(axis=0), among.max(axis=0)
+    scaled: Array = (values - low) / np.where(high > low, high - low, 1.0)
+    return scaled
+
+
+def _within(values: Array, bounds: Array) -> Array:
+    low, high = bounds[:, 0], bounds[:, 1]
+    scaled: Array = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0, 1)
+    return scaled

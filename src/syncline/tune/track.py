@@ -1,0 +1,12 @@
+"""`tune.track.log(mean_accuracy=…)`: the oldest form of `tune.report`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncline.tune.context import report
+
+
+def log(**metrics: Any) -> None:
+    """Report metrics by keyword."""
+    report(metrics)

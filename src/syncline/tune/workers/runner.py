@@ -1,0 +1,185 @@
+"""`TrialRunner`: the actor that hosts one trial's trainable.
+
+The trainable runs in a thread of its own, so that a trainer inside it can ask the controller for room while a command is at work. One command
+at a time: each call returns the outcome of its command, or what the trainable needs first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from syncline.core.error_frames import pack_error
+from syncline.core.lifecycle import ensure_engine
+from syncline.core.tracebacks import user_traceback
+from syncline.train import filesystem as files
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.storage import checkpoint_dir_name
+from syncline.train.workers.output import keep_output
+from syncline.train.workers.placement import ReservationHost, set_reservation_host
+from syncline.train.workers.shipped import Shipped, loaded
+from syncline.tune.trainable.facts import TrialFacts
+from syncline.tune.trainable.function_trainable import FunctionTrainable
+from syncline.tune.trainable.trainable import Trainable
+from syncline.tune.workers import messages
+from syncline.tune.workers.messages import Command, Outcome, TrialSpec
+
+
+class TrialRunner:
+    """Hosts a trainable. `run` is called by the controller only, one call at a time."""
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        """`modules` are imported now; a failure is told by the trainable that needs them."""
+        for module in modules:
+            with suppress(Exception):
+                importlib.import_module(module)
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[messages.GoOn] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._host: _Host | None = None
+
+    def run(self, command: Command, trainable: type[Trainable] | Shipped | None = None) -> Outcome:
+        """Carry out a command; `trainable` comes with Start."""
+        if self._host is None:
+            assert trainable is not None, "Start comes first"
+            self._host = _Host(trainable)
+            set_reservation_host(
+                ReservationHost(before=lambda: self._ask(messages.WantsPlace()), after=lambda: self._ask(messages.HasPlace()))
+            )
+            self._thread = threading.Thread(target=self._work, args=(self._host,), name="syncline-trial", daemon=True)
+            self._thread.start()
+        if isinstance(command, messages.GoOn):
+            self._answers.put(command)
+        else:
+            self._commands.put(command)
+        return self._outcomes.get()
+
+    def _work(self, host: _Host) -> None:
+        while True:
+            command = self._commands.get()
+            try:
+                outcome = host.carry_out(command)
+            except BaseException as error:  # SystemExit too: a trainable that leaves must not leave the controller waiting
+                outcome = messages.Failed(error=pack_error(error), text=user_traceback(error).rstrip())
+                sys.stdout.flush()
+            self._outcomes.put(outcome)
+
+    def _ask(self, question: messages.WantsPlace | messages.HasPlace) -> None:
+        """Called on the thread that reserves, while a command is at work."""
+        self._outcomes.put(question)
+        self._answers.get()
+
+
+class _Host:
+    """The trainable, and where it is."""
+
+    def __init__(self, trainable: type[Trainable] | Shipped) -> None:
+        self._shipped = trainable
+        self._trainable: Trainable | None = None
+        self._spec: TrialSpec | None = None
+
+    def carry_out(self, command: Command) -> Outcome:
+        if isinstance(command, messages.Start):
+            return self._start(command.spec)
+        if isinstance(command, messages.Step):
+            return self._step(command.checkpoint_index)
+        if isinstance(command, messages.Save):
+            return messages.Saved(checkpoint=self._save(command.checkpoint_index))
+        if isinstance(command, messages.Reset):
+            return self._reset(command.spec)
+        assert isinstance(command, messages.Stop), "GoOn is no command for the trainable"
+        if self._trainable is not None:
+            self._trainable.stop()
+        return messages.Stopped()
+
+    def _start(self, spec: TrialSpec) -> Outcome:
+        self._move_in(spec)
+        kind = loaded(self._shipped)
+        self._trainable = kind(dict(spec.config), facts=_facts(spec))
+        self._restore(spec)
+        return _started()
+
+    def _reset(self, spec: TrialSpec) -> Outcome:
+        assert self._trainable is not None, "Start comes before Reset"
+        self._move_in(spec)
+        if not self._trainable.reset(dict(spec.config), facts=_facts(spec)):
+            return messages.NotReset()
+        self._restore(spec)
+        return _started()
+
+    def _move_in(self, spec: TrialSpec) -> None:
+        self._spec = spec
+        directory = spec.storage.experiment_fs_path if spec.storage.local else tempfile.mkdtemp(prefix="syncline-trial-")
+        os.makedirs(directory, exist_ok=True)
+        if spec.in_trial_directory:
+            os.chdir(directory)
+        if spec.log_files is not None:
+            for path in dict.fromkeys(spec.log_files):
+                keep_output(os.path.join(directory, path))
+
+    def _restore(self, spec: TrialSpec) -> None:
+        assert self._trainable is not None, "it was just made"
+        if spec.checkpoint is None:
+            return
+        if isinstance(self._trainable, FunctionTrainable):
+            self._trainable.starting_checkpoint = spec.checkpoint
+        else:
+            with spec.checkpoint.as_directory() as directory:
+                self._trainable.restore(directory)
+        self._trainable.continue_from(spec.progress)
+
+    def _step(self, checkpoint_index: int) -> Outcome:
+        assert self._trainable is not None, "Start comes before Step"
+        result = self._trainable.train()
+        checkpoint = None
+        if isinstance(self._trainable, FunctionTrainable):
+            if self._trainable.ended:
+                return messages.Stepped(result=result, ended=True)
+            reported = self._trainable.reported_checkpoint
+            if reported is not None:
+                checkpoint = reported if self._trainable.reported_in_place else self._keep(reported, checkpoint_index)
+        return messages.Stepped(result=result, checkpoint=checkpoint)
+
+    def _save(self, checkpoint_index: int) -> Checkpoint | None:
+        """A class's state, written where it is to stay if that is on this machine."""
+        assert self._trainable is not None and self._spec is not None, "Start comes before Save"
+        if isinstance(self._trainable, FunctionTrainable):
+            return None
+        storage = self._spec.storage
+        parent = storage.experiment_fs_path if storage.local else None
+        directory = tempfile.mkdtemp(prefix=files.TEMPORARY_PREFIX, dir=parent)
+        try:
+            self._trainable.save(directory)
+            return self._keep(Checkpoint(directory), checkpoint_index, take=True)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _keep(self, source: Checkpoint, index: int, *, take: bool = False) -> Checkpoint:
+        """Commit files as the trial's checkpoint of that number. It is marked as unfinished until the controller knows of it."""
+        assert self._spec is not None, "Start comes first"
+        storage, name = self._spec.storage, checkpoint_dir_name(index)
+        staged = storage.stage(source, name, rank=0, token=f"{os.getpid()}-{index}", take=take)
+        storage.force(staged or name)
+        return storage.commit(name, [staged])
+
+
+def _started() -> messages.Started:
+    return messages.Started(location=f"{ensure_engine().node_address()}:{os.getpid()}")
+
+
+def _facts(spec: TrialSpec) -> TrialFacts:
+    return TrialFacts(
+        trial_id=spec.trial_id,
+        trial_name=spec.trial_name,
+        trial_dir=spec.storage.experiment_fs_path if spec.storage.local else os.getcwd(),
+        experiment_name=spec.experiment_name,
+        resources=spec.resources,
+    )

@@ -1,0 +1,114 @@
+"""ResNets for images of 32 x 32 pixels, in the CIFAR-10 variant of He et al., "Deep Residual Learning for Image Recognition" (2015).
+
+Against the network for ImageNet, the first convolution is 3 x 3 with stride 1 and no pooling follows, so that small images keep their
+resolution. Inputs are `(batch, 3, 32, 32)`, outputs `(batch, 10)` logits. Each function is a `model_creator`: what it is given, the
+trainer's `config`, changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["BasicBlock", "Bottleneck", "ResNet", "ResNet18", "ResNet34", "ResNet50", "ResNet101", "ResNet152"]
+
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""Width and first stride of each stage."""
+
+
+def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False), nn.BatchNorm2d(outputs))
+
+
+class _Residual(nn.Module):
+    """Adds what its input becomes in `body` to the input, projected where the shape changes."""
+
+    expansion = 1
+    """Outputs per unit of width."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.body = self._body(inputs, width, stride)
+        self.shortcut = nn.Identity() if stride == 1 and inputs == outputs else _convolution(inputs, outputs, 1, stride)
+
+    def _body(self, inputs: int, width: int, stride: int) -> nn.Sequential:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.body(x) + self.shortcut(x))
+
+
+class BasicBlock(_Residual):
+    """Two 3 x 3 convolutions."""
+
+    def _body(self, inputs: int, width: int, stride: int) -> nn.Sequential:
+        return nn.Sequential(_convolution(inputs, width, 3, stride), nn.ReLU(), _convolution(width, width, 3))
+
+
+class Bottleneck(_Residual):
+    """A 3 x 3 convolution between two of 1 x 1, which narrow and widen."""
+
+    expansion = 4
+
+    def _body(self, inputs: int, width: int, stride: int) -> nn.Sequential:
+        return nn.Sequential(
+            _convolution(inputs, width, 1),
+            nn.ReLU(),
+            _convolution(width, width, 3, stride),
+            nn.ReLU(),
+            _convolution(width, width * self.expansion, 1),
+        )
+
+
+class ResNet(nn.Module):
+    """A residual network of four stages.
+
+    Args:
+        block: What the stages are made of.
+        num_blocks: How many blocks each stage has.
+        num_classes: Width of the output.
+    """
+
+    def __init__(self, block: type[_Residual], num_blocks: tuple[int, int, int, int], num_classes: int = 10) -> None:
+        super().__init__()
+        inputs = STAGES[0][0]
+        layers: list[nn.Module] = [_convolution(3, inputs, 3), nn.ReLU()]
+        for (width, first_stride), blocks in zip(STAGES, num_blocks, strict=True):
+            for number in range(blocks):
+                layers.append(block(inputs, width, first_stride if number == 0 else 1))
+                inputs = width * block.expansion
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(inputs, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(batch, 3, height, width)` to `(batch, num_classes)`."""
+        logits: Tensor = self.classifier(self.features(x).mean((2, 3)))
+        return logits
+
+
+def ResNet18(_: Any = None) -> ResNet:
+    """18 layers, 11.2 million parameters."""
+    return ResNet(BasicBlock, (2, 2, 2, 2))
+
+
+def ResNet34(_: Any = None) -> ResNet:
+    """34 layers, 21.3 million parameters."""
+    return ResNet(BasicBlock, (3, 4, 6, 3))
+
+
+def ResNet50(_: Any = None) -> ResNet:
+    """50 layers, 23.5 million parameters."""
+    return ResNet(Bottleneck, (3, 4, 6, 3))
+
+
+def ResNet101(_: Any = None) -> ResNet:
+    """101 layers, 42.5 million parameters."""
+    return ResNet(Bottleneck, (3, 4, 23, 3))
+
+
+def ResNet152(_: Any = None) -> ResNet:
+    """152 layers, 58.2 million parameters."""
+    return ResNet(Bottleneck, (3, 8, 36, 3))

@@ -1,0 +1,413 @@
+"""`TrainingOperator`: what a worker does with models and data; programs subclass it, or give creators, from which one is made.
+
+Covered: registering models, optimizers, losses, schedulers and loaders; the usual loops for one model with batches
+`(feature, ..., target)`. Not covered: operators from Lightning modules, NVIDIA's Apex, which `torch.amp` has replaced.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
+
+from syncline.core.lifecycle import ensure_engine
+from syncline.train.session import get_session
+from syncline.train.torch.device import get_device, move_to
+from syncline.train.torch.loader import prepare_data_loader
+from syncline.train.torch.model import prepare_model
+from syncline.util.sgd.torch.constants import SCHEDULER_STEP, SCHEDULER_STEP_BATCH, SCHEDULER_STEP_EPOCH
+from syncline.util.sgd.utils import NUM_SAMPLES, AverageMeterCollection
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorOptions:
+    """What a trainer was told that concerns its operators."""
+
+    use_fp16: bool = False
+    """Compute in mixed precision."""
+    use_tqdm: bool = False
+    """Rank 0 shows a progress bar."""
+    wrap_ddp: bool = True
+    """Registered models are wrapped in `DistributedDataParallel`."""
+    add_dist_sampler: bool = True
+    """Every rank reads its share of registered loaders; without, all of them."""
+    scheduler_step_freq: str | None = None
+    """When schedulers step: "batch", "epoch" or "manual"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Creators:
+    """The functions that an operator without a class of its own is made of."""
+
+    model_creator: Callable[..., Any]
+    optimizer_creator: Callable[..., Any]
+    data_creator: Callable[..., Any] | None = None
+    loss_creator: Callable[..., Any] | None = None
+    scheduler_creator: Callable[..., Any] | None = None
+    serialize_data_creation: bool = False
+
+
+class TrainingOperator:
+    """One worker's part: made on every worker, where `setup` is called once.
+
+    A subclass registers in `setup` what it trains, and may override every method below it. The `model`, `optimizer`, `criterion`,
+    `scheduler`, `train_loader` and `validation_loader` that the default loops use are set by `register` and `register_data`.
+    """
+
+    model: Any = None
+    optimizer: Any = None
+    criterion: Any = None
+    scheduler: Any = None
+    train_loader: Any = None
+    validation_loader: Any = None
+
+    def __init__(self, config: Mapping[str, Any], options: OperatorOptions) -> None:
+        session = get_session("TrainingOperator")
+        self._config = dict(config)
+        self._options = options
+        self._device = get_device()
+        self._world_rank = session.world_rank
+        self._local_rank = session.local_rank
+        self._world_size = session.world_size
+        self.models: list[nn.Module] = []
+        """The registered models, wrapped."""
+        self.optimizers: list[Any] = []
+        self.schedulers: list[Any] = []
+        self.global_step = 0
+        """How many batches `train_epoch` has trained so far."""
+        # float16 underflows without scaling; on CPUs autocast computes in bfloat16, which has float32's range.
+        self.scaler = torch.amp.GradScaler(self._device.type, enabled=options.use_fp16 and self._device.type == "cuda")
+        """Scales losses in mixed precision; passes them on unchanged otherwise."""
+        self.setup(self._config)
+
+    # -- what a subclass says
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Make models, optimizers and loaders, and call `register` and `register_data`. Required of a subclass."""
+        raise NotImplementedError(f"{type(self).__name__} has no `setup(config)`: define it, and call `self.register(...)` there.")
+
+    def register(
+        self,
+        *,
+        models: nn.Module | Sequence[nn.Module],
+        optimizers: Any,
+        criterion: Any = None,
+        schedulers: Any = None,
+        ddp_args: Mapping[str, Any] | None = None,
+        apex_args: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Move models to the worker's device, make them parallel, and keep everything for checkpoints.
+
+        Args:
+            models: One model or several. With several, override `train_batch` and `validate_batch`, or the loops.
+            optimizers: One optimizer or several.
+            criterion: The loss function.
+            schedulers: One learning-rate scheduler or several; the trainer needs `scheduler_step_freq` then.
+            ddp_args: For `DistributedDataParallel`.
+            apex_args: Ignored.
+
+        Returns:
+            `(models, optimizers)`, then `criterion` and `schedulers` where given; what came as a list is a list.
+
+        Raises:
+            TypeError: A model is no module. ValueError: schedulers, and nobody says when they step.
+        """
+        if schedulers is not None and self._options.scheduler_step_freq is None:
+            raise ValueError(
+                "A scheduler is registered, but the trainer does not say when it steps: pass `scheduler_step_freq` as 'batch', 'epoch' or "
+                "'manual' to TorchTrainer."
+            )
+        strategy = "ddp" if self._options.wrap_ddp else None
+        self.models = [
+            prepare_model(model, parallel_strategy=strategy, parallel_strategy_kwargs=ddp_args)  # type: ignore[arg-type]
+            for model in _listed(models)
+        ]
+        self.optimizers, self.schedulers = _listed(optimizers), _listed(schedulers)
+        self.model, self.optimizer, self.scheduler = _only(self.models), _only(self.optimizers), _only(self.schedulers)
+        self.criterion = criterion.to(self._device) if isinstance(criterion, nn.Module) else criterion
+        registered = [self.models if isinstance(models, (list, tuple)) else self.model, optimizers]
+        registered += [] if criterion is None else [self.criterion]
+        registered += [] if schedulers is None else [schedulers]
+        return tuple(registered)
+
+    def register_data(self, *, train_loader: Any = None, validation_loader: Any = None) -> None:
+        """Keep the loaders, each rank its share of a `DataLoader`; other iterables are used as they are."""
+        self.train_loader = self._prepared(train_loader)
+        self.validation_loader = self._prepared(validation_loader)
+
+    def register_creators(
+        self,
+        *,
+        model_creator: Callable[..., Any],
+        optimizer_creator: Callable[..., Any],
+        data_creator: Callable[..., Any] | None = None,
+        loss_creator: Callable[..., Any] | None = None,
+        scheduler_creator: Callable[..., Any] | None = None,
+        serialize_data_creation: bool = False,
+    ) -> None:
+        """Call the creators and register what they make.
+
+        Args:
+            model_creator: `(config)` to a model, or several.
+            optimizer_creator: `(models, config)` to an optimizer, or several.
+            data_creator: `(config)` to a training loader, or to `(training loader, validation loader)`.
+            loss_creator: A module class, such as `nn.MSELoss`, or `(config)` to a loss function.
+            scheduler_creator: `(optimizers, config)` to a scheduler, or several.
+            serialize_data_creation: The workers of a machine call `data_creator` one after another, as for a download.
+        """
+        config = self._config
+        models = model_creator(config)
+        optimizers = optimizer_creator(models, config)
+        is_class = inspect.isclass(loss_creator) and issubclass(loss_creator, nn.Module)
+        criterion = None if loss_creator is None else loss_creator() if is_class else loss_creator(config)
+        schedulers = None if scheduler_creator is None else scheduler_creator(optimizers, config)
+        self.register(models=models, optimizers=optimizers, criterion=criterion, schedulers=schedulers)
+        if data_creator is None:
+            return
+        with _one_at_a_time() if serialize_data_creation else nullcontext():
+            loaders = data_creator(config)
+        train_loader, validation_loader = loaders if isinstance(loaders, (tuple, list)) else (loaders, None)
+        self.register_data(train_loader=train_loader, validation_loader=validation_loader)
+
+    @classmethod
+    def from_creators(
+        cls,
+        model_creator: Callable[..., Any],
+        optimizer_creator: Callable[..., Any],
+        data_creator: Callable[..., Any] | None = None,
+        loss_creator: Callable[..., Any] | None = None,
+        scheduler_creator: Callable[..., Any] | None = None,
+        serialize_data_creation: bool = False,
+    ) -> type[CreatorOperator]:
+        """An operator class whose `setup` calls these functions, as `register_creators` describes them. TypeError for what is none."""
+        creators = Creators(
+            model_creator=model_creator,
+            optimizer_creator=optimizer_creator,
+            data_creator=data_creator,
+            loss_creator=loss_creator,
+            scheduler_creator=scheduler_creator,
+            serialize_data_creation=serialize_data_creation,
+        )
+        for name, creator in vars(creators).items():
+            is_required = name in ("model_creator", "optimizer_creator")
+            if name.endswith("_creator") and not callable(creator) and (creator is not None or is_required):
+                raise TypeError(f"`{name}={creator!r}` cannot be called: give a function.")
+        # Pickled by value, as no module has it under a name.
+        return type("CustomCreatorOperator", (CreatorOperator,), {"creators": creators})
+
+    def should_wrap_dataloader(self, loader: Any) -> bool:
+        """Whether ranks read shares of `loader`: a `DataLoader`, unless its dataset is an `IterableDataset`."""
+        return isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+
+    # -- training
+
+    def train_epoch(self, iterator: Iterable[Any], info: dict[str, Any]) -> dict[str, Any]:
+        """Train on every batch of `iterator`.
+
+        Args:
+            iterator: Batches.
+            info: `num_steps`, `scheduler_step`, `epoch_idx` (number of the epoch, from 0), and what the program gave to `train`.
+
+        Returns:
+            `batch_count`, `num_samples`, and for every metric `x` of `train_batch` its mean over samples as `x`, its last as `last_x`.
+        """
+        meters = AverageMeterCollection()
+        show = getattr(iterator, "set_postfix", None)
+        for model in self.models:
+            model.train()
+        for batch_idx, batch in enumerate(iterator):
+            metrics = dict(self.train_batch(batch, {"batch_idx": batch_idx, "global_step": self.global_step, **info}))
+            if show is not None and "train_loss" in metrics:
+                show({"loss": metrics["train_loss"]}, refresh=False)
+            if info.get(SCHEDULER_STEP) == SCHEDULER_STEP_BATCH:
+                self._step_schedulers()
+            meters.update(metrics, n=metrics.pop(NUM_SAMPLES, 1))
+            self.global_step += 1
+        if info.get(SCHEDULER_STEP) == SCHEDULER_STEP_EPOCH:
+            self._step_schedulers()
+        return meters.summary()
+
+    def train_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
+        """One step on one batch, `(feature, ..., target)`.
+
+        Args:
+            batch: What the loader gave.
+            batch_info: The epoch's `info`, `batch_idx` (number in the epoch, from 0) and `global_step` (batches trained before, ever).
+
+        Returns:
+            `train_loss`, and `num_samples`, with which it counts.
+        """
+        features, target = self._unpacked(batch, "train_batch")
+        self.optimizer.zero_grad()
+        with self.autocast():
+            loss = self.criterion(self.model(*features), target)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return {"train_loss": loss.item(), NUM_SAMPLES: target.size(0)}
+
+    def validate(self, val_iterator: Iterable[Any], info: dict[str, Any]) -> dict[str, Any]:
+        """Look at every batch of `val_iterator` without training. Results as those of `train_epoch`, of `validate_batch`."""
+        meters = AverageMeterCollection()
+        for model in self.models:
+            model.eval()
+        with torch.no_grad():
+            for batch_idx, batch in enumerate(val_iterator):
+                metrics = dict(self.validate_batch(batch, {"batch_idx": batch_idx, **info}))
+                meters.update(metrics, n=metrics.pop(NUM_SAMPLES, 1))
+        return meters.summary()
+
+    def validate_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
+        """Judge one batch, `(feature, ..., target)`.
+
+        Returns:
+            `val_loss`, `num_samples`, and, where targets are classes and outputs have a score for each, `val_accuracy` from 0 to 1.
+        """
+        features, target = self._unpacked(batch, "validate_batch")
+        with self.autocast():
+            output = self.model(*features)
+            loss = self.criterion(output, target)
+        metrics = {"val_loss": loss.item(), NUM_SAMPLES: target.size(0)}
+        if isinstance(output, torch.Tensor) and output.ndim > 1 and not target.is_floating_point():
+            predicted = output.argmax(1)
+            if predicted.shape == target.shape:
+                metrics["val_accuracy"] = (predicted == target).float().mean().item()
+        return metrics
+
+    # -- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a subclass keeps in checkpoints besides models, optimizers and schedulers; nothing by default. Rank 0's counts."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned, on every rank."""
+
+    # -- facts
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The trainer's `config`."""
+        return self._config
+
+    @property
+    def device(self) -> torch.device:
+        """Where this worker's models are."""
+        return self._device
+
+    @property
+    def device_ids(self) -> list[int]:
+        """The number of its GPU; empty on a CPU."""
+        return [] if self._device.index is None else [self._device.index]
+
+    @property
+    def world_rank(self) -> int:
+        """This worker's number, from 0."""
+        return self._world_rank
+
+    @property
+    def local_rank(self) -> int:
+        """Its number on its machine, from 0."""
+        return self._local_rank
+
+    @property
+    def world_size(self) -> int:
+        """How many workers there are."""
+        return self._world_size
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether there are several."""
+        return self._world_size > 1
+
+    @property
+    def use_gpu(self) -> bool:
+        """Whether this worker computes on a GPU."""
+        return self._device.type == "cuda"
+
+    @property
+    def use_fp16(self) -> bool:
+        """Whether it computes in mixed precision."""
+        return self._options.use_fp16
+
+    @property
+    def use_tqdm(self) -> bool:
+        """Whether rank 0 shows a progress bar."""
+        return self._options.use_tqdm
+
+    @property
+    def scheduler_step_freq(self) -> str | None:
+        """When schedulers step."""
+        return self._options.scheduler_step_freq
+
+    @property
+    def original_models(self) -> list[nn.Module]:
+        """The registered models without the wrapping."""
+        return [model.module if isinstance(model, DistributedDataParallel) else model for model in self.models]
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Mixed precision for a block, if the trainer has `use_fp16`."""
+        return torch.autocast(self._device.type, enabled=self._options.use_fp16)
+
+    # -- inside
+
+    def _prepared(self, loader: Any) -> Any:
+        if not isinstance(loader, DataLoader):
+            return loader
+        share = self._options.add_dist_sampler and self.should_wrap_dataloader(loader)
+        return prepare_data_loader(loader, add_dist_sampler=share)
+
+    def _unpacked(self, batch: Any, method: str) -> tuple[list[Any], torch.Tensor]:
+        """Features and target on the device."""
+        if self.model is None or self.criterion is None:
+            raise RuntimeError(
+                f"The default `{method}` trains one model with a criterion, but {len(self.models)} models and "
+                f"{'no' if self.criterion is None else 'a'} criterion are registered: call `self.register(models=..., optimizers=..., "
+                f"criterion=...)` in `setup`, or override `{method}` in {type(self).__name__}."
+            )
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise TypeError(
+                f"The default `{method}` takes batches (feature, ..., target), but the loader gives a {type(batch).__name__}: override "
+                f"`{method}` in a TrainingOperator."
+            )
+        *features, target = move_to(batch, self._device, non_blocking=True)
+        return features, target
+
+    def _step_schedulers(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.step()
+
+
+class CreatorOperator(TrainingOperator):
+    """The operator of a trainer that was given creators; a subclass has them in `creators`."""
+
+    creators: Creators
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Call them."""
+        self.register_creators(**vars(self.creators))
+
+
+def _listed(given: Any) -> list[Any]:
+    return [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _only(items: Sequence[Any]) -> Any:
+    return items[0] if len(items) == 1 else None
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """A block that the workers of a machine run one after another."""
+    with open(Path(ensure_engine().session_directory, "sgd-data.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

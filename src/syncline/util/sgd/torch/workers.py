@@ -1,0 +1,242 @@
+"""The workers of a trainer: a process for each rank, or the program's own process for a single one.
+
+`Workers` is what the trainer needs of them. Every method runs on all ranks at once and waits; an error of the program's code is raised
+with its class and the worker's traceback, the death of a worker is a `WorkerDied`.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from syncline.core import api
+from syncline.core.refs import ObjectRef
+from syncline.exceptions import RayError, RayTaskError
+from syncline.train.backend import Worker
+from syncline.train.config import DataConfig, ScalingConfig
+from syncline.train.datasets import Datasets, whole
+from syncline.train.torch_backend import TorchBackend, TorchConfig
+from syncline.train.workers.group import ActorWorkerGroup, WorkerStartError
+from syncline.train.workers.placement import Reservation
+from syncline.train.workers.ranks import visible_gpus
+from syncline.util.sgd.torch.runner import Plan, Snapshot, TorchRunner, call_runner, enter_session, start_runner
+from syncline.util.sgd.torch.session import OperatorSession, inside
+
+DEATH_NOTICE_S = 2.0
+"""How long after an error the others may take to have an end of their own, and the death behind it to be told of."""
+
+
+class WorkerDied(Exception):
+    """A worker is gone: its rank and what the engine says of it. The group is of no more use."""
+
+    def __init__(self, rank: int, cause: BaseException) -> None:
+        super().__init__(rank, cause)
+        self.rank = rank
+        self.cause = cause
+
+
+class Workers(ABC):
+    """The workers of one trainer; used by one thread."""
+
+    @abstractmethod
+    def start(self, snapshots: Sequence[Snapshot] | None) -> None:
+        """Start every worker, at snapshots by rank if there are some. ValueError where the resources can never be had."""
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether there are workers."""
+
+    @abstractmethod
+    def run(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of every runner; results by rank."""
+
+    @abstractmethod
+    def run_with_shares(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+        """`run`, with the rank's share of a dataset as the last argument."""
+
+    @abstractmethod
+    def run_first(self, method: str, *args: Any) -> Any:
+        """Call a method of rank 0's runner alone."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End every worker at once; what they hold stays reserved for the next."""
+
+    @abstractmethod
+    def stop(self, *, force: bool) -> None:
+        """End every worker, with `force` without letting them leave their process group, and give back what they hold."""
+
+
+class LocalWorkers(Workers):
+    """One worker in this process. It cannot die alone, and keeps its state through errors."""
+
+    def __init__(self, plan: Plan, *, use_gpu: bool) -> None:
+        self._plan = plan
+        self._session = OperatorSession(None, world_size=1, use_gpu=use_gpu)
+        self._runner: TorchRunner | None = None
+
+    @property
+    def runner(self) -> TorchRunner:
+        """The worker. RuntimeError before `start` and after `stop`."""
+        if self._runner is None:
+            raise RuntimeError("the trainer has been shut down: make a new one.")
+        return self._runner
+
+    def start(self, snapshots: Sequence[Snapshot] | None) -> None:
+        with inside(self._session):
+            self._runner = TorchRunner(self._plan)
+
+    @property
+    def is_running(self) -> bool:
+        return self._runner is not None
+
+    def run(self, method: str, *args: Any) -> list[Any]:
+        return [self.run_first(method, *args)]
+
+    def run_with_shares(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+        return self.run(method, *args, whole({"train": dataset})["train"])
+
+    def run_first(self, method: str, *args: Any) -> Any:
+        with inside(self._session):
+            return getattr(self.runner, method)(*args)
+
+    def kill(self) -> None:
+        """Nothing: this process goes on."""
+
+    def stop(self, *, force: bool) -> None:
+        self._runner = None
+
+
+class RemoteWorkers(Workers):
+    """A process for each rank, in one process group."""
+
+    def __init__(self, plan: Plan, *, scaling: ScalingConfig, torch_config: TorchConfig) -> None:
+        self._plan = api.put(plan)
+        self._scaling = scaling
+        self._torch_config = torch_config
+        self._reservation = Reservation(scaling)
+        self._backend = TorchBackend()
+        self._group: ActorWorkerGroup | None = None
+
+    def start(self, snapshots: Sequence[Snapshot] | None) -> None:
+        self._reservation.reserve()
+        self._group = group = ActorWorkerGroup(
+            placement=self._reservation.group,
+            scaling=self._scaling,
+            runtime_env=None,
+            modules=(*self._torch_config.worker_modules, TorchRunner.__module__),
+            has_lost_a_node=self._reservation.has_lost_a_node,
+        )
+        try:
+            group.start()
+            group.gather([self._enter(group, worker) for worker in group.workers])
+            self._backend.on_start(group, self._torch_config)
+            self._results(
+                [
+                    group.execute_single_async(rank, start_runner, self._plan, *at)  # type: ignore[arg-type]  # a reference to the plan
+                    for rank, at in enumerate(_starting_points(snapshots, len(group)))
+                ]
+            )
+        except BaseException as error:
+            self.kill()
+            if not isinstance(error, WorkerStartError):
+                raise
+            told = error.__cause__ or error.cause
+            if is_death(told):
+                raise WorkerDied(error.position, told) from None
+            raise told from None
+
+    @property
+    def is_running(self) -> bool:
+        return self._group is not None
+
+    def run(self, method: str, *args: Any) -> list[Any]:
+        return self._results(self._running.execute_async(call_runner, method, *args))
+
+    def run_with_shares(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+        shares = Datasets({"train": dataset}, DataConfig()).shares(self._running.workers)
+        return self._results(
+            [self._running.execute_single_async(rank, call_runner, method, *args, share["train"]) for rank, share in enumerate(shares)]
+        )
+
+    def run_first(self, method: str, *args: Any) -> Any:
+        return self._results([self._running.execute_single_async(0, call_runner, method, *args)])[0]
+
+    def kill(self) -> None:
+        if self._group is not None:
+            self._group.kill()
+            self._group = None
+
+    def stop(self, *, force: bool) -> None:
+        try:
+            if self._group is not None and not force:
+                self._backend.on_shutdown(self._group, self._torch_config)
+        except WorkerStartError:
+            pass  # one that is dead has left
+        finally:
+            self.kill()
+            self._reservation.release()
+
+    @property
+    def _running(self) -> ActorWorkerGroup:
+        assert self._group is not None, "start comes first"
+        return self._group
+
+    def _enter(self, group: ActorWorkerGroup, worker: Worker) -> ObjectRef[None]:
+        gpus = visible_gpus(group.workers, worker.node_id) if worker.gpu_ids else ()
+        return group.execute_single_async(worker.rank, enter_session, worker, len(group), self._scaling.use_gpu, gpus)
+
+    def _results(self, refs: Sequence[ObjectRef[Any]]) -> list[Any]:
+        try:
+            results, errors = settled(refs)
+        except BaseException:  # an interrupt leaves them in the middle
+            self.kill()
+            raise
+        deaths = [(rank, error) for rank, error in errors.items() if is_death(error)]
+        if deaths or len(results) + len(errors) < len(refs):  # some are dead, or wait for the one that failed, for ever
+            self.kill()
+        if deaths:
+            raise WorkerDied(*deaths[0])
+        if errors:
+            raise next(iter(errors.values()))
+        return [results[rank] for rank in range(len(refs))]
+
+
+def settled(refs: Sequence[ObjectRef[Any]]) -> tuple[dict[int, Any], dict[int, BaseException]]:
+    """Results and errors by rank, those that came first first. After an error, ranks that say nothing for a while are in neither.
+
+    A rank that dies makes the collective operations of the others fail, whose errors may come before the news of its death.
+    """
+    ranks = {ref: rank for rank, ref in enumerate(refs)}
+    results: dict[int, Any] = {}
+    errors: dict[int, BaseException] = {}
+    waiting, deadline = list(refs), 0.0
+    while waiting:
+        ready, waiting = api.wait(waiting, timeout=max(0.0, deadline - time.monotonic()) if errors else None)
+        if not ready:
+            break
+        try:
+            results[ranks[ready[0]]] = api.get(ready[0])
+        except Exception as error:
+            if not errors:
+                deadline = time.monotonic() + DEATH_NOTICE_S
+            errors[ranks[ready[0]]] = error
+            if is_death(error):
+                break
+    return results, errors
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether an error says that a worker is gone, and not that the program's code has raised."""
+    return isinstance(error, RayError) and not isinstance(error, RayTaskError)
+
+
+def _starting_points(snapshots: Sequence[Snapshot] | None, workers: int) -> list[tuple[Any, Any]]:
+    """What `start_runner` gets on each rank, after the plan. The state of rank 0 is sent once where others have none."""
+    if snapshots is None:
+        return [(None, None)] * workers
+    first = api.put(snapshots[0].state)
+    return [(each, first if rank == 0 or each.state is None else each.state) for rank, each in enumerate(snapshots)]

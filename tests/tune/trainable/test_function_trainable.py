@@ -1,0 +1,408 @@
+"""A function as a trainable: one report, one iteration; how it ends; what `report` accepts; sessions of `syncline.train` inside."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from syncline import train
+from syncline.air import session as air_session
+from syncline.testing.waiting import eventually
+from syncline.train.checkpoint import Checkpoint, CheckpointUploadMode
+from syncline.train.session import current_session
+from syncline.train.torch import TorchTrainer
+from syncline.tune import context
+from syncline.tune.execution.placement_groups import PlacementGroupFactory
+from syncline.tune.trainable import FunctionTrainable, wrap_function
+from syncline.tune.trainable.facts import TrialFacts
+from syncline.tune.trainable.trainable import TrainingResult
+
+
+def results(function: Any, config: dict[str, Any] | None = None, limit: int = 20) -> list[dict[str, Any]]:
+    """All results of a function, without the one that says that it has returned."""
+    trainable = wrap_function(function)(config or {})
+    collected: list[dict[str, Any]] = []
+    while len(collected) < limit:
+        result = trainable.train()
+        if trainable.ended:
+            break
+        collected.append(result)
+    trainable.stop()
+    return collected
+
+
+@pytest.fixture(autouse=True)
+def no_session_left() -> Iterator[None]:
+    yield
+    assert current_session() is None
+
+
+def test_one_report_is_one_iteration_and_the_function_waits_at_it() -> None:
+    steps: list[int] = []
+
+    def function(config: dict[str, Any]) -> None:
+        for step in range(3):
+            steps.append(step)
+            context.report({"step": step * config["scale"]})
+
+    trainable = wrap_function(function)({"scale": 10})
+    assert steps == []
+    first = trainable.train()
+    assert (first["step"], first["training_iteration"], first["config"], steps) == (0, 1, {"scale": 10}, [0])
+    second = trainable.train()
+    assert (second["step"], second["training_iteration"], steps) == (10, 2, [0, 1])
+    assert not trainable.ended
+    trainable.train()
+    last = trainable.train()
+    assert trainable.ended
+    assert (last["step"], last["training_iteration"], last["done"]) == (20, 3, True)
+    with pytest.raises(RuntimeError, match="has returned already"):
+        trainable.train()
+
+
+def test_a_function_that_never_reports_has_the_facts_only() -> None:
+    trainable = wrap_function(lambda config: None)({})
+    result = trainable.train()
+    assert trainable.ended
+    assert result["done"]
+    assert {"trial_id", "pid", "hostname", "config", "date"} <= set(result)
+    assert result["training_iteration"] == 0
+
+
+@pytest.mark.parametrize(("value", "expected"), [({"loss": 0.5}, {"loss": 0.5}), (0.5, {"_metric": 0.5}), (0, {"_metric": 0})])
+def test_what_a_function_returns_is_a_report(value: Any, expected: dict[str, Any]) -> None:
+    (result,) = results(lambda config: value)
+    assert expected.items() <= result.items()
+
+
+def test_what_a_generator_yields_are_reports() -> None:
+    def function(config: dict[str, Any]) -> Iterator[Any]:
+        for step in range(3):
+            yield {"step": step} if step else 7
+
+    assert [result.get("step", result.get("_metric")) for result in results(function)] == [7, 1, 2]
+
+
+def test_a_generator_is_closed_when_the_trial_stops() -> None:
+    closed = threading.Event()
+
+    def function(config: dict[str, Any]) -> Iterator[Any]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.set()
+
+    trainable = wrap_function(function)({})
+    trainable.train()
+    trainable.stop()
+    assert closed.wait(30)
+
+
+def test_a_value_that_is_no_result_is_refused() -> None:
+    with pytest.raises(ValueError, match="returned or yielded a str"):
+        results(lambda config: "model")
+
+
+def test_an_error_comes_out_of_train_with_the_functions_frames_last() -> None:
+    def broken(config: dict[str, Any]) -> None:
+        context.report({"x": 1})
+        raise KeyError("lr")
+
+    trainable = wrap_function(broken)({})
+    trainable.train()
+    with pytest.raises(KeyError, match="lr") as caught:
+        trainable.train()
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "broken"
+    assert trainable.ended
+
+
+def test_leaving_by_sys_exit_is_an_error() -> None:
+    def function(config: dict[str, Any]) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(RuntimeError, match=r"called `sys\.exit\(3\)`"):
+        results(function)
+
+
+def test_stop_unwinds_the_function_at_its_report() -> None:
+    unwound = threading.Event()
+
+    def function(config: dict[str, Any]) -> None:
+        try:
+            while True:
+                try:
+                    context.report({"x": 1})
+                except Exception:  # what programs write around one step does not keep a trial alive
+                    continue
+        finally:
+            unwound.set()
+
+    trainable = wrap_function(function)({})
+    trainable.train()
+    trainable.stop()
+    assert unwound.wait(30)
+
+
+def test_stop_before_the_start_is_allowed() -> None:
+    wrap_function(lambda config: None)({}).stop()
+
+
+@pytest.mark.parametrize(
+    ("function", "remedy"),
+    [
+        (lambda: None, "give it one parameter"),
+        (lambda config, reporter: None, r"call `tune\.report\(metrics\)`"),
+        (lambda config, checkpoint_dir: None, r"call `tune\.get_checkpoint\(\)`"),
+        (lambda config, data: None, "with_parameters"),
+    ],
+)
+def test_signatures_that_cannot_be_trials_are_refused_with_a_remedy(function: Any, remedy: str) -> None:
+    with pytest.raises(ValueError, match=remedy):
+        wrap_function(function)
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(TypeError, match="cannot be trained"):
+        wrap_function(3)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_directory_that_nobody_fills_is_warned_of() -> None:
+    def function(config: dict[str, Any], checkpoint_dir: str | None = None) -> None: ...
+
+    with pytest.warns(UserWarning, match="`checkpoint_dir` is not passed any more"):
+        wrap_function(function)
+
+
+def test_names_of_wrapped_functions() -> None:
+    def train_mnist(config: dict[str, Any], data: int = 0) -> None: ...
+
+    class Objective:
+        def __call__(self, config: dict[str, Any]) -> None: ...
+
+    assert wrap_function(train_mnist).__name__ == "train_mnist"
+    assert wrap_function(functools.partial(train_mnist, data=1)).__name__ == "train_mnist"
+    assert wrap_function(lambda config: None).__name__ == "lambda"
+    assert wrap_function(Objective()).__name__ == "Objective"
+    assert wrap_function(train_mnist, name="other").__name__ == "other"
+
+
+def test_a_reported_checkpoint_is_there_for_that_result_only(tmp_path: Path) -> None:
+    def function(config: dict[str, Any]) -> None:
+        context.report({"x": 1}, checkpoint=Checkpoint.from_directory(tmp_path))
+        context.report({"x": 2})
+
+    trainable = wrap_function(function)({})
+    assert trainable.train()["x"] == 1
+    assert trainable.reported_checkpoint == Checkpoint(tmp_path)
+    assert not trainable.reported_in_place
+    assert trainable.save().checkpoint == Checkpoint(tmp_path)
+    trainable.train()
+    assert trainable.reported_checkpoint is None
+    assert trainable.starting_checkpoint == Checkpoint(tmp_path)
+    trainable.stop()
+
+
+def test_the_function_goes_on_from_what_it_is_given(tmp_path: Path) -> None:
+    seen: list[Checkpoint | None] = []
+
+    def function(config: dict[str, Any]) -> None:
+        seen.append(context.get_checkpoint())
+        context.report({"x": 1}, checkpoint=Checkpoint(tmp_path / "reported"))
+        seen.append(context.get_checkpoint())
+
+    trainable = wrap_function(function)({})
+    trainable.restore(TrainingResult(checkpoint=Checkpoint(tmp_path / "start"), metrics={"training_iteration": 4}))
+    assert trainable.train()["training_iteration"] == 5
+    trainable.starting_checkpoint = Checkpoint(tmp_path / "kept")  # where the search has copied it to
+    trainable.train()
+    assert seen == [Checkpoint(tmp_path / "start"), Checkpoint(tmp_path / "kept")]
+
+
+def test_saving_a_function_that_has_no_checkpoint_says_why(tmp_path: Path) -> None:
+    trainable = wrap_function(lambda config: None)({})
+    with pytest.raises(RuntimeError, match="has no checkpoint"):
+        trainable.save()
+    with pytest.raises(ValueError, match="a function saves itself"):
+        trainable.save(tmp_path)
+
+
+def test_a_function_becomes_another_trial_where_the_first_call_has_ended() -> None:
+    def function(config: dict[str, Any]) -> None:
+        while True:
+            context.report({"x": config["x"], "id": context.get_trial_id()})
+
+    trainable = wrap_function(function)({"x": 1}, facts=TrialFacts(trial_id="a"))
+    trainable.train()
+    assert trainable.reset({"x": 2}, facts=TrialFacts(trial_id="b"))
+    result = trainable.train()
+    assert (result["x"], result["id"], result["training_iteration"]) == (2, "b", 1)
+    trainable.stop()
+
+
+def test_a_function_that_is_busy_cannot_become_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncline.tune.trainable.function_trainable.RESET_LIMIT_S", 0.05)
+    release = threading.Event()
+
+    def function(config: dict[str, Any]) -> None:
+        try:
+            context.report({"x": 1})
+        finally:
+            release.wait(60)
+
+    trainable = wrap_function(function)({})
+    trainable.train()
+    assert not trainable.reset({})
+    release.set()
+
+
+def test_the_function_may_change_its_configuration() -> None:
+    def function(config: dict[str, Any]) -> None:
+        config.pop("lr")
+        context.report({"x": 1})
+
+    assert results(function, {"lr": 0.1})[0]["config"] == {"lr": 0.1}
+
+
+def test_older_forms_of_report() -> None:
+    def function(config: dict[str, Any]) -> None:
+        context.report(x=1, y=2)
+        context.report({"x": 2}, y=3)
+        context.report(0.5)
+        context.report()
+
+    reported = results(function)
+    assert [(result.get("x"), result.get("y"), result.get("_metric")) for result in reported] == [
+        (1, 2, None),
+        (2, 3, None),
+        (None, None, 0.5),
+        (None, None, None),
+    ]
+
+
+def test_metrics_that_cannot_be_kept_are_refused_at_the_report() -> None:
+    def function(config: dict[str, Any]) -> None:
+        context.report({"loss": torch.zeros(1)})
+
+    with pytest.raises(ValueError, match=r"Report `loss\.item\(\)` instead"):
+        results(function)
+    with pytest.raises(TypeError, match="a Checkpoint is needed, not a str"):
+        results(lambda config: context.report({"x": 1}, checkpoint="/models"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="metrics are a dictionary, not a list"):
+        results(lambda config: context.report([1]))  # type: ignore[arg-type]
+
+
+def test_the_functions_of_train_work_in_a_trial(tmp_path: Path) -> None:
+    source = tmp_path / "asynchronous"
+    source.mkdir()
+
+    def function(config: dict[str, Any]) -> None:
+        facts = train.get_context()
+        train.report({"name": facts.get_experiment_name(), "size": facts.get_world_size(), "rank": facts.get_world_rank()})
+        air_session.report({"x": 1}, checkpoint=Checkpoint(tmp_path))
+        train.report({"same": train.get_checkpoint() == Checkpoint(tmp_path)})
+        train.report({"x": 2}, Checkpoint(source), checkpoint_upload_mode=CheckpointUploadMode.ASYNC)
+        train.report({"gone": not source.exists()}, Checkpoint(tmp_path), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
+
+    trainable = wrap_function(function)({}, facts=TrialFacts(experiment_name="search"))
+    first = trainable.train()
+    assert (first["name"], first["size"], first["rank"]) == ("search", 1, 0)
+    trainable.train()
+    assert trainable.train()["same"]
+    trainable.train()
+    assert source.exists()  # the search copies now
+    assert trainable.train()["gone"]
+    assert trainable.reported_in_place
+    trainable.stop()
+
+
+def test_what_only_training_workers_have_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="a trial has no shards"):
+        results(lambda config: train.get_dataset_shard("train"))
+    with pytest.raises(ValueError, match="checkpoint_dir_name"):
+        results(lambda config: train.report({"x": 1}, checkpoint_dir_name="mine"))
+
+
+def test_a_trainer_may_run_in_the_trials_own_process() -> None:
+    def loop() -> None:
+        train.report({"loss": 0.25})
+        context.report({"loss": 0.125})  # inside the inner run, it is the inner run that hears
+
+    def function(config: dict[str, Any]) -> None:
+        result = TorchTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
+        context.report({"inner": result.metrics["loss"]})
+
+    assert [result["inner"] for result in results(function)] == [0.125]
+
+
+def test_a_trainer_inside_a_training_function_is_still_refused() -> None:
+    def fit(function: Any) -> Any:
+        return TorchTrainer(function, scaling_config=train.ScalingConfig(num_workers=0)).fit()
+
+    with pytest.raises(RuntimeError, match="inside a training function"):
+        fit(lambda: fit(lambda: None))
+
+
+def test_trials_that_take_turns_in_one_process_keep_their_sessions() -> None:
+    def function(config: dict[str, Any]) -> None:
+        while True:
+            context.report({"id": context.get_trial_id()})
+
+    kind = wrap_function(function)
+    trainables = [kind({}, facts=TrialFacts(trial_id=trial_id)) for trial_id in "abc"]
+    for _ in range(3):
+        assert [trainable.train()["id"] for trainable in trainables] == ["a", "b", "c"]
+    for trainable in trainables:
+        trainable.stop()
+    assert current_session() is None
+
+
+def test_a_process_that_the_trial_has_forked_cannot_report() -> None:
+    def function(config: dict[str, Any]) -> None:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                context.report({"x": 1})
+            except RuntimeError as error:
+                os.write(write, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        context.report({"said": os.read(read, 1000).decode()})
+
+    assert "a process that the trial has forked" in results(function)[0]["said"]
+
+
+def test_the_thread_ends_with_the_trial() -> None:
+    def function(config: dict[str, Any]) -> None:
+        while True:
+            context.report({"x": 1})
+
+    trainable = wrap_function(function)({})
+    trainable.train()
+    trainable.stop()
+    eventually(lambda: all(thread.name != "syncline-function" for thread in threading.enumerate()))
+
+
+def test_resources_of_the_function_are_the_class_s_request() -> None:
+    def function(config: dict[str, Any]) -> None: ...
+
+    assert wrap_function(function).default_resource_request({}) is None
+    function._resources = lambda config: {"cpu": config["cpus"]}  # type: ignore[attr-defined]
+    assert wrap_function(function).default_resource_request({"cpus": 3}) == PlacementGroupFactory([{"CPU": 3}])
+    function._resources = 3  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="resources 3 are of an unknown kind"):
+        wrap_function(function).default_resource_request({})
+
+
+def test_it_is_a_trainable_class() -> None:
+    assert issubclass(wrap_function(lambda config: None), FunctionTrainable)
