@@ -32,7 +32,8 @@ def test_a_trial_knows_its_facts() -> None:
             "new": [here.get_trial_id(), here.get_trial_name(), here.get_trial_dir(), here.get_experiment_name()],
             "old": [context.get_trial_id(), context.get_trial_name(), context.get_trial_dir()],
             "resources": here.get_trial_resources() == context.get_trial_resources() == resources,
-            "place": [here.get_world_size(), here.get_world_rank(), here.get_local_world_size(), here.get_local_rank(), here.get_node_rank()],
+            "world": [here.get_world_size(), here.get_world_rank()],
+            "node": [here.get_local_world_size(), here.get_local_rank(), here.get_node_rank()],
             "enabled": context.is_session_enabled(),
         }
 
@@ -40,7 +41,7 @@ def test_a_trial_knows_its_facts() -> None:
     assert result["new"] == ["a1", "f_a1", "/trials/a1", "search"]
     assert result["old"] == ["a1", "f_a1", "/trials/a1"]
     assert result["resources"]
-    assert result["place"] == [1, 0, 1, 0, 0]
+    assert (result["world"], result["node"]) == ([1, 0], [1, 0, 0])
     assert result["enabled"]
 
 

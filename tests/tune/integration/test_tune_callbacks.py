@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import torch
 
 import syncline
 from syncline import train
+from syncline.testing.waiting import eventually
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.session import current_session
 from syncline.train.torch import TorchTrainer
 from syncline.tune.integration.ray_train import CHECKPOINT_PATH_KEY, TuneReportCallback
 from syncline.tune.trainable import wrap_function
@@ -63,6 +66,26 @@ class TestTrainers:
         assert result[CHECKPOINT_PATH_KEY] == checkpoint.path
         assert Path(checkpoint.path, "epoch").read_text() == "1"
         assert trainable.train()["last"] == 1  # the trial's own session is back
+        assert current_session() is None
+
+    def test_a_trial_that_is_stopped_meanwhile_ends_the_run_inside(self, engine: None, tmp_path: Path) -> None:
+        ended = threading.Event()
+
+        def loop(config: dict[str, Any]) -> None:
+            train.report({"epoch": 0})
+
+        def function(config: dict[str, Any]) -> None:
+            run_config = train.RunConfig(name="inner", storage_path=str(tmp_path), callbacks=[TuneReportCallback()])
+            try:
+                TorchTrainer(loop, train_loop_config={}, run_config=run_config).fit()
+            finally:
+                ended.set()
+
+        trainable = wrap_function(function)({})
+        assert trainable.train()["epoch"] == 0
+        trainable.stop()
+        assert ended.wait(60)
+        eventually(lambda: current_session() is None)
 
     def test_outside_a_trial_it_is_refused(self) -> None:
         with pytest.raises(RuntimeError, match=r"TuneReportCallback\(\) was made outside a trial"):
@@ -170,9 +193,9 @@ class TestLightning:
         assert {"loss", "val_loss"} <= set(found[-1][0])
 
     def test_a_metric_that_is_not_logged_yet_is_left_out_with_a_warning(self, callbacks: Any, caplog: pytest.LogCaptureFixture) -> None:
-        found = reports(lambda config: self.fit(callbacks.TuneReportCallback(["loss", "val_loss"], on="validation_end")))
-        assert ["loss" in result for result, _ in found] == [False, True]
-        assert "Metrics loss are not reported" in caplog.text
+        found = reports(lambda config: self.fit(callbacks.TuneReportCallback(["loss", "val_loss"], on="train_batch_end")))
+        assert ["val_loss" in result for result, _ in found] == [False, False, True, True]
+        assert "Metrics val_loss are not reported" in caplog.text
 
     def test_a_hook_that_does_not_exist_is_refused(self, callbacks: Any) -> None:
         with pytest.raises(ValueError, match="epoch_over is no hook of Lightning"):

@@ -48,9 +48,13 @@ def test_the_same_seed_gives_the_same_search():
 
 
 def test_the_same_seed_gives_the_values_that_ray_gives():
-    [first, second] = suggestions(made({"u": uniform(0, 1), "i": randint(0, 10), "c": choice(["a", "b", "c"])}, 2, random_state=42))
-    assert first.config == {"u": pytest.approx(0.7739560485559633), "i": 4, "c": "b"}
-    assert second.config["u"] == pytest.approx(0.6973680290593639)
+    space = {"u": uniform(0, 1), "i": randint(0, 10), "c": choice(["a", "b", "c"]), "g": grid_search([1, 2])}
+    assert [s.config for s in suggestions(made(space, 2, random_state=42))] == [
+        {"u": 0.7739560485559633, "i": 6, "c": "b", "g": 1},
+        {"u": 0.8585979199113825, "i": 0, "c": "c", "g": 2},
+        {"u": 0.09417734788764953, "i": 5, "c": "c", "g": 1},
+        {"u": 0.761139701990353, "i": 7, "c": "c", "g": 2},
+    ]
 
 
 def test_without_a_seed_searches_differ_unless_the_program_seeds_numpy():

@@ -53,7 +53,12 @@ def test_draws_are_anew_for_every_combination_unless_they_are_constant():
 
 
 def test_lists_and_tuples_may_hold_domains():
-    space = {"layers": [choice([4]), 8, {"width": choice([16])}], "pair": (1, choice([2])), "named": Pair(choice([1]), 2), "deep": ((choice([3]),),)}
+    space = {
+        "layers": [choice([4]), 8, {"width": choice([16])}],
+        "pair": (1, choice([2])),
+        "named": Pair(choice([1]), 2),
+        "deep": ((choice([3]),),),
+    }
     [config] = configs(space)
     assert config == {"layers": [4, 8, {"width": 16}], "pair": (1, 2), "named": Pair(1, 2), "deep": ((3,),)}
     assert type(config["named"]) is Pair
@@ -106,7 +111,13 @@ def test_older_programs_write_functions_and_expressions_without_sample_from():
     def named(spec):
         return 0
 
-    space = {"a": choice([3]), "b": lambda spec: spec.config.a * 2, "c": {"eval": "spec.config.a + np.abs(-1)"}, "f": named, "g": lambda x: x}
+    space = {
+        "a": choice([3]),
+        "b": lambda spec: spec.config.a * 2,
+        "c": {"eval": "spec.config.a + np.abs(-1)"},
+        "f": named,
+        "g": lambda x: x,
+    }
     [config] = configs(space)
     assert (config["b"], config["c"]) == (6, 4)
     assert config["f"] is named

@@ -41,6 +41,8 @@ HEAVY_MODULES = (
     "syncline.data.iterate.torch",
     "syncline.data.split.consumer",
     "syncline.data.split.coordinator",
+    "syncline.tune.tune",
+    "syncline.tune.workers.runner",
 )
 """Modules that workers get from the template, if the driver has imported them."""
 LATER_MODULES = ("torch._dynamo",)

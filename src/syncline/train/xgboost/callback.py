@@ -69,6 +69,7 @@ class RayTrainReportCallback(TrainingCallback):
 
     def after_training(self, model: Any) -> Any:
         """The last round is over; its model is reported unless that has just been done."""
-        if self._reports.checkpoint_at_end and model.num_boosted_rounds() != self._rounds_saved:
+        is_one = hasattr(model, "save_model")  # cross-validation has many
+        if self._reports.checkpoint_at_end and is_one and model.num_boosted_rounds() != self._rounds_saved:
             self._reports.report(self._logged or {}, model)
         return model

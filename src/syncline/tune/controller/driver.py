@@ -22,6 +22,7 @@ from syncline import faults
 from syncline.core import api
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
+from syncline.core.placement import PlacementGroup
 from syncline.runs import RunDirectory
 from syncline.train import filesystem as files
 from syncline.train.checkpoint import Checkpoint
@@ -82,6 +83,14 @@ class _Stopped:
     attempt: int
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A place is reserved, unless it has been given back meanwhile."""
+
+    trial_id: str
+    place: PlacementGroup | None
+
+
 @dataclass
 class _Leaving:
     """A process that cleans up, and still holds its trial's place."""
@@ -131,9 +140,9 @@ class TuneController:
         machine.search_alg = search
         engine = ensure_engine()
         on_one_machine = len([node for node in api.nodes() if node["Alive"]]) == 1 and not engine.may_grow
-        self._queue: queue.SimpleQueue[Event | _Stopped] = queue.SimpleQueue()
-        self._next_events: deque[Event | _Stopped] = deque()
-        self._places = Places(held=lambda trial_id: self._queue.put(events.PlaceHeld(trial_id=trial_id)))
+        self._queue: queue.SimpleQueue[Event | _Stopped | _Held] = queue.SimpleQueue()
+        self._next_events: deque[Event | _Stopped | _Held] = deque()
+        self._places = Places(held=lambda trial_id, place: self._queue.put(_Held(trial_id, place)))
         self._pool = ProcessPool(ways.trainable, reuse=ways.reuse, on_one_machine=on_one_machine)
         self._processes: dict[str, TrialProcess] = {}
         self._leaving: dict[tuple[str, int], _Leaving] = {}
@@ -179,7 +188,7 @@ class TuneController:
 
     # -- the loop
 
-    def _next(self) -> Event | _Stopped:
+    def _next(self) -> Event | _Stopped | _Held:
         """What has happened; while nothing does, the display is kept up to date."""
         while True:
             self._look()
@@ -206,10 +215,14 @@ class TuneController:
                 if now >= leaving.deadline:
                     self._next_events.append(_Stopped(*key))
 
-    def _take(self, happened: Event | _Stopped) -> None:
+    def _take(self, happened: Event | _Stopped | _Held) -> None:
         if isinstance(happened, _Stopped):
             self._stopped(happened)
             return
+        if isinstance(happened, _Held):
+            if happened.place != self._places.of(happened.trial_id):
+                return
+            happened = events.PlaceHeld(trial_id=happened.trial_id)
         instructions = self._machine.handle(happened)
         rest: list[Instruction] = []
         for instruction in instructions:

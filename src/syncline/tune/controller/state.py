@@ -144,6 +144,11 @@ class TuneMachine:
         """Whether the searcher gave nothing, and is to be asked again."""
         return self._searcher_waits
 
+    @property
+    def searcher_finished(self) -> bool:
+        """Whether no further trials come."""
+        return self._searcher_finished
+
     # -- what schedulers may ask and do
 
     def get_trials(self) -> Sequence[Trial]:

@@ -18,6 +18,10 @@ class ControllerView(Protocol):
         """The searcher in use."""
 
     @property
+    def searcher_finished(self) -> bool:
+        """Whether no further trials come."""
+
+    @property
     def total_resources(self) -> Mapping[str, float]:
         """Everything that the machines have, by resource."""
 

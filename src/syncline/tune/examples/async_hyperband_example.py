@@ -1,5 +1,7 @@
 """Asynchronous HyperBand: of the trials that have come as far, only the better ones go on."""
 
+from __future__ import annotations
+
 import argparse
 import time
 from typing import Any

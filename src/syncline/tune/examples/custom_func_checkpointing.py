@@ -1,5 +1,7 @@
 """A training function that saves its own checkpoints, and goes on from the last one if it is started again."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os

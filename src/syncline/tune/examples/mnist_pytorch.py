@@ -4,6 +4,8 @@ Nothing is downloaded: `get_data_loaders` reads the four files of MNIST, as they
 `.gz`, and so on), from a directory of this machine.
 """
 
+from __future__ import annotations
+
 import argparse
 import gzip
 import os

@@ -1,5 +1,7 @@
 """The network of `mnist_pytorch` as a class, whose trials save checkpoints by themselves."""
 
+from __future__ import annotations
+
 import argparse
 import os
 from typing import Any

@@ -1,5 +1,7 @@
 """Optuna proposes the parameters, four trials at a time, and a scheduler ends the bad ones early. Needs `pip install syncline[tune]`."""
 
+from __future__ import annotations
+
 import argparse
 import time
 from typing import Any

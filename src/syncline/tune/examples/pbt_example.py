@@ -4,6 +4,8 @@ The toy model learns fastest at a learning rate that depends on how good it is a
 again. No constant learning rate reaches the end; a population of a few follows the triangle.
 """
 
+from __future__ import annotations
+
 import argparse
 import random
 from typing import Any

@@ -1,5 +1,7 @@
 """Population based training of a function; the toy model is that of `pbt_example`."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import os

@@ -1,5 +1,7 @@
 """Random search over two parameters, and a grid over a third."""
 
+from __future__ import annotations
+
 import argparse
 import time
 from typing import Any

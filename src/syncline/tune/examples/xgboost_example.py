@@ -1,6 +1,8 @@
 """Boosted trees on scikit-learn's breast cancer data: a callback reports each round, and the model of it. Needs `syncline[xgboost]` and
 scikit-learn."""
 
+from __future__ import annotations
+
 import argparse
 from typing import Any
 

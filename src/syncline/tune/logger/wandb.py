@@ -189,8 +189,8 @@ def call_hook(variable: str, *arguments: Any) -> Any:
 
 
 def as_logged(value: Any, *, video_kwargs: Mapping[str, Any] | None = None, image_kwargs: Mapping[str, Any] | None = None) -> Any:
-    """`value` as W&B can hold it: numbers, texts, its media, dictionaries and lists of these; arrays with three dimensions and more as media,
-    other objects as their description."""
+    """`value` as W&B can hold it: numbers, texts, media, dictionaries and lists of these. Arrays of three, four and five dimensions become
+    media, other objects their description."""
     options: dict[str, Any] = {"video_kwargs": video_kwargs, "image_kwargs": image_kwargs}
     if isinstance(value, Mapping):
         return {str(key): as_logged(item, **options) for key, item in value.items()}

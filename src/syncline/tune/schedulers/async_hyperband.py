@@ -78,15 +78,15 @@ class AsyncHyperBandScheduler(ScoredScheduler):
 
     def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
         """Stop it at `max_t`, or if it is not among the best at a rung that it has come to."""
-        time = self._time(trial, result)
-        if time is None:
+        time, score = self._time_and_score(trial, result)
+        if time is None or score is None:
             return self.CONTINUE
-        score = self._score(trial, result)
-        stops = self._stop_last_trials and time >= self._max_t
-        if not stops:
-            stops = not self._climbers[trial.trial_id].climb(time, score)
-        self._num_stopped += stops
-        return self.STOP if stops else self.CONTINUE
+        at_end = self._stop_last_trials and time >= self._max_t
+        if not at_end and self._climbers[trial.trial_id].climb(time, score):
+            return self.CONTINUE
+        self._num_stopped += 1
+        del self._climbers[trial.trial_id]
+        return self.STOP
 
     def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
         """Its last result counts for those that come later."""

@@ -77,8 +77,7 @@ class Bracket:
         """Whether nobody is halved away any more."""
         return self.rung == len(self.plan.milestones) - 1
 
-    @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all have come that should, and all are held."""
         return self.closed and 0 < len(self._live) == self._num_held
 
@@ -123,7 +122,7 @@ class Bracket:
 
     def halve(self) -> list[str]:
         """Climb to the next rung; returns those who do not come with it, the worst first. On the last rung nobody goes on."""
-        assert self.complete, "a bracket was halved before all its trials had come"
+        assert self.is_complete(), "a bracket was halved before all its trials had come"
         if self.on_last_rung:
             dropped = list(self._live)
         else:

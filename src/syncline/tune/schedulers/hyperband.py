@@ -148,10 +148,10 @@ class HyperBandScheduler(ScoredScheduler):
     def _advance(self, controller: ControllerView, number: int, *, reporting: str | None = None) -> None:
         """Halve a bracket as often as it can be. The trial that is `reporting` learns its fate from the decision."""
         bracket = self._brackets[number]
-        if not bracket.complete:
+        if not bracket.is_complete():
             return
         dropped: list[str] = []
-        while bracket.complete:
+        while bracket.is_complete():
             dropped += bracket.halve()
         self._num_stopped += len(dropped)
         for trial_id in dropped:
@@ -196,7 +196,7 @@ class HyperBandScheduler(ScoredScheduler):
                 return trial
         running = any(trial.status == Trial.RUNNING for trial in live)
         filling = self._brackets.get(self._filling) if self._filling is not None else None
-        if filling is None or filling.closed or (running and not _is_exhausted(controller.search_alg)):
+        if filling is None or filling.closed or (running and not controller.searcher_finished):
             return None
         assert self._filling is not None
         filling.close()
@@ -210,8 +210,3 @@ class HyperBandScheduler(ScoredScheduler):
     @staticmethod
     def _known(controller: ControllerView, trial_ids: Iterable[str]) -> list[Trial]:
         return [trial for trial in map(controller.get_trial, trial_ids) if trial is not None]
-
-
-def _is_exhausted(search_alg: Any) -> bool:
-    is_finished = getattr(search_alg, "is_finished", None)
-    return bool(is_finished()) if callable(is_finished) else False

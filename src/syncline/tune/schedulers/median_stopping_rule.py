@@ -68,10 +68,9 @@ class MedianStoppingRule(ScoredScheduler):
 
     def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
         """Compare its best result with the median of the others."""
-        time = self._time(trial, result)
-        if time is None:
+        time, score = self._time_and_score(trial, result)
+        if time is None or score is None:
             return self.CONTINUE
-        score = self._score(trial, result)
         self._gave_way.pop(trial.trial_id, None)
         best = self._best[trial.trial_id] = max(self._best.get(trial.trial_id, WORST), score)
         if trial.trial_id in self._held_back or time < self._grace_period:
@@ -84,6 +83,7 @@ class MedianStoppingRule(ScoredScheduler):
             return self.CONTINUE
         self._num_stopped += 1
         if self._hard_stop:
+            self._forget(trial.trial_id)
             return self.STOP
         self._held_back.add(trial.trial_id)
         return self.PAUSE

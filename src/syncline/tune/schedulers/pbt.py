@@ -206,11 +206,11 @@ class PopulationBasedTraining(ScoredScheduler):
         return self.PAUSE if gives_way else self.CONTINUE
 
     def _all_wait(self, controller: ControllerView) -> bool:
-        """Whether every trial that has not ended is paused at the time of the next comparison."""
+        """Whether every trial that has not ended has come to the next comparison, and is saved."""
         if self._population.least_progress() < self._next_perturbation_sync:
             return False
         trials = [controller.get_trial(member.trial_id) for member in self._population.by_progress()]
-        return bool(trials) and all(trial is not None and trial.status == Trial.PAUSED for trial in trials)
+        return bool(trials) and all(trial is not None and trial.status != Trial.RUNNING for trial in trials)
 
     def _perturb_all(self, controller: ControllerView) -> set[str]:
         """Compare all trials, which are paused; returns those that were changed."""
@@ -265,17 +265,17 @@ class PopulationBasedTraining(ScoredScheduler):
                 config=donor.config,
                 changed=config,
             )
-        tag = perturbed_tag(member.tag, only_mutated(config, self._hyperparam_mutations))
+        tag = perturbed_tag(member.tag.removeprefix(f"{trial.index}_"), only_mutated(config, self._hyperparam_mutations))
         controller.exploit(trial, donor, config=config, tag=tag)
-        member.perturbed_at = self._time_of_checkpoint(donor, source)
+        member.perturbed_at = self._goes_on_at(member, source, donor)
         self._population.set_progress(trial.trial_id, source.trained_to)
         self._num_perturbations += 1
 
-    def _time_of_checkpoint(self, donor: Trial, member: Member) -> float:
-        """Of the donor's latest: from there on the trial trains with its new configuration."""
-        if self._time_attr == TRAINING_ITERATION and donor.checkpoint_iteration:
-            return donor.checkpoint_iteration
-        return member.perturbed_at
+    def _goes_on_at(self, member: Member, source: Member, donor: Trial) -> float:
+        """When a trial begins to train with the configuration that it got. Its iterations never go back, other times are the donor's."""
+        if self._time_attr == TRAINING_ITERATION:
+            return max(member.trained_to, donor.checkpoint_iteration)
+        return source.perturbed_at
 
     def _furthest_behind(self, controller: ControllerView, left_out: set[str]) -> Trial | None:
         for member in self._population.by_progress():

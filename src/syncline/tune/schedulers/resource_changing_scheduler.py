@@ -55,8 +55,6 @@ class ResourceChangingScheduler(TrialScheduler):
         # Its metric and mode are this search's, and the default is shared.
         self._allocate = copy.copy(resources_allocation_function)
         self._base_trial_resources: PlacementGroupFactory | None = None
-        self._paused_to_change: dict[str, None] = {}
-        """Trials that have got other resources and have not reported since."""
         self._changed: set[str] = set()
         self._given: tuple[str | None, str | None] = (None, None)
 
@@ -92,12 +90,10 @@ class ResourceChangingScheduler(TrialScheduler):
 
     def on_trial_error(self, tune_controller: ControllerView, trial: Trial) -> None:
         """Tell the base scheduler."""
-        self._paused_to_change.pop(trial.trial_id, None)
         self._base_scheduler.on_trial_error(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
         """What the base scheduler says; a trial that goes on may get other resources."""
-        self._paused_to_change.pop(trial.trial_id, None)
         decision = self._base_scheduler.on_trial_result(tune_controller, trial, result)
         if decision != self.CONTINUE or self._allocate is None:
             return decision
@@ -105,27 +101,20 @@ class ResourceChangingScheduler(TrialScheduler):
         wanted = self._allocate(tune_controller, trial, result, self)
         if wanted is None or wanted == trial.placement_group_factory:
             return decision
-        self._paused_to_change[trial.trial_id] = None
         self._changed.add(trial.trial_id)
         tune_controller.update_resources(trial, wanted)
         return self.NOOP
 
     def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
         """Tell the base scheduler."""
-        self._forget(trial)
         self._base_scheduler.on_trial_complete(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:
         """Tell the base scheduler."""
-        self._forget(trial)
         self._base_scheduler.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
-        """A trial that was paused for its new resources goes on first; then the base scheduler chooses."""
-        for trial_id in self._paused_to_change:
-            trial = tune_controller.get_trial(trial_id)
-            if trial is not None and trial.status == Trial.PAUSED:
-                return trial
+        """What the base scheduler says. The controller sees to trials that wait for their new resources."""
         return self._base_scheduler.choose_trial_to_run(tune_controller)
 
     def drain_policy_log(self) -> list[tuple[str, str]]:
@@ -136,10 +125,6 @@ class ResourceChangingScheduler(TrialScheduler):
     def debug_string(self) -> str:
         """The base scheduler's."""
         return f"(ResourceChangingScheduler) {self._base_scheduler.debug_string()}"
-
-    def _forget(self, trial: Trial) -> None:
-        self._paused_to_change.pop(trial.trial_id, None)
-        self._changed.discard(trial.trial_id)
 
     def _tell_metric(self) -> None:
         own = (self._base_scheduler.metric, getattr(self._base_scheduler, "_mode", None))

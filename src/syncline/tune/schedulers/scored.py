@@ -44,6 +44,7 @@ class ScoredScheduler(FIFOScheduler):
         self._metric = metric
         self._mode: str | None = checked_mode(mode)
         self._warned_of_time = False
+        self._metric_seen = False
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take what the search's configuration says; False if one of the two was given to the scheduler already."""
@@ -82,15 +83,24 @@ class ScoredScheduler(FIFOScheduler):
             return WORST
         return number if self._mode == "max" else -number
 
-    def _time(self, trial: Trial, result: Mapping[str, Any]) -> float | None:
-        """How far the trial is. None, and a warning the first time, if the result does not say: there is no decision on it then."""
-        value = look_up(result, self._time_attr)
-        if value is not _ABSENT:
-            return value  # type: ignore[no-any-return]
-        if not self._warned_of_time:
-            self._warned_of_time = True
-            logger.warning("%s", self._missing(trial, result, "time_attr", self._time_attr))
-        return None
+    def _time_and_score(self, trial: Trial, result: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """How far and how good the trial is; None for what the result does not say, as where validation comes every few steps.
+
+        A time that is missing is warned of once.
+
+        Raises:
+            RuntimeError: The metric has not been in any result so far: its name must be wrong.
+        """
+        if not self._has(result, self._time_attr):
+            if not self._warned_of_time:
+                self._warned_of_time = True
+                logger.warning("%s", self._missing(trial, result, "time_attr", self._time_attr))
+            return None, None
+        if self._metric_seen and not self._has(result, str(self._metric)):
+            return self._required_time(trial, result), None
+        score = self._score(trial, result)
+        self._metric_seen = True
+        return self._required_time(trial, result), score
 
     def _required_time(self, trial: Trial, result: Mapping[str, Any]) -> float:
         """How far the trial is.

@@ -89,9 +89,11 @@ class LibrarySearcher(Searcher):
                 f"{type(self).__name__} cannot suggest anything, because {missing} not known: give them to the searcher, or let a Tuner "
                 "do so (metric, mode and param_space)."
             )
-        asked = self._ask_for(self._points.pop(0)) if self._points else self._ask()
+        asked = self._ask_for(self._points[0]) if self._points else self._ask()
         if asked is None or isinstance(asked, str):
             return asked
+        # A point that the library could not take now stays for the next time.
+        self._points = self._points[1:]
         self._tickets[trial_id], config = asked
         return config
 
@@ -178,7 +180,7 @@ class LibrarySearcher(Searcher):
         """Ticket and configuration of a new suggestion; None: not now; FINISHED: no more."""
         raise NotImplementedError
 
-    def _ask_for(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _ask_for(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | str | None:
         """The same for a point that the program wants to be tried."""
         raise NotImplementedError
 

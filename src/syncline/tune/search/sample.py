@@ -469,9 +469,7 @@ def _takes_config(func: Callable[..., Any]) -> bool:
         try:
             signature.bind()
         except TypeError:
-            raise ValueError(
-                f"The function of sample_from must take no argument or one, the configuration: {func!r} takes {signature}."
-            ) from None
+            raise ValueError(f"A function for sample_from takes nothing, or the configuration: {func!r} takes {signature}.") from None
         return False
     return True
 

@@ -20,7 +20,7 @@ from syncline.tune.search.sample import fresh_generator
 from syncline.tune.search.search_algorithm import SearchAlgorithm, Suggestion
 from syncline.tune.search.searcher import Searcher, check_metric_and_mode, set_search_properties
 from syncline.tune.search.util import merge_dicts
-from syncline.tune.search.variant_generator import ParsedSpace, Path, Variants, flat_params, format_vars, joined
+from syncline.tune.search.variant_generator import ParsedSpace, Path, Variants, flat_params, format_vars, joined, leaves, value_at
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,8 @@ class SearchGenerator(SearchAlgorithm):
         if not isinstance(searcher, Searcher):
             raise TypeError(f"A search algorithm must be a BasicVariantGenerator or extend Searcher: {searcher!r} does neither.")
         self.searcher = searcher
-        self._space: dict[str, Any] = {}
+        self._arguments: tuple[Any, Any, dict[str, Any], int] | None = None
+        """Those of `configure`, with the space parsed."""
         self._samples: float = 0
         self._counter = 0
         self._finished = False
@@ -59,22 +60,24 @@ class SearchGenerator(SearchAlgorithm):
                 "of its own, or takes none. Leave the space out of the searcher, or leave only constants in `param_space`."
             )
         self.metric, self.mode = self.searcher.metric or metric, self.searcher.mode or mode
-        self._space = space.skeleton
+        self._arguments = (metric, mode, space.skeleton, num_samples)
         self._samples = math.inf if num_samples == -1 else num_samples
         _warn_of_rest(self.searcher, num_samples)
 
     def next_trial(self, trial_id: str) -> Suggestion | None:
         if self.is_finished():
             return None
+        assert self._arguments is not None, "configure() comes first"
         suggested = self.searcher.suggest(trial_id)
         if not isinstance(suggested, dict):
             if suggested not in (None, Searcher.FINISHED):
                 raise TypeError(f"{_name(self.searcher)}.suggest() must return a dictionary, None or FINISHED, not {suggested!r}.")
             self._finished = suggested is not None
             return None
-        space = ParsedSpace.parse(merge_dicts(self._space, suggested))
+        space = ParsedSpace.parse(merge_dicts(self._arguments[2], suggested))
         drawn, config = Variants(space, constant_grid_search=False, source=self._source).draw(self._source)
-        drawn = {(key,): config[key] for key in suggested} | drawn
+        given = leaves({(key,): value for key, value in suggested.items()})
+        drawn = {path: value_at(config, path) for path, _ in given} | drawn
         number = self._counter
         self._counter += 1
         return Suggestion(config=config, evaluated_params=flat_params(drawn), tag=f"{number}_{format_vars(drawn)}")
@@ -110,6 +113,9 @@ class SearchGenerator(SearchAlgorithm):
 
     def set_state(self, state: bytes) -> None:
         own, states = pickle.loads(state)
+        if self._arguments is None:
+            # Searchers may leave what they are told here out of their own state.
+            self.configure(*own["_arguments"])
         self.__dict__.update(own)
         searcher_state.restore(self.searcher, states)
 

@@ -227,9 +227,18 @@ def joined(path: Path) -> str:
     return "/".join(map(str, path))
 
 
+def leaves(resolved_vars: dict[Path, Any]) -> Iterator[tuple[Path, Any]]:
+    """What was drawn, with dictionaries taken apart: (path, value) of each value inside."""
+    for path, value in resolved_vars.items():
+        if isinstance(value, dict) and value:
+            yield from leaves({(*path, key): item for key, item in value.items()})
+        else:
+            yield path, value
+
+
 def flat_params(resolved_vars: dict[Path, Any]) -> dict[str, Any]:
     """What was drawn, by flat key: "a/b". Dictionaries that were drawn whole are taken apart."""
-    return {joined(path): value for path, value in _leaves(resolved_vars)}
+    return {joined(path): value for path, value in leaves(resolved_vars)}
 
 
 def format_vars(resolved_vars: dict[Path, Any]) -> str:
@@ -237,13 +246,13 @@ def format_vars(resolved_vars: dict[Path, Any]) -> str:
 
     A parameter goes by its last key where that is a name and no other has the same, else by all its keys: "a_lr=1,b_lr=2".
     """
-    leaves = dict(_leaves(resolved_vars))
-    uses = Counter(path[-1] for path in leaves)
+    values = dict(leaves(resolved_vars))
+    uses = Counter(path[-1] for path in values)
     parts: list[str] = []
     room = _LONGEST_TAG
-    for path in sorted(leaves, key=_sort_key):
+    for path in sorted(values, key=_sort_key):
         alone = isinstance(path[-1], str) and uses[path[-1]] == 1
-        part = f"{_clean(path[-1] if alone else '_'.join(map(str, path)))}={_clean(leaves[path])}"
+        part = f"{_clean(path[-1] if alone else '_'.join(map(str, path)))}={_clean(values[path])}"
         room -= len(part) + 1
         if room < 0:
             break
@@ -339,14 +348,6 @@ def _constants(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
             yield from _constants(item, (*path, index))
     else:
         yield path, value
-
-
-def _leaves(resolved_vars: dict[Path, Any]) -> Iterator[tuple[Path, Any]]:
-    for path, value in resolved_vars.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves({(*path, key): item for key, item in value.items()})
-        else:
-            yield path, value
 
 
 def _sort_key(path: Path) -> list[tuple[str, Any]]:

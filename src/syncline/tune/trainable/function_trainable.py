@@ -15,6 +15,7 @@ from contextlib import closing
 from numbers import Number
 from typing import Any
 
+from syncline.core.lifecycle import ensure_engine, is_initialized
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
 from syncline.tune.result import DEFAULT_METRIC, DONE, TIME_TOTAL_S, TRAINING_ITERATION
@@ -43,6 +44,8 @@ class FunctionTrainable(Trainable):
         self._session = TrialSession(self._facts, self._exchange)
         self._thread: threading.Thread | None = None
         self._said: Reported | Ended | None = None
+        if self._facts.trial_dir is not None and is_initialized() and not ensure_engine().is_local_mode:
+            self._session.move_in()
 
     # -- what the runner reads after `train()`
 
@@ -123,21 +126,18 @@ class FunctionTrainable(Trainable):
     def cleanup(self) -> None:
         """Tell the function to end. It does so at its next report; nobody waits for that."""
         self._exchange.stop()
-        self._session.leave()
+        self._session.move_out()
 
     def _next(self) -> Reported | Ended:
         if self.ended:
             raise RuntimeError(f"{self!r} has returned already, so there is nothing to train any more: make a new one.")
-        self._session.enter()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="syncline-function", daemon=True)
-            self._thread.start()
-        else:
-            self._exchange.go_on()
-        said = self._exchange.hear()
-        if isinstance(said, Ended):
-            self._session.leave()
-        return said
+        with self._session.at_work():
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="syncline-function", daemon=True)
+                self._thread.start()
+            else:
+                self._exchange.go_on()
+            return self._exchange.hear()
 
     def _run(self) -> None:
         """The function's thread."""
@@ -146,6 +146,7 @@ class FunctionTrainable(Trainable):
             for values in _reports(type(self)._function(self._parameters), repr(self)):
                 self._session.hand_over(values, None)
         except TrialStopped:
+            self._session.move_out()  # a trainer inside has put it back
             return
         except SystemExit as leaving:
             error = RuntimeError(f"{self!r} called `sys.exit({leaving.code!r})`, which ends no trial: return, or raise an error.")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,20 +110,36 @@ class TrialSession(TrainSession):
         """What `get_checkpoint` returns."""
         self._exchange = exchange
         self._process = os.getpid()
+        self._inside: TrainSession | None = self
         self._outer: TrainSession | None = None
 
-    def enter(self) -> None:
-        """This is the process's session from now on. In the program's own process (local mode) several trials take turns."""
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While its function is at work, this is the process's session, or the one that a trainer inside has put in its place.
+
+        Several trials may take turns in one process, as in local mode, and the program may have a session of its own. A trainer's stays
+        between the turns, because its workers go on meanwhile.
+        """
         current = current_session()
-        if current is self:
-            return
-        self._outer = current._outer if isinstance(current, TrialSession) else current
+        if current is not self._inside:
+            self._outer = current
+            set_session(self._inside)
+        try:
+            yield
+        finally:
+            self._inside = current_session()
+            if self._inside is self:
+                set_session(self._outer)
+
+    def move_in(self) -> None:
+        """Be the process's session between the turns, too, for threads that the function leaves at work: the process is the trial's own."""
+        self._outer = self
         set_session(self)
 
-    def leave(self) -> None:
+    def move_out(self) -> None:
         """The trial is over."""
         if current_session() is self:
-            set_session(self._outer)
+            set_session(None if self._outer is self else self._outer)
 
     @property
     def storage(self) -> StorageContext:

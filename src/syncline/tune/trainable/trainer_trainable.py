@@ -62,4 +62,3 @@ def check_keys(param_space: Mapping[str, Any]) -> None:
             f"`param_space` of a trainer has {unknown}, which a trainer does not take: put parameters of the training function into "
             f"`param_space={{'train_loop_config': {{{unknown[0]!r}: …}}}}`."
         )
-

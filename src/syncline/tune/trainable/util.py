@@ -102,11 +102,11 @@ def with_resources(
 
         return cast("TrainableT", _subclass(trainable, default_resource_request=classmethod(default_resource_request)))
 
-    def same(config: dict[str, Any]) -> Any:
-        return trainable(config)
+    def same(*args: Any, **kwargs: Any) -> Any:
+        return trainable(*args, **kwargs)
 
     wrapped = _like(same, trainable)
-    wrapped.__dict__["_resources"] = given
+    wrapped.__dict__.update(_resources=given, __wrapped__=trainable)  # `inspect.signature` looks there
     return cast("TrainableT", wrapped)
 
 

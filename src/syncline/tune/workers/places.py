@@ -14,10 +14,10 @@ class Places:
     """A placement group for each trial that has a process, or is about to. Used from one thread.
 
     Args:
-        held: Called with a trial's id when its place is reserved, on any thread.
+        held: Called with a trial's id and its place when that is reserved, on any thread; the place may have been given back meanwhile.
     """
 
-    def __init__(self, held: Callable[[str], None]) -> None:
+    def __init__(self, held: Callable[[str, PlacementGroup | None], None]) -> None:
         self._held = held
         self._groups: dict[str, PlacementGroup] = {}
         self._in_use: dict[str, float] = {}
@@ -26,7 +26,7 @@ class Places:
         """Begin to reserve a trial's place. ValueError, with the numbers, where it can never be had."""
         bundles = [bundle for bundle in factory.bundles if bundle]
         if not bundles:
-            self._held(trial_id)
+            self._held(trial_id, None)
             return
         engine = ensure_engine()
         if not engine.may_grow:
@@ -34,7 +34,7 @@ class Places:
         group_id = engine.create_placement_group(bundles, strategy=factory.strategy, name="", detached=False)
         group = self._groups[trial_id] = PlacementGroup(group_id, bundles)
         self._count(group, +1)
-        engine.on_value(group.ready(), lambda value, error: self._held(trial_id) if error is None else None)
+        engine.on_value(group.ready(), lambda value, error: self._held(trial_id, group) if error is None else None)
 
     def of(self, trial_id: str) -> PlacementGroup | None:
         """A trial's place; None if it holds nothing."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from syncline.tune.search.library_searcher import LibrarySearcher, RandomStates, load_library
@@ -61,20 +63,21 @@ class AxSearch(LibrarySearcher):
 
     def _start(self) -> Any:
         ax = _ax()
-        client = self._client or ax.AxClient(**self._ax_kwargs)
-        client.create_experiment(
-            parameters=self._library_space,
-            objectives={self._metric: ax.ObjectiveProperties(minimize=self._mode == "min")},
-            parameter_constraints=self._parameter_constraints,
-            outcome_constraints=self._outcome_constraints,
-        )
+        with _quiet():
+            client = self._client or ax.AxClient(**self._ax_kwargs)
+            client.create_experiment(
+                parameters=self._library_space,
+                objectives={self._metric: ax.ObjectiveProperties(minimize=self._mode == "min")},
+                parameter_constraints=self._parameter_constraints,
+                outcome_constraints=self._outcome_constraints,
+            )
         return client
 
     def _ask(self) -> tuple[int, dict[str, Any]] | None:
         errors = load_library("ax.exceptions.generation_strategy", "ax-platform", "AxSearch")
         core_errors = load_library("ax.exceptions.core", "ax-platform", "AxSearch")
         try:
-            with self._random.in_use():
+            with _quiet(), self._random.in_use():
                 drawn, trial = self._optimizer.get_next_trial()
         except (errors.MaxParallelismReachedException, core_errors.DataRequiredError):
             return None
@@ -99,6 +102,18 @@ class AxSearch(LibrarySearcher):
 
 def _ax() -> Any:
     return load_library("ax.service.ax_client", "ax-platform", "AxSearch")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ax tells on stderr what it plans, and what its seed means."""
+    handler = load_library("ax.utils.common.logger", "ax-platform", "AxSearch").ROOT_STREAM_HANDLER
+    before = handler.level
+    handler.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        handler.setLevel(before)
 
 
 def _has_experiment(client: Any) -> bool:

@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from syncline.tune.search.library_searcher import LibrarySearcher, load_library
 from syncline.tune.search.parameters import SearchSpace
+from syncline.tune.search.util import flatten_dict
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +77,8 @@ class BayesOptSearch(LibrarySearcher):
         if self._utility.get("kind", "ucb") not in _ACQUISITIONS:
             raise ValueError(f"utility_kwargs['kind'] must be one of {', '.join(_ACQUISITIONS)}, not {self._utility['kind']!r}.")
         self._random_state = random_state
+        self._random = np.random.RandomState(random_state)
+        self._failed: set[tuple[float, ...]] = set()
         self._random_left = random_search_steps
         self._verbose = verbose
         self._patience = patience
@@ -144,6 +149,9 @@ class BayesOptSearch(LibrarySearcher):
             return None
         while True:
             drawn = self._suggestion()
+            if self._rounded(drawn) in self._failed:
+                # The model cannot know of failures, and would come back to them for ever.
+                return self._asked(self._on_steps({key: self._random.uniform(*bounds) for key, bounds in self._library_space.items()}))
             times = self._suggested[self._rounded(drawn)] + 1
             if times == 1 or (times <= self._patience and not self._skip_duplicate):
                 return self._asked(drawn)
@@ -172,9 +180,13 @@ class BayesOptSearch(LibrarySearcher):
 
     def _tell(self, ticket: _Ticket, loss: float, result: Mapping[str, Any]) -> None:
         self._held_back.append((ticket.drawn, loss))
-        self._take_back(ticket)
+        self._ended(ticket)
 
     def _take_back(self, ticket: _Ticket) -> None:
+        self._failed.add(self._rounded(ticket.drawn))
+        self._ended(ticket)
+
+    def _ended(self, ticket: _Ticket) -> None:
         self._random_running -= ticket.is_random
         if self._random_left or self._random_running:
             # Once one result is known, suggestions are no longer random.
@@ -185,7 +197,11 @@ class BayesOptSearch(LibrarySearcher):
 
     def _suggestion(self) -> dict[str, float]:
         drawn = self._optimizer.suggest(self._utility_function) if self._utility_function is not None else self._optimizer.suggest()
-        return {key: float(value) for key, value in drawn.items()}
+        return self._on_steps({key: float(value) for key, value in drawn.items()})
+
+    def _on_steps(self, drawn: dict[str, float]) -> dict[str, float]:
+        """What the trial will get, so that the model learns of that one."""
+        return self._drawn(flatten_dict(self._config(drawn), flatten_list=True)) if self._space is not None else drawn
 
     def _rounded(self, drawn: Mapping[str, float]) -> tuple[float, ...]:
         return tuple(round(drawn[key], self._decimals) for key in sorted(drawn))

@@ -278,7 +278,7 @@ def _value(parameter: Parameter, value: Any) -> Any:
     """The value that the trial gets for what Optuna gave."""
     if parameter.kind == "choice":
         return parameter.choices[value] if _by_index(parameter) else value
-    return parameter.number(value) if parameter.step and parameter.law == "log" else value
+    return parameter.number(value) if parameter.step else value
 
 
 def _asked_by_function(function: Callable[[Trial], Mapping[str, Any] | None], trial: Trial) -> dict[str, Any]:

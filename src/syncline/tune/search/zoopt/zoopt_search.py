@@ -61,15 +61,26 @@ class ZOOptSearch(LibrarySearcher):
         dimension = zoopt.Dimension2(list(self._library_space.values()))
         self._decimals = load_library("zoopt.utils.zoo_global", "zoopt", "ZOOptSearch").gl.float_precisions
         racos = load_library("zoopt.algos.opt_algorithms.racos.sracos", "zoopt", "ZOOptSearch")
-        solutions = [zoopt.Solution(x=tuple(map(self._drawn(point).get, self._library_space))) for point in self._points]
-        self._points = []
-        parameter = zoopt.Parameter(budget=self._budget, init_samples=solutions or None)
+        parameter = zoopt.Parameter(budget=self._budget)
         with self._globals():
             return racos.SRacosTune(dimension=dimension, parameter=parameter, parallel_num=self._parallel_num, **self._kwargs)
+
+    def _ask_for(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | str | None:
+        drawn = self._drawn(point)
+        asked = self._ask()
+        if asked is None or isinstance(asked, str):
+            return asked
+        # Instead of what ZOOpt would have tried. Its own way takes the first point only.
+        asked[0].set_x([drawn[key] for key in self._library_space])
+        return asked[0], self._config(drawn)
 
     def _ask(self) -> tuple[Any, dict[str, Any]] | str | None:
         with self._globals():
             solution = self._optimizer.suggest()
+            if solution is None and not self._tickets:
+                # ZOOpt waits for the first trials even if they ended before it began to wait.
+                self._optimizer.semaphore = 1
+                solution = self._optimizer.suggest()
         if solution is None:
             return None
         if isinstance(solution, str):
