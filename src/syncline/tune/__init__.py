@@ -114,7 +114,7 @@ _MODULES = frozenset(
     }
 )  # fmt: skip
 
-__all__ = sorted([*_HOMES, "track"])  # type: ignore[assignment]
+__all__ = sorted([*_HOMES, "track"])
 
 
 def __getattr__(name: str) -> Any:

@@ -67,7 +67,9 @@ class TuneConfig:
         if any(mode not in ("min", "max") for mode in modes):
             raise ValueError(f'`mode={self.mode!r}` must be "min" or "max".')
         if isinstance(self.metric, (list, tuple)) and len(modes) != len(self.metric):
-            raise ValueError(f"`metric={self.metric!r}` names {len(self.metric)} metrics but `mode={self.mode!r}` has {len(modes)}: give one each.")
+            raise ValueError(
+                f"`metric={self.metric!r}` names {len(self.metric)} metrics but `mode={self.mode!r}` has {len(modes)}: give one each."
+            )
         if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int) or self.num_samples < -1 or self.num_samples == 0:
             raise ValueError(f"`num_samples={self.num_samples!r}` must be a whole number above 0, or -1 for no end.")
         limit = self.max_concurrent_trials
@@ -161,6 +163,9 @@ class CheckpointConfig(train_config.CheckpointConfig):
 class RunConfig(train_config.RunConfig):
     """Where a search keeps its record, when trials stop, who watches. Trainers take it, too."""
 
+    callbacks: Sequence[Any] | None = None
+    """Who is told of what happens in the search (`Callback`); and, where a trainer gets this configuration, in its run (`UserCallback`)."""
+
     verbose: int | None = None
     """0: silent, 1: the table, 2: and results, 3: and details; None: 1."""
 
@@ -178,7 +183,7 @@ class RunConfig(train_config.RunConfig):
         is_pair = isinstance(log, (tuple, list)) and len(log) == 2 and all(isinstance(item, str) for item in log)
         if not (log is None or isinstance(log, (bool, str)) or is_pair):
             raise ValueError(f"`log_to_file={log!r}` must be True, a file name, or two: for output and for errors.")
-        if self.verbose is not None and (isinstance(self.verbose, bool) is False and self.verbose not in (0, 1, 2, 3)):
+        if self.verbose not in (None, 0, 1, 2, 3):
             raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
         if self.name is None:
             object.__setattr__(self, "name", f"tune_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}")
@@ -193,13 +198,12 @@ class RunConfig(train_config.RunConfig):
     @property
     def log_files(self) -> tuple[str, str] | None:
         """Names of the files for what trials print."""
-        if not self.log_to_file:
-            return None
-        if self.log_to_file is True:
-            return "stdout", "stderr"
-        if isinstance(self.log_to_file, str):
-            return self.log_to_file, self.log_to_file
-        return self.log_to_file[0], self.log_to_file[1]
+        log = self.log_to_file
+        if isinstance(log, str):
+            return log, log
+        if isinstance(log, (tuple, list)):
+            return log[0], log[1]
+        return ("stdout", "stderr") if log else None
 
 
 def _check_without(parent: Any, config: Any, *names: str) -> None:
@@ -212,4 +216,3 @@ def _check_without(parent: Any, config: Any, *names: str) -> None:
     finally:
         for name, value in values.items():
             object.__setattr__(config, name, value)
-

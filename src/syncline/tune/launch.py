@@ -26,7 +26,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage import StorageContext
 from syncline.train.trainer import DataParallelTrainer
 from syncline.train.workers.shipped import ship
-from syncline.tune.callback import CallbackList
+from syncline.tune.callback import Callback, CallbackList
 from syncline.tune.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.controller import events
@@ -107,26 +107,28 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     engine = ensure_engine()
     kind = as_search_trainable(plan)
     check_picklable(kind, kind.__name__)
+    as_stated = packed_plan(plan) if resume is None else b""  # before the searcher learns what to search
     search = search_algorithm(plan)
     storage = plan.storage
     storage.prepare()
     store = SearchStore(storage.files)
-    callbacks = CallbackList(default_callbacks([one for one in plan.run_config.callbacks or () if not _is_train_callback(one)]))
+    # A configuration may serve a trainer, too, and have callbacks for it.
+    callbacks = CallbackList(default_callbacks([one for one in plan.run_config.callbacks or () if isinstance(one, Callback)]))
+    resources = api.cluster_resources()
+    first: events.Event = events.Begin(total_resources=resources)
     if resume is None:
         machine = _new_machine(plan, kind, search, storage)
-        store.snapshot(snapshot(machine, search, callbacks))
-        storage.files.write(PLAN_FILE, packed_plan(plan))
+        storage.files.write(PLAN_FILE, as_stated)
     else:
         machine = restore(store, search, callbacks)
         move(machine, storage)
         if further_samples:
             search.add_samples(further_samples)
         _discard_unfinished(machine)
-        event = events.Resumed(
-            finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored, further_samples=further_samples
+        first = events.Resumed(
+            total_resources=resources, finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored
         )
-        machine.handle(event)
-        store.snapshot(snapshot(machine, search, callbacks))
+    store.snapshot(snapshot(machine, search, callbacks))
     if engine.is_local_mode:
         machine.limit(1)
     record = RunDirectory(storage.files)
@@ -161,7 +163,7 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         record=record,
     )
     try:
-        end = controller.run()
+        end = controller.run(first)
     except BaseException as error:
         record.write_outcome("failed", f"{type(error).__name__}: {error}")
         record.close()
@@ -218,9 +220,7 @@ def packed_plan(plan: SearchPlan) -> bytes:
     kept = dataclasses.replace(plan, trainable=as_search_trainable(plan).__name__, run_config=run_config)
     for callbacks in (run_config.callbacks, None):
         try:
-            return bytes(
-                cloudpickle.dumps(dataclasses.replace(kept, run_config=dataclasses.replace(run_config, callbacks=callbacks)))
-            )
+            return bytes(cloudpickle.dumps(dataclasses.replace(kept, run_config=dataclasses.replace(run_config, callbacks=callbacks))))
         except Exception as error:  # trackers hold connections; without them the search can still be restored
             problem = error
     raise TypeError(
@@ -359,9 +359,4 @@ def _description(plan: SearchPlan, kind: type[Trainable]) -> Mapping[str, Any]:
 def _fail_fast(plan: SearchPlan) -> Any:
     failure = plan.run_config.failure_config
     return failure.fail_fast if isinstance(failure, FailureConfig) else False
-
-
-def _is_train_callback(callback: Any) -> bool:
-    """Whether it watches a trainer: one configuration may serve both."""
-    return hasattr(callback, "after_report")
 

@@ -209,12 +209,14 @@ def _run_experiment(experiment: Experiment, **arguments: Any) -> ExperimentAnaly
     return run(experiment.trainable, name=experiment.name, **experiment.arguments, **arguments)
 
 
-def _checkpoints(
-    given: Any, frequency: int, at_end: bool, keep: int | None, score: str | None
-) -> CheckpointConfig:
+def _checkpoints(given: Any, frequency: int, at_end: bool, keep: int | None, score: str | None) -> CheckpointConfig:
     """The configuration, put together from the older arguments where it is not given."""
     if given is not None:
-        return given if isinstance(given, CheckpointConfig) else CheckpointConfig(**{f.name: getattr(given, f.name) for f in dataclasses.fields(given)})
+        return (
+            given
+            if isinstance(given, CheckpointConfig)
+            else CheckpointConfig(**{f.name: getattr(given, f.name) for f in dataclasses.fields(given)})
+        )
     low = score is not None and score.startswith("min-")
     return CheckpointConfig(
         num_to_keep=keep,

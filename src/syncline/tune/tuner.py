@@ -57,9 +57,13 @@ class Tuner:
             if trainable is None:
                 raise TypeError("Tuner() was given nothing to train: pass a function of a configuration, a Trainable class, or a trainer.")
             if tune_config is not None and not isinstance(tune_config, TuneConfig):
-                raise ValueError(f"`tune_config` is a {type(tune_config).__name__} ({tune_config!r:.80}), but must be a TuneConfig or None.")
+                raise ValueError(
+                    f"`tune_config` is a {type(tune_config).__name__} ({tune_config!r:.80}), but must be a TuneConfig or None."
+                )
             if param_space is not None and not isinstance(param_space, Mapping):
-                raise ValueError(f"`param_space` is a {type(param_space).__name__} ({param_space!r:.80}), but must be a dictionary or None.")
+                raise ValueError(
+                    f"`param_space` is a {type(param_space).__name__} ({param_space!r:.80}), but must be a dictionary or None."
+                )
             _plan = SearchPlan(
                 trainable=trainable,
                 param_space=dict(param_space or {}),
@@ -86,7 +90,12 @@ class Tuner:
         except (TuneError, ValueError, TypeError) as error:
             forget_engine(error)  # the controller's frames say nothing about the user's program
             raise
-        self._resume, self._further_samples = ResumeConfig(), 0  # called again, it goes on
+        # Called again, it goes on, with a searcher that knows nothing yet.
+        storage = self._finished.storage
+        self._plan = dataclasses.replace(
+            read_plan(storage.experiment_fs_path, storage.storage_filesystem), trainable=self._plan.trainable
+        )
+        self._resume, self._further_samples = ResumeConfig(), 0
         return self._grid(self._finished)
 
     def get_results(self) -> ResultGrid:
@@ -140,7 +149,9 @@ class Tuner:
             unfinished="RESUME" if resume_unfinished else "SKIP",
             errored="RESUME" if resume_errored else "RESTART" if restart_errored else "SKIP",
         )
-        plan = dataclasses.replace(plan, trainable=trainable, param_space=dict(param_space) if param_space is not None else plan.param_space)
+        plan = dataclasses.replace(
+            plan, trainable=trainable, param_space=dict(param_space) if param_space is not None else plan.param_space
+        )
         return cls(_plan=plan, _resume=resume, _further_samples=further_samples)
 
     @classmethod
@@ -175,4 +186,3 @@ def _check_same(plan: SearchPlan, trainable: Any, param_space: Mapping[str, Any]
             f"`param_space` has the keys {sorted(param_space)} but the search has {sorted(plan.param_space)}: {changed} differ. A restored "
             "search keeps its space; leave `param_space` out, or give the same keys."
         )
-

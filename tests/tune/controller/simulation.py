@@ -70,7 +70,7 @@ class Simulation:
         self.ended: events.End | None = None
 
     def begin(self) -> None:
-        self.take(events.Begin(now=0.0, total_resources={"CPU": self.cpus}))
+        self.take(events.Begin(total_resources={"CPU": self.cpus}))
 
     def run(self, choose: random.Random | None = None, limit: int = 100_000) -> None:
         """To the end; events in the order in which they happened, or in one that `choose` makes up."""
@@ -171,7 +171,7 @@ class Simulation:
     def restart(self, **resume: Any) -> None:
         """The program was killed, and goes on."""
         self.waiting, self.held, self.reserving, self.ended = [], {}, None, None
-        self.take(events.Resumed(**({"finished": "SKIP", "unfinished": "RESUME", "errored": "SKIP"} | resume)))
+        self.take(events.Resumed(total_resources={"CPU": self.cpus}, **({"finished": "SKIP", "unfinished": "RESUME", "errored": "SKIP"} | resume)))
 
     def _grant(self) -> None:
         used = sum(factory.required_resources.get("CPU", 0) for factory in self.held.values())

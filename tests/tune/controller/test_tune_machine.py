@@ -102,7 +102,9 @@ def test_the_searcher_hears_of_results_and_of_ends() -> None:
 
 
 def test_callbacks_hear_in_order() -> None:
-    search = Simulation(samples=1, stopper=make_stopper({"training_iteration": 1}), rules=rules(checkpoint_config=CheckpointConfig(checkpoint_at_end=True)))
+    search = Simulation(
+        samples=1, stopper=make_stopper({"training_iteration": 1}), rules=rules(checkpoint_config=CheckpointConfig(checkpoint_at_end=True))
+    )
     search.run()
     assert [do.hook for do in search.done if isinstance(do, events.Notify)] == ["start", "result", "checkpoint", "complete"]
 
@@ -191,7 +193,10 @@ def test_a_failed_trial_starts_again_from_its_checkpoint() -> None:
     assert search.machine.trials[0].num_failures == 2
     starts = [do for do in search.done if isinstance(do, events.StartTrial)]
     assert [do.attempt for do in starts] == [1, 2, 3]
-    assert [do.hook for do in search.done if isinstance(do, events.Notify) and do.hook in ("recover", "restore")] == ["recover", "restore"] * 2
+    assert [do.hook for do in search.done if isinstance(do, events.Notify) and do.hook in ("recover", "restore")] == [
+        "recover",
+        "restore",
+    ] * 2
     assert search.machine.trials[0].restored_iteration == 2
 
 
@@ -302,7 +307,9 @@ class Exploiting(FIFOScheduler):
 
 def test_a_trial_goes_on_from_the_weights_of_another() -> None:
     config = CheckpointConfig(checkpoint_frequency=1, checkpoint_at_end=False)
-    search = Simulation(scheduler=Exploiting(), samples=2, rules=rules(checkpoint_config=config), stopper=make_stopper({"training_iteration": 9}))
+    search = Simulation(
+        scheduler=Exploiting(), samples=2, rules=rules(checkpoint_config=config), stopper=make_stopper({"training_iteration": 9})
+    )
     search.run()
     donation = next(do for do in search.done if isinstance(do, events.Donate))
     assert donation.source.path.startswith("/nowhere/search/t_00001/")
@@ -317,7 +324,9 @@ def test_a_trial_goes_on_from_the_weights_of_another() -> None:
 
 def test_a_checkpoint_that_cannot_be_copied_leaves_the_trial_as_it_was() -> None:
     config = CheckpointConfig(checkpoint_frequency=1, checkpoint_at_end=False)
-    search = Simulation(scheduler=Exploiting(), samples=2, rules=rules(checkpoint_config=config), stopper=make_stopper({"training_iteration": 9}))
+    search = Simulation(
+        scheduler=Exploiting(), samples=2, rules=rules(checkpoint_config=config), stopper=make_stopper({"training_iteration": 9})
+    )
     original = search.carry_out
 
     def carry_out(do: Any) -> Any:
@@ -373,7 +382,9 @@ def test_a_trainer_inside_a_trial_gets_its_place_and_no_other_trial_starts_meanw
 def test_in_whatever_order_things_happen_every_trial_ends_and_nothing_is_trained_twice(seed: int) -> None:
     choose = random.Random(seed)
     decisions = {(choose.randrange(12), choose.randrange(1, 5)): choose.choice(["PAUSE", "STOP"]) for _ in range(8)}
-    search = Simulation(scheduler=Choosy(decisions), samples=12, cpus=3, rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1)))
+    search = Simulation(
+        scheduler=Choosy(decisions), samples=12, cpus=3, rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1))
+    )
     search.run(choose)
     assert statuses(search) == [Trial.TERMINATED] * 12
     assert len(set(search.steps)) == len(search.steps)
@@ -392,7 +403,11 @@ def test_a_search_that_is_killed_anywhere_and_goes_on_runs_no_finished_trial_aga
                 search.go_on(choose)
         if search.ended is not None:
             break
-        finished = {trial.trial_id: len([step for step in search.steps if step[0] == trial.trial_id]) for trial in search.machine.trials if trial.is_finished()}
+        finished = {
+            trial.trial_id: len([step for step in search.steps if step[0] == trial.trial_id])
+            for trial in search.machine.trials
+            if trial.is_finished()
+        }
         machine = pickle.loads(pickle.dumps(search.machine))
         machine.search_alg = None
         search.machine = machine
@@ -407,8 +422,8 @@ def test_what_a_restored_search_does_with_trials_that_had_ended() -> None:
     search = Simulation(samples=3, step=failing(4, 1))
     search.run()
     trained = len(search.steps)
-    search.restart(errored="RESUME", further_samples=1)
     search.samples += 1
+    search.restart(errored="RESUME")
     search.run()
     assert statuses(search) == [Trial.TERMINATED] * 4
     assert [step for step in search.steps[trained:] if step[0] == "t_00000"] == [("t_00000", iteration) for iteration in (3, 4, 5)]

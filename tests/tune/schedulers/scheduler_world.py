@@ -169,7 +169,9 @@ class World:
     def settle(self) -> None:
         """Copies of checkpoints arrive."""
         for trial, checkpoint, metrics, config in self._donating:
-            trial.take_checkpoint(checkpoint, metrics)
+            # Iterations never go back.
+            iteration = max(self.times[trial.trial_id], metrics["training_iteration"])
+            trial.take_checkpoint(checkpoint, {**metrics, "training_iteration": iteration})
             trial.config = config
             self._move(trial, Trial.PENDING)
         self._donating.clear()
@@ -186,15 +188,13 @@ class World:
         """Until all trials have ended."""
         for _ in range(LONGEST):
             self.settle()
-            while not self._pending and len(self.trials) < self.count and len(self._live) < self.concurrent:
-                self.add()
+            self._suggest()
             while len(self._running) < self.at_once:
                 chosen = self.choose()
                 if chosen is None or chosen.trial_id in {trial.trial_id for trial, *_ in self._donating}:
                     break
                 self.start(chosen)
-                if not self._pending and len(self.trials) < self.count and len(self._live) < self.concurrent:
-                    self.add()
+                self._suggest()
             if not self._live and len(self.trials) == self.count:
                 return self
             if not self._running:
@@ -202,6 +202,15 @@ class World:
                 continue
             self._step(self._lottery.choice(list(self._running.values())))
         raise AssertionError("the search does not end")
+
+    def _suggest(self) -> None:
+        """One trial that has never run waits as long as there are any."""
+        if (
+            all(trial.last_result for trial in self._pending.values())
+            and len(self.trials) < self.count
+            and len(self._live) < self.concurrent
+        ):
+            self.add()
 
     def _step(self, trial: Trial) -> None:
         time = self.times[trial.trial_id] + 1
@@ -247,6 +256,23 @@ class World:
         there = {Trial.PENDING: self._pending, Trial.PAUSED: self._paused, Trial.RUNNING: self._running}.get(status)
         if there is not None:
             there[trial.trial_id] = trial
+
+
+class Lessons(World):
+    """Trials whose score is what they have learned so far, by `lesson(config)` at each step; a copy has learned what its donor has."""
+
+    def __init__(self, scheduler: TrialScheduler, lesson: Callable[[dict], float], **options) -> None:
+        self.learned: dict[str, float] = {}
+        self.lesson = lesson
+        super().__init__(scheduler, score=self._learn, **options)
+
+    def _learn(self, trial: Trial, _: int) -> float:
+        self.learned[trial.trial_id] = self.learned.get(trial.trial_id, 0.0) + self.lesson(trial.config)
+        return self.learned[trial.trial_id]
+
+    def exploit(self, trial: Trial, donor: Trial, **given) -> None:
+        super().exploit(trial, donor, **given)
+        self.learned[trial.trial_id] = donor.checkpoints.latest.metrics["score"]
 
 
 def started(scheduler: TrialScheduler, count: int, **options) -> tuple[World, list[Trial]]:

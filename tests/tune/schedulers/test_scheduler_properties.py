@@ -1,7 +1,6 @@
-"""What holds for every scheduler, whatever trials do: all trials end, nothing is decided about one that has ended, and the same happens again
-if the search is run again, or goes on from a pickled scheduler."""
+"""What holds for every scheduler, whatever trials do: all trials end, nothing is decided about one that has ended, and the same happens
+again if the search is run again, or goes on from a saved scheduler."""
 
-import copy
 import pickle
 import random
 
@@ -35,7 +34,7 @@ def schedulers():
         "median that pauses": MedianStoppingRule(**OBJECTIVE, grace_period=2, hard_stop=False),
         "pbt": PopulationBasedTraining(**OBJECTIVE, perturbation_interval=4, hyperparam_mutations=MUTATIONS),
         "pbt in step": PopulationBasedTraining(**OBJECTIVE, perturbation_interval=4, hyperparam_mutations=MUTATIONS, synch=True),
-        "pb2": PB2(**OBJECTIVE, perturbation_interval=6, hyperparam_bounds={"lr": [0.0, 1.0]}, quantile_fraction=0.2),
+        "pb2": PB2(**OBJECTIVE, perturbation_interval=10, hyperparam_bounds={"lr": [0.0, 1.0]}, quantile_fraction=0.2),
         "resources": ResourceChangingScheduler(HyperBandScheduler(**OBJECTIVE, max_t=20)),
     }
 
@@ -49,7 +48,7 @@ def unlucky(trial, time):
     return random.Random(trial.index * 77 + time).random() < 0.01
 
 
-@pytest.mark.parametrize("shape", grid(count=[1, 3, 14, 40], at_once=[1, 4], concurrent=[3, 200]), ids=str)
+@pytest.mark.parametrize("shape", grid(count=[1, 25], at_once=[1, 4], concurrent=[3, 200]), ids=str)
 @pytest.mark.parametrize("name", schedulers())
 def test_every_trial_ends_and_the_same_search_gives_the_same_decisions(name, shape):
     options = {**shape, "length": 27, "score": noise, "fails": unlucky, "config": lambda index: {"lr": 0.2}, "seed": shape["count"]}
@@ -63,7 +62,7 @@ def test_every_trial_ends_and_the_same_search_gives_the_same_decisions(name, sha
 
 
 @pytest.mark.parametrize("name", schedulers())
-def test_a_search_goes_on_from_a_pickle_as_if_nothing_had_happened(name):
+def test_a_search_goes_on_from_a_file_as_if_nothing_had_happened(name, tmp_path):
     halfway = 30
     options = {"count": 12, "at_once": 3, "length": 27, "score": noise, "config": lambda index: {"lr": 0.2}}
     whole = World(schedulers()[name], **options).run()
@@ -75,21 +74,13 @@ def test_a_search_goes_on_from_a_pickle_as_if_nothing_had_happened(name):
             super()._step(trial)
             self.steps += 1
             if self.steps == halfway:
-                self.scheduler = pickle.loads(pickle.dumps(self.scheduler))
+                self.scheduler.save(str(tmp_path / "state"))
+                self.scheduler = schedulers()[name]
+                self.scheduler.restore(str(tmp_path / "state"))
 
     resumed = Interrupted(schedulers()[name], **options).run()
     assert resumed.steps > halfway
     assert resumed.decided == whole.decided
-
-
-@pytest.mark.parametrize("name", schedulers())
-def test_state_is_saved_to_a_file_and_restored(name, tmp_path):
-    world = World(schedulers()[name], count=6, at_once=3, length=9, score=noise, config=lambda index: {"lr": 0.2}).run()
-    world.scheduler.save(str(tmp_path / "state"))
-    fresh = schedulers()[name]
-    fresh.restore(str(tmp_path / "state"))
-    assert fresh.debug_string() == world.scheduler.debug_string()
-    assert pickle.dumps(copy.deepcopy(fresh)) == pickle.dumps(copy.deepcopy(world.scheduler))
 
 
 @pytest.mark.parametrize("name", [name for name in schedulers() if name not in ("fifo", "resources")])

@@ -42,7 +42,7 @@ from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
 from syncline.train.workers.messages import Checkpoints, Committed, Consumed, Spent, WorkerMessage
-from syncline.train.workers.placement import Reservation, ReservationInterrupted
+from syncline.train.workers.placement import Reservation, ReservationInterrupted, is_hosted
 from syncline.train.workers.ranks import visible_gpus
 from syncline.train.workers.shipped import loaded
 from syncline.train.workers.spec import RunSpec, WorkerSpec
@@ -75,9 +75,9 @@ class TrainController:
     """Runs one run from its start to its end. Used once, from one thread."""
 
     def __init__(self, spec: RunSpec, clock: Callable[[], float] = time.monotonic, say: Callable[[str], None] | None = None) -> None:
-        """`say` shows the person who runs this a line; it is printed by default."""
+        """`say` shows the person who runs this a line; it is printed by default, and in a trial of a search nothing is."""
         self._spec = spec
-        self._show = say or print_line
+        self._show = say or (_say_nothing if is_hosted() else print_line)
         self._clock = clock
         self._began = clock()
         self._local_mode = ensure_engine().is_local_mode
@@ -570,6 +570,10 @@ def _limits(failures: FailureConfig, scaling: ScalingConfig, *, fixed: bool) -> 
         resize_s=scaling.elastic_resize_monitor_interval_s if scaling.elasticity_enabled and not fixed else None,
         relax_on_preemption=failures.relax_collectives_on_preemption,
     )
+
+
+def _say_nothing(text: str) -> None:
+    """What a trial's training would say is in its run directory."""
 
 
 def print_line(text: str) -> None:

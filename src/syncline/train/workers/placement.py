@@ -49,6 +49,11 @@ def set_reservation_host(host: ReservationHost | None) -> None:
     _host = host
 
 
+def is_hosted() -> bool:
+    """Whether the trainers of this process are part of something larger, which shows what is to be seen."""
+    return _host is not None
+
+
 class Reservation:
     """Holds the resources of one worker group, over restarts of the group. Only `interrupt` may be called from another thread."""
 

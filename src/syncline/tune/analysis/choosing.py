@@ -18,7 +18,7 @@ SCOPES: tuple[str, ...] = get_args(Scope)
 def check_mode(mode: str | None, where: str) -> None:
     """ValueError for a mode that is none; None is allowed."""
     if mode not in (None, "min", "max"):
-        raise ValueError(f'{where}: mode={mode!r} is neither "min" nor "max", so it is not known which trial is better: give one of the two.')
+        raise ValueError(f'{where}: mode={mode!r} is neither "min" nor "max", so it is not known what is better: give one of the two.')
 
 
 def best_trial(trials: Iterable[Trial], metric: str, mode: str, scope: str = "last", *, filter_nan_and_inf: bool = True) -> Trial | None:

@@ -19,7 +19,7 @@ from syncline.tune.console.scan import scan
 from syncline.tune.controller.restore import load_trials
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.plots import Kind, plot
-from syncline.tune.result import CONFIG, DEFAULT_METRIC, TRAINING_ITERATION
+from syncline.tune.result import CONFIG, DEFAULT_METRIC, TIME_TOTAL_S, TRAINING_ITERATION
 
 if TYPE_CHECKING:
     import pandas
@@ -39,7 +39,8 @@ class ExperimentAnalysis:
         default_mode: "min" or "max", likewise.
 
     Raises:
-        ValueError: `default_mode` is neither, or there is no search in that directory.
+        ValueError: `default_mode` is neither.
+        FileNotFoundError: There is no search in that directory.
     """
 
     trials: list[Trial]
@@ -85,7 +86,7 @@ class ExperimentAnalysis:
     @property
     def results_df(self) -> pandas.DataFrame:
         """The latest results as a table with a row for each trial, its index the trial ids, the configuration in columns `config/…`."""
-        return tables.table(tables.last_results(self.trials), index="trial_id")
+        return tables.table((tables.with_config(trial.last_result, trial) for trial in self.trials), index="trial_id")
 
     @property
     def trial_dataframes(self) -> Mapping[str, pandas.DataFrame]:
@@ -111,7 +112,7 @@ class ExperimentAnalysis:
         for trial in self.trials:
             row = self._best_row(trial, metric, mode) if metric and mode else trial.last_result
             if row:
-                rows.append({**row, CONFIG: trial.config, "logdir": trial.path})
+                rows.append({**tables.with_config(row, trial), "logdir": trial.path})
         return tables.table(rows)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
@@ -120,8 +121,8 @@ class ExperimentAnalysis:
 
     def stats(self) -> dict[str, Any]:
         """How many trials there are in each state, and how long they have taken in all, in seconds."""
-        times = [float(trial.last_result.get("time_total_s") or 0.0) for trial in self.trials]
-        return {"trials": len(self.trials), **scan(self.trials).counts, "time_total_s": sum(times)}
+        times = [float(trial.last_result.get(TIME_TOTAL_S) or 0.0) for trial in self.trials]
+        return {"trials": len(self.trials), **scan(self.trials).counts, TIME_TOTAL_S: sum(times)}
 
     def set_filetype(self, file_type: FileType | None = None) -> bool:
         """Read "json" (result.json, the default) or "csv" (progress.csv) where a trial has both; True, for older programs.
@@ -195,7 +196,8 @@ class ExperimentAnalysis:
     @property
     def best_result_df(self) -> pandas.DataFrame:
         """The latest result of `best_trial`, a table of one row."""
-        return tables.table(tables.last_results([self.best_trial]), index="trial_id")
+        best = self.best_trial
+        return tables.table([tables.with_config(best.last_result, best)], index="trial_id")
 
     @property
     def best_dataframe(self) -> pandas.DataFrame:
@@ -277,7 +279,9 @@ class ExperimentAnalysis:
         return plot(self.trials, kind, metric=self._metric(metric), mode=self._mode(mode), path=path, **options)
 
     def __repr__(self) -> str:
-        return f"ExperimentAnalysis({len(self.trials)} trials in {self._path!r}, metric={self.default_metric!r}, mode={self.default_mode!r})"
+        return (
+            f"ExperimentAnalysis({len(self.trials)} trials in {self._path!r}, metric={self.default_metric!r}, mode={self.default_mode!r})"
+        )
 
     def _metric(self, metric: str | None) -> str:
         found = metric or self.default_metric
@@ -302,7 +306,9 @@ class ExperimentAnalysis:
         for found in self.trials:
             if trial in (found.trial_id, str(found)) or os.path.normpath(trial) == os.path.normpath(found.path):
                 return found
-        raise ValueError(f"{trial!r} is neither the id, the name nor the directory of one of the {len(self.trials)} trials of {self._path!r}.")
+        raise ValueError(
+            f"{trial!r} is neither the id, the name nor the directory of one of the {len(self.trials)} trials of {self._path!r}."
+        )
 
     def _best_row(self, trial: Trial, metric: str, mode: str) -> Mapping[str, Any] | None:
         rows = read_history(trial.storage.storage_filesystem, trial.path, self._file_type) if trial.last_result else None

@@ -48,8 +48,8 @@ def _from_csv(text: str) -> list[dict[str, Any]]:
     if not lines:
         return []
     names: Sequence[str] = lines[0]
-    # A short line was cut by a kill.
-    return [{name: cell if name == TRIAL_ID else _value(cell) for name, cell in zip(names, line, strict=True)} for line in lines[1:] if len(line) == len(names)]
+    whole = [line for line in lines[1:] if len(line) == len(names)]
+    return [{name: cell if name == TRIAL_ID else _value(cell) for name, cell in zip(names, line, strict=True)} for line in whole]
 
 
 def _value(text: str) -> Any:

@@ -26,10 +26,9 @@ def table(rows: Iterable[Mapping[str, Any]], *, index: str | None = None) -> pan
     return made
 
 
-def last_results(trials: Iterable[Trial]) -> Iterator[dict[str, Any]]:
-    """For each trial its latest result, its id and its configuration, also where it has reported nothing."""
-    for trial in trials:
-        yield {**trial.last_result, TRIAL_ID: trial.trial_id, CONFIG: trial.config}
+def with_config(result: Mapping[str, Any], trial: Trial) -> dict[str, Any]:
+    """A result, which may be empty, with the trial's id and, last, its configuration as it is now."""
+    return {**{key: value for key, value in result.items() if key != CONFIG}, TRIAL_ID: trial.trial_id, CONFIG: trial.config}
 
 
 def best_row(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> Mapping[str, Any] | None:

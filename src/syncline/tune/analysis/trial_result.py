@@ -47,7 +47,9 @@ class Result(train_result.Result):
             RuntimeError: The trial has kept no checkpoint, or none with a number under that name.
         """
         if not self.best_checkpoints:
-            raise RuntimeError(f"The trial in {self.path!r} has kept no checkpoint, so none is the best: report one, or set CheckpointConfig.")
+            raise RuntimeError(
+                f"The trial in {self.path!r} has kept no checkpoint, so none is the best: report one, or set CheckpointConfig."
+            )
         return super().get_best_checkpoint(metric, mode)
 
     @classmethod
@@ -84,8 +86,8 @@ class Result(train_result.Result):
         rows = read_history(filesystem, directory)
         if rows is None:
             raise RuntimeError(
-                f"{directory!r} holds neither result.json nor progress.csv, so it is not the directory of a trial that has reported: give one "
-                "that is, or for a whole search its directory to `ExperimentAnalysis` or `Tuner.restore`."
+                f"{directory!r} holds neither result.json nor progress.csv, so no trial has reported there: give the directory of "
+                "a trial, or that of a whole search to `ExperimentAnalysis` or `Tuner.restore`."
             )
         metrics = rows[-1] if rows else {}
         kept = _checkpoints(filesystem, directory, rows)
@@ -125,9 +127,7 @@ def trial_error(trial: Trial) -> Exception | None:
     return TuneError(trial.error_text.strip() or f"{trial} failed: {trial.exception!r}")
 
 
-def _checkpoints(
-    filesystem: pyarrow_fs.FileSystem, directory: str, rows: list[dict[str, Any]]
-) -> list[tuple[Checkpoint, dict[str, Any]]]:
+def _checkpoints(filesystem: pyarrow_fs.FileSystem, directory: str, rows: list[dict[str, Any]]) -> list[tuple[Checkpoint, dict[str, Any]]]:
     """The checkpoints in a trial's directory by number, each with the result that it was reported with, as far as that is known."""
     entries = filesystem.get_file_info(pyarrow_fs.FileSelector(directory))
     names = sorted(entry.base_name for entry in entries if entry.base_name.startswith(_CHECKPOINT_PREFIX))

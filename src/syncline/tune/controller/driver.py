@@ -169,14 +169,14 @@ class TuneController:
             events.End: self._finish,
         }
 
-    def run(self) -> SearchEnd:
-        """Search until the end, the time budget, an error, or an interrupt.
+    def run(self, first: Event) -> SearchEnd:
+        """Search until the end, the time budget, an error, or an interrupt. `first`: Begin, or Resumed.
 
         Raises:
             TuneError: The search cannot go on.
         """
         try:
-            self._take(events.Begin(now=self._wall(), total_resources=api.cluster_resources()))
+            self._take(first)
             while self._end is None:
                 self._take(self._next())
             self._await_leaving()
@@ -391,8 +391,9 @@ class TuneController:
             self._pool.end(process)
             self._places.give_back(do.trial_id)
             return
-        key = (do.trial_id, do.attempt)
-        self._leaving[key] = _Leaving(process, do.trial_id, self._clock() + CLEAN_UP_S)
+        key, place_id = (do.trial_id, do.attempt), f"{do.trial_id} {do.attempt}"
+        self._places.set_apart(do.trial_id, place_id)
+        self._leaving[key] = _Leaving(process, place_id, self._clock() + CLEAN_UP_S)
         self._pool.run(process, messages.Stop(), lambda outcome, error: self._queue.put(_Stopped(*key)))
 
     def _stopped(self, event: _Stopped) -> None:
@@ -422,16 +423,16 @@ class TuneController:
         threading.Thread(target=copy, name="syncline-donate", daemon=True).start()
 
     def _confirm(self, do: events.Confirm) -> None:
-        storage = self._trial(do.trial_id).storage
-        if storage.contains(do.checkpoint):
-            storage.confirm(do.checkpoint)
+        trial = self._trial(do.trial_id)
+        if _is_own(trial, do.checkpoint):
+            trial.storage.confirm(do.checkpoint)
 
     def _delete(self, do: events.Delete) -> None:
-        storage = self._trial(do.trial_id).storage
-        if not storage.contains(do.checkpoint):
+        trial = self._trial(do.trial_id)
+        if not _is_own(trial, do.checkpoint):
             return  # it lies with the trainer that made it, which keeps those that it wants to
         try:
-            storage.delete(do.checkpoint)
+            trial.storage.delete(do.checkpoint)
         except OSError as error:
             logger.warning("the checkpoint %s is not kept any more but cannot be deleted: %s", do.checkpoint.path, error)
 
@@ -491,6 +492,11 @@ class TuneController:
         return trial
 
 
+def _is_own(trial: Trial, checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint was made by the trial, and not by a trainer in it."""
+    return trial.storage.contains(checkpoint) and "/" not in trial.storage.name_of(checkpoint)
+
+
 def copy_verified(trial: Trial, source: Checkpoint, index: int) -> Checkpoint:
     """Make a copy of `source` the trial's checkpoint of that number, and compare the two by hash. OSError where they differ."""
     storage, name = trial.storage, checkpoint_dir_name(index)
@@ -501,7 +507,9 @@ def copy_verified(trial: Trial, source: Checkpoint, index: int) -> Checkpoint:
     after = digest(copy)
     if before != after:
         storage.delete(copy)
-        raise OSError(f"{copy.path!r} differs from {source.path!r}, of which it is a copy (sha256 {after} and {before}): the disk is failing")
+        raise OSError(
+            f"{copy.path!r} differs from {source.path!r}, of which it is a copy (sha256 {after} and {before}): the disk is failing"
+        )
     return copy
 
 
@@ -514,4 +522,3 @@ def digest(checkpoint: Checkpoint) -> str:
             while chunk := stream.read(1 << 20):
                 total.update(chunk)
     return total.hexdigest()
-

@@ -20,10 +20,8 @@ Resumption = Literal["RESUME", "RESTART", "SKIP"]
 
 @dataclass(frozen=True, kw_only=True)
 class Begin:
-    """The search starts, for the first time or again."""
+    """The search starts."""
 
-    now: float
-    """Seconds since the epoch."""
     total_resources: Mapping[str, float]
     """Everything that the machines have."""
 
@@ -32,11 +30,11 @@ class Begin:
 class Resumed:
     """The process that ran the search is gone, and this one goes on."""
 
+    total_resources: Mapping[str, float]
+    """Everything that the machines have."""
     finished: Resumption
     unfinished: Resumption
     errored: Resumption
-    further_samples: int = 0
-    """So many more trials than it was to have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +190,7 @@ class AskSearcher:
 
 @dataclass(frozen=True, kw_only=True)
 class TellResult:
-    """Tell the searcher of a result."""
+    """Tell the searcher of a result, in which what is nested has keys `a/b`."""
 
     trial_id: str
     result: Mapping[str, Any]

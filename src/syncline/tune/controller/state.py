@@ -200,9 +200,7 @@ class TuneMachine:
         self._set(trial, Trial.PAUSED)
         self._paused.pop(trial.trial_id, None)  # it waits for its checkpoint, nobody can choose it
         self._donating[trial.trial_id] = _Exploit(dict(latest.metrics), dict(config), tag)
-        self._out.append(
-            events.Donate(trial_id=trial.trial_id, source=latest.checkpoint, checkpoint_index=trial.next_checkpoint_index)
-        )
+        self._out.append(events.Donate(trial_id=trial.trial_id, source=latest.checkpoint, checkpoint_index=trial.next_checkpoint_index))
 
     def update_resources(self, trial: Trial, factory: PlacementGroupFactory) -> None:
         if trial.placement_group_factory == factory:
@@ -222,13 +220,13 @@ class TuneMachine:
 
     def _resumed(self, event: events.Resumed) -> None:
         """Whatever ran is not there any more; what may go on does."""
+        self.total_resources = dict(event.total_resources)
         self.ended = self._stopping = self._asking = self._searcher_waits = False
         self._end = self._reserving = None
         self._running.clear()
         self._donating.clear()
         self._lending.clear()
-        if event.further_samples:
-            self._searcher_finished = False
+        self._searcher_finished = False  # it may have been given more samples
         for trial in self.trials:
             if trial.status == Trial.TERMINATED:
                 self._take_up(trial, event.finished)
@@ -328,7 +326,7 @@ class TuneMachine:
         if decision == TrialScheduler.STOP:
             self._finish(trial, run, tell_scheduler=is_last)
             return
-        self._out.append(events.TellResult(trial_id=trial.trial_id, result=result))
+        self._out.append(events.TellResult(trial_id=trial.trial_id, result=metric_values.flatten(result)))
         if decision == TrialScheduler.PAUSE:
             run.pause_wanted = run.save_wanted = True
         if self._is_time_to_save(trial, result):
@@ -467,9 +465,7 @@ class TuneMachine:
                 trial.begin_at(trial.checkpoint_iteration)
                 self._set(trial, Trial.PAUSED)
             return
-        self._out.append(
-            events.StepTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index)
-        )
+        self._out.append(events.StepTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index))
 
     def _decide(self, trial: Trial, result: dict[str, Any]) -> str:
         try:
@@ -486,9 +482,7 @@ class TuneMachine:
             self._write_scheduler_lines()
         if self.rules.checkpoint_config.checkpoint_at_end and not self.rules.is_function and not self._has_checkpoint_of_now(trial):
             run.then = "finish"
-            self._out.append(
-                events.SaveTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index)
-            )
+            self._out.append(events.SaveTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index))
             return
         self._leave(trial)
         self._complete(trial, tell_scheduler=False)
@@ -501,7 +495,7 @@ class TuneMachine:
         self._donating.pop(trial.trial_id, None)
         self._set(trial, Trial.TERMINATED)
         self._searcher_waits = False
-        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=trial.last_result or None, error=False))
+        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=_flat(trial.last_result), error=False))
         self._notify("complete", trial)
 
     def _give_up(self, trial: Trial, error: bytes, text: str) -> None:
@@ -512,7 +506,7 @@ class TuneMachine:
         self._set(trial, Trial.ERROR)
         self._searcher_waits = False
         self.scheduler.on_trial_error(self, trial)
-        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=trial.last_result or None, error=True))
+        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=_flat(trial.last_result), error=True))
         self._notify("error", trial)
         if self.rules.fail_fast and not self._stopping:
             self._stopping = True
@@ -639,6 +633,11 @@ class TuneMachine:
                 f"{where} needs the metric {metric!r}, but the trainable {self.rules.trainable_name!r} reported {sorted(own)}.{meant} Report "
                 "it with every result, or name one of these. (TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets results without it pass.)"
             )
+
+
+def _flat(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A result as searchers look at it, `a/b` for what is nested; None if there is none."""
+    return metric_values.flatten(result) if result else None
 
 
 _HANDLERS: dict[type, Callable[[TuneMachine, Any], None]] = {

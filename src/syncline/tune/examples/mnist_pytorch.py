@@ -55,7 +55,7 @@ def train(model: nn.Module, optimizer: optim.Optimizer, train_loader: DataLoader
             return
         optimizer.zero_grad()
         loss = F.nll_loss(model(data.to(device)), target.to(device))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch declares no types for it
         optimizer.step()
 
 

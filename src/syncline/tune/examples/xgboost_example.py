@@ -60,4 +60,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
     best = main(num_samples=3 if parser.parse_args().smoke_test else 10).get_best_result()
-    print(f"Best parameters: {best.config}\nAccuracy: {1 - best.metrics['test-error']:.4f}\nModel: {best.checkpoint}")
+    error = (best.metrics or {})["test-error"]
+    print(f"Best parameters: {best.config}\nAccuracy: {1 - error:.4f}\nModel: {best.checkpoint}")

@@ -3,8 +3,8 @@
 An event file is a sequence of records (length, checksum, data, checksum); each holds one message `Event` in the wire format of Protocol
 Buffers. tensorboardX writes the same, but importing it imports torch (about two seconds), its writer has a thread and a queue between
 processes for every file, and its checksums take a loop in Python over every byte; a search may have thousands of trials and results per
-second. The messages are defined in TensorFlow's `event.proto` and `summary.proto`, and in TensorBoard's `hparams/plugin_data.proto`; the
-checksum is CRC-32C (RFC 3720, appendix B.4) in the form that TensorFlow masks it.
+second. The messages are defined in TensorFlow's `event.proto` and `summary.proto`, and in TensorBoard's `hparams/plugin_data.proto` and
+`hparams/api.proto`; the checksum is CRC-32C (RFC 3720, appendix B.4) in the form that TensorFlow masks it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def scalar(tag: str, value: float | np.number[Any]) -> bytes:
     """A number in a summary."""
     try:
         number = struct.pack("<f", value)
-    except OverflowError:
+    except (OverflowError, struct.error):  # the latter for whole numbers beyond all floats
         number = struct.pack("<f", np.inf if value > 0 else -np.inf)
     return _scalar_head(tag) + number
 
@@ -84,9 +84,9 @@ def hyperparameters(params: Mapping[str, Any], metrics: Iterable[str], *, failed
         if value is None:
             continue
         kind, content = _parameter(value)
-        kinds += _bytes(5, _bytes(1, name.encode()) + _whole(4, kind))
+        kinds += _bytes(4, _bytes(1, name.encode()) + _whole(4, kind))
         values += _bytes(1, _bytes(1, name.encode()) + _bytes(2, content))
-    shown = b"".join(_bytes(6, _bytes(1, _bytes(2, tag.encode()))) for tag in metrics)
+    shown = b"".join(_bytes(5, _bytes(1, _bytes(2, tag.encode()))) for tag in metrics)
     return [
         _plugin_value("_hparams_/experiment", _bytes(2, kinds + shown)),
         _plugin_value("_hparams_/session_start_info", _bytes(3, values)),

@@ -38,14 +38,13 @@ class RowLogger(LoggerCallback):
         """How much of an earlier file stays when the trial begins at `trial.restored_iteration`."""
 
     def log_trial_start(self, trial: Trial) -> None:
-        latest = self._latest.get(trial.trial_id)
         # A trial that has only been paused has no row too many, and need not be read.
-        if latest is None or latest > trial.restored_iteration:
+        if not self._files.knows(trial) or self._latest.get(trial.trial_id, 0) > trial.restored_iteration:
             self._files.begin(trial, self.file_name, lambda content: self._keep(trial, content))
             self._latest[trial.trial_id] = trial.restored_iteration
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        if trial.trial_id not in self._latest:
+        if not self._files.knows(trial):
             self.log_trial_start(trial)
         self._files.append(trial, self._row(trial, result))
         self._latest[trial.trial_id] = result.get(TRAINING_ITERATION) or 0

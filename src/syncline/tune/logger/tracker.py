@@ -84,6 +84,8 @@ class TrackerCallback(LoggerCallback):
         self._background = Background(f"Logging to {tracker}")
         self._runs: dict[str, tuple[TrackedTrial, Any]] = {}
         """Used in the thread only."""
+        self._running: dict[str, None] = {}
+        """Ids of the trials that have started and not ended, in order; not used in the thread."""
         self._left_out = False
 
     @abstractmethod
@@ -102,6 +104,7 @@ class TrackerCallback(LoggerCallback):
         """A trial has ended."""
 
     def log_trial_start(self, trial: Trial) -> None:
+        self._running[trial.trial_id] = None
         self._background.call(self._start, TrackedTrial.of(trial))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
@@ -118,10 +121,13 @@ class TrackerCallback(LoggerCallback):
             self._background.call(self._pass_on, self._log_checkpoint, trial.trial_id, trial.checkpoint.path)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        self._running.pop(trial.trial_id, None)
         self._background.call(self._end, trial.trial_id, "failed" if failed else "finished")
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        self._background.call(self._end_all)
+        for trial_id in self._running:
+            self._background.call(self._end, trial_id, "interrupted")
+        self._running.clear()
         self._background.close(self._timeout_s)
 
     # -- in the thread
@@ -140,12 +146,8 @@ class TrackerCallback(LoggerCallback):
             trial, run = self._runs.pop(trial_id)
             self._end_run(run, trial, outcome)
 
-    def _end_all(self) -> None:
-        for trial_id in list(self._runs):
-            self._background.call(self._end, trial_id, "interrupted")
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runs": {}}
+        return {**self.__dict__, "_runs": {}, "_running": {}}
 
 
 def is_below(key: str, names: tuple[str, ...]) -> bool:

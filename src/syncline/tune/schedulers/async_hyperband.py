@@ -132,8 +132,8 @@ class Rung:
         if share == 0:
             return low
         high = self.scores[below + 1]
-        if high == low:
-            return low
+        if math.isinf(high):
+            return high
         return high - (high - low) * (1 - share) if share >= 0.5 else low + (high - low) * share
 
     def take(self, score: float, quantile: float) -> bool:

@@ -123,6 +123,7 @@ class PopulationBasedTraining(ScoredScheduler):
         member = self._population[trial.trial_id]
         if time < self._due_at(member):
             return self.CONTINUE
+        member.awaits_weights = False
         self._take_score(trial, time, score)
         if self._synch:
             return self.PAUSE
@@ -147,12 +148,11 @@ class PopulationBasedTraining(ScoredScheduler):
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
         """The trial that is furthest behind; with `synch`, the next one when all have been compared."""
-        chosen = self._furthest_behind(tune_controller, set())
+        chosen = self._furthest_behind(tune_controller)
         if chosen is not None or not self._synch or not self._all_wait(tune_controller):
             return chosen
-        changed = self._perturb_all(tune_controller)
-        # One that gets another's checkpoint just now had better not be the first to start.
-        return self._furthest_behind(tune_controller, changed) or self._furthest_behind(tune_controller, set())
+        self._perturb_all(tune_controller)
+        return self._furthest_behind(tune_controller)
 
     def drain_policy_log(self) -> list[tuple[str, str]]:
         """(file name, line) for each line that the experiment directory's policy files get, in order; each is given once."""
@@ -212,23 +212,20 @@ class PopulationBasedTraining(ScoredScheduler):
         trials = [controller.get_trial(member.trial_id) for member in self._population.by_progress()]
         return bool(trials) and all(trial is not None and trial.status != Trial.RUNNING for trial in trials)
 
-    def _perturb_all(self, controller: ControllerView) -> set[str]:
-        """Compare all trials, which are paused; returns those that were changed."""
+    def _perturb_all(self, controller: ControllerView) -> None:
+        """Compare all trials, which are paused."""
         now = self._population.most_progress()
         waiting = [member.trial_id for member in self._population.by_progress()]
         places = {trial_id: self._population.place(trial_id) for trial_id in waiting}
-        changed: set[str] = set()
         for trial_id in waiting:
             self._population[trial_id].perturbed_at = now
             trial = controller.get_trial(trial_id)
             donor = self._donor(controller, trial_id) if places[trial_id] == "lower" else None
             if trial is not None and donor is not None:
                 self._exploit(controller, trial, donor, trial.last_result.get(TRAINING_ITERATION, 0))
-                changed.add(trial_id)
         self._num_checkpoints += sum(place == "upper" for place in places.values())
         while self._next_perturbation_sync <= self._population.most_progress():
             self._next_perturbation_sync += self._perturbation_interval
-        return changed
 
     def _donor(self, controller: ControllerView, trial_id: str) -> Trial | None:
         """Someone of the upper quantile who is really better and has a checkpoint; one that still runs if there is one."""
@@ -267,21 +264,23 @@ class PopulationBasedTraining(ScoredScheduler):
             )
         tag = perturbed_tag(member.tag.removeprefix(f"{trial.index}_"), only_mutated(config, self._hyperparam_mutations))
         controller.exploit(trial, donor, config=config, tag=tag)
+        member.awaits_weights = True
         member.perturbed_at = self._goes_on_at(member, source, donor)
-        self._population.set_progress(trial.trial_id, source.trained_to)
+        self._population.set_progress(trial.trial_id, member.perturbed_at)
         self._num_perturbations += 1
 
     def _goes_on_at(self, member: Member, source: Member, donor: Trial) -> float:
         """When a trial begins to train with the configuration that it got. Its iterations never go back, other times are the donor's."""
         if self._time_attr == TRAINING_ITERATION:
             return max(member.trained_to, donor.checkpoint_iteration)
-        return source.perturbed_at
+        return source.trained_to
 
-    def _furthest_behind(self, controller: ControllerView, left_out: set[str]) -> Trial | None:
+    def _furthest_behind(self, controller: ControllerView) -> Trial | None:
         for member in self._population.by_progress():
             if self._synch and member.trained_to >= self._next_perturbation_sync:
                 return None
             trial = controller.get_trial(member.trial_id)
-            if trial is not None and trial.status in (Trial.PENDING, Trial.PAUSED) and member.trial_id not in left_out:
+            # A trial that waits for another's weights is pending when it has them.
+            if trial is not None and (trial.status == Trial.PENDING or (trial.status == Trial.PAUSED and not member.awaits_weights)):
                 return trial
         return None

@@ -69,16 +69,25 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         """The trial, after the change that is due."""
         trial = super().choose_trial_to_run(tune_controller)
         if trial is not None and trial.status == Trial.PAUSED and self._change_is_due:
-            self._change_is_due = False
-            _, self.current_config = self._policy[self._num_perturbations]
-            self._num_perturbations += 1
-            tag = perturbed_tag(self.experiment_tag, self.current_config)
-            tune_controller.exploit(trial, trial, config=self.current_config, tag=tag)
+            self._change(tune_controller, trial)
+            return None  # it is pending when it has its checkpoint
         return trial
 
     def debug_string(self) -> str:
         """Where it is."""
         return f"PopulationBasedTraining replay: Step {self._current_step}, perturb {self._num_perturbations}"
+
+    def _change(self, controller: ControllerView, trial: Trial) -> None:
+        """The trial goes on from its own checkpoint with the next configuration."""
+        if trial.checkpoint is None:
+            raise RuntimeError(
+                f"Trial {trial} has no checkpoint at iteration {self._current_step}, so it cannot go on from there with the next "
+                f"configuration of {self.policy_file}: save a checkpoint with every result."
+            )
+        self._change_is_due = False
+        _, self.current_config = self._policy[self._num_perturbations]
+        self._num_perturbations += 1
+        controller.exploit(trial, trial, config=self.current_config, tag=perturbed_tag(self.experiment_tag, self.current_config))
 
 
 def perturbed_tag(tag: str, values: Mapping[str, Any]) -> str:

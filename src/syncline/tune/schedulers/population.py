@@ -23,9 +23,11 @@ class Member:
     score: float | None = None
     """At its latest perturbation; more is better."""
     trained_to: float = 0
-    """The time of `score`, or of the donor's if it has got another's weights since."""
+    """The time of `score`, or where it goes on if it has got another's weights since."""
     perturbed_at: float = 0
-    """When it was looked at last; with another's weights, when the donor was."""
+    """When it was looked at last; with another's weights, when it began to train with them."""
+    awaits_weights: bool = False
+    """Another's weights are on their way to it, or it has trained with them and not been looked at since."""
 
     @property
     def rank(self) -> tuple[float, int, str]:

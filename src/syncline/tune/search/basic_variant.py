@@ -62,6 +62,7 @@ class BasicVariantGenerator(SearchAlgorithm):
         self.metric, self.mode = metric, mode
         self._space = ParsedSpace.parse(param_space)
         self._starts = [ParsedSpace.parse(_overlaid(self._space.skeleton, point, ())) for point in self._points_to_evaluate]
+        self._variants, self._counter, self._live = None, 0, set()
         samples = math.inf if num_samples == -1 else num_samples
         self._samples_left = max(0, samples - len(self._starts))
         self._total = sum(start.count_variants() for start in self._starts) + self._samples_left * self._space.count_variants()

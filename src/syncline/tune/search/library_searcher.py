@@ -57,7 +57,9 @@ class LibrarySearcher(Searcher):
         self._library_space: Any = None
         self._optimizer: Any = None
         self._tickets: dict[str, Any] = {}
-        if space:
+        # By length, because Nevergrad's parameters refuse to be asked whether they are true.
+        is_empty = isinstance(space, dict | list) and len(space) == 0
+        if space is not None and not is_empty:
             self._take_space(space)
 
     def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
@@ -109,8 +111,11 @@ class LibrarySearcher(Searcher):
             self._tell(ticket, loss, result or {})
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of everything, the library's random states included."""
-        return {"attributes": cloudpickle.dumps(self._attributes())}
+        """A copy of everything, the library's random states included. NotImplementedError if something of it cannot be pickled."""
+        try:
+            return {"attributes": cloudpickle.dumps(self._attributes())}
+        except Exception as error:  # whatever the library's pickling raises
+            raise NotImplementedError(f"The state of {type(self).__name__} cannot be saved ({type(error).__name__}: {error}).") from error
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from a state of `get_state`: the same calls give the same suggestions."""

@@ -8,6 +8,7 @@ search (`grid_search`, `sample_from`) is refused here; what one library cannot, 
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -52,8 +53,10 @@ class Parameter:
         return round(bounded) if self.kind == "integer" else float(bounded)
 
     def drawn(self, value: Any) -> dict[str, Any]:
-        """What a library would have drawn to give `value`, by key: a number, and those inside a choice. ValueError if it is no choice."""
+        """What a library would have drawn to give `value`, by key: a number, and those inside a choice. ValueError if nothing would."""
         if self.kind != "choice":
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not self.low <= value <= self.high:
+                raise ValueError(f"{value!r} is no value of {self.key!r}, which goes from {self.low} to {self.high}.")
             return {self.key: value}
         for index, choice in enumerate(self.choices):
             inner: dict[str, Any] = {}
@@ -138,8 +141,8 @@ class _Reader:
         self._conditional = conditional
         self._parameters = parameters
 
-    def read(self, node: Any, path: tuple[Any, ...]) -> Any:
-        """The form of `node`: dictionaries without their constants, lists whole. `_NOTHING` if there is no parameter in it."""
+    def read(self, node: Any, path: tuple[Any, ...], whole: bool = False) -> Any:
+        """The form of `node`, `_NOTHING` if there is no parameter in it. Dictionaries keep their constants if `whole`; lists always do."""
         if isinstance(node, Domain):
             parameter = self._parameter("/".join(map(str, path)), node)
             if parameter.key in self._parameters:
@@ -149,10 +152,11 @@ class _Reader:
         if isinstance(node, dict):
             if set(node) == {"grid_search"}:
                 raise self._grid("/".join(map(str, path)))
-            forms = {key: self.read(item, (*path, key)) for key, item in node.items()}
-            return {key: form for key, form in forms.items() if form is not _NOTHING} or _NOTHING
+            forms = {key: self.read(item, (*path, key), whole) for key, item in node.items()}
+            found = {key: form for key, form in forms.items() if form is not _NOTHING}
+            return {**node, **found} if whole and found else found or _NOTHING
         if isinstance(node, list | tuple):
-            items = [self.read(item, (*path, index)) for index, item in enumerate(node)]
+            items = [self.read(item, (*path, index), whole=True) for index, item in enumerate(node)]
             if all(form is _NOTHING for form in items):
                 return _NOTHING
             return [item if form is _NOTHING else form for item, form in zip(node, items, strict=True)]
@@ -185,13 +189,13 @@ class _Reader:
         choices, conditional = [], []
         for index, category in enumerate(categories):
             inside: dict[str, Parameter] = {}
-            form = _Reader(self._searcher, self._conditional, inside).read(category, (key, index))
+            form = _Reader(self._searcher, self._conditional, inside).read(category, (key, index), whole=True)
             if inside and not self._conditional:
                 raise ValueError(
                     f"{self._searcher} cannot search {next(iter(inside))!r}, a parameter inside the choices of {key!r}: "
                     "take HyperOptSearch, or OptunaSearch with a function as its space."
                 )
-            choices.append(_with_constants(category, form))
+            choices.append(category if form is _NOTHING else form)
             conditional.append(tuple(inside.values()))
         return Parameter(key=key, kind="choice", low=0, high=len(choices) - 1, choices=tuple(choices), conditional=tuple(conditional))
 
@@ -199,15 +203,6 @@ class _Reader:
         return ValueError(
             f"{self._searcher} cannot search {key!r}, a grid: write tune.choice([...]) there, or leave `search_alg` out to try every value."
         )
-
-
-def _with_constants(node: Any, form: Any) -> Any:
-    """A form in which dictionaries have their constants too."""
-    if form is _NOTHING or isinstance(form, _Slot):
-        return node if form is _NOTHING else form
-    if isinstance(node, dict):
-        return {key: _with_constants(item, form.get(key, _NOTHING)) for key, item in node.items()}
-    return [_with_constants(item, inner) for item, inner in zip(node, form, strict=True)]
 
 
 def _filled(form: Any, value: Callable[[Parameter], Any]) -> Any:
@@ -223,13 +218,17 @@ def _filled(form: Any, value: Callable[[Parameter], Any]) -> Any:
 def _matches(form: Any, value: Any, drawn: dict[str, Any]) -> bool:
     """Whether `value` may have come from `form`; what was drawn for it is put into `drawn`."""
     if isinstance(form, _Slot):
-        drawn.update(form.parameter.drawn(value))
+        try:
+            drawn.update(form.parameter.drawn(value))
+        except ValueError:
+            return False
         return True
     if isinstance(form, dict):
         return isinstance(value, dict) and form.keys() == value.keys() and all(_matches(form[key], value[key], drawn) for key in form)
     if isinstance(form, list):
         return isinstance(value, list) and len(form) == len(value) and all(map(_matches, form, value, [drawn] * len(form)))
-    return type(form) is type(value) and bool(form == value)
+    # True is no 1 here, but 1.0 is.
+    return form is value or (isinstance(form, bool) == isinstance(value, bool) and bool(form == value))
 
 
 def _looked_up(point: Any, key: str) -> Any:

@@ -197,7 +197,7 @@ class _FloatLogUniform(LogUniform):
     def draw(self, domain: Float, config: Any, size: int, source: RandomSource) -> Any:
         values = np.exp(source.uniform(np.log(domain.lower), np.log(domain.upper), size=size))
         # exp(log(x)) may miss x by a rounding error.
-        return np.clip(values, domain.lower, domain.upper)
+        return np.minimum(np.maximum(values, domain.lower), domain.upper)
 
 
 class _FloatNormal(Normal):

@@ -26,6 +26,7 @@ from syncline.tune.search.spec_view import RecursiveDependencyError, SpecView
 Path: TypeAlias = tuple[Any, ...]
 """Where a value lies in nested containers: keys and indices, outermost first."""
 
+_NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9_-]+")
 _LONGEST_VALUE = 32
 _LONGEST_TAG = 128
 
@@ -60,14 +61,14 @@ class ParsedSpace:
     """What is drawn, in the order of the space."""
 
     grids: list[tuple[Path, Domain]]
-    """What is gone through, by path."""
+    """What is gone through, in the order of the space."""
 
     @staticmethod
     def parse(value: Any, path: Path = ()) -> ParsedSpace:
         """Takes `value`, which lies at `path`, apart. ValueError and TypeError name the path of what cannot be searched."""
         found: list[tuple[Path, Domain]] = []
         skeleton = _take_apart(value, path, found)
-        grids = sorted((entry for entry in found if entry[1].is_grid()), key=lambda entry: _sort_key(entry[0]))
+        grids = [entry for entry in found if entry[1].is_grid()]
         return ParsedSpace(skeleton=skeleton, domains=[entry for entry in found if not entry[1].is_grid()], grids=grids)
 
     @property
@@ -89,7 +90,7 @@ class Variants:
         self._constant_grid_search = constant_grid_search
         # The innermost level last: a grid inside a value that was drawn is gone through before the next combination outside.
         self._levels: list[_Level] = []
-        self._open(_copied(space.skeleton), list(space.domains), space.grids, [], source)
+        self._open(_Resolution(config=space.skeleton, waiting=space.domains, grids=space.grids, drawn=[]), source)
 
     @property
     def exhausted(self) -> bool:
@@ -107,16 +108,13 @@ class Variants:
             if not state.grids:
                 state.refuse_to_wait()
                 return {path: value_at(state.config, path) for path in state.drawn}, state.config
-            self._open(state.config, state.waiting, state.grids, state.drawn, source)
+            self._open(state, source)
 
-    def _open(
-        self, config: Any, domains: list[tuple[Path, Domain]], grids: list[tuple[Path, Domain]], drawn: list[Path], source: RandomSource
-    ) -> None:
-        state = _Resolution(config=config, waiting=domains, grids=list(grids), drawn=drawn)
+    def _open(self, start: _Resolution, source: RandomSource) -> None:
         if self._constant_grid_search:
-            state.resolve(source)
-        state.grids.sort(key=lambda entry: _sort_key(entry[0]))
-        self._levels.append(_Level(state))
+            start = start.copied()
+            start.resolve(source)
+        self._levels.append(_Level(start))
 
 
 class _Level:
@@ -124,13 +122,13 @@ class _Level:
 
     def __init__(self, start: _Resolution) -> None:
         self._start = start
-        self._grids = [(path, list(grid.categories)) for path, grid in _categorical(start.grids)]
+        self._grids = [(path, grid.categories) for path, grid in _categorical(_by_path(start.grids))]
         self.size = math.prod(len(values) for _, values in self._grids)
         self.index = 0
 
     def next_combination(self) -> _Resolution:
-        start, rest = self._start, self.index
-        state = _Resolution(config=_copied(start.config), waiting=list(start.waiting), grids=[], drawn=list(start.drawn))
+        state, rest = self._start.copied(), self.index
+        state.grids = []
         for path, values in self._grids:
             rest, position = divmod(rest, len(values))
             state.assign(path, values[position])
@@ -147,12 +145,16 @@ class _Resolution:
     grids: list[tuple[Path, Domain]]
     drawn: list[Path]
 
+    def copied(self) -> _Resolution:
+        """The same to go on from apart."""
+        return _Resolution(config=_copied(self.config), waiting=list(self.waiting), grids=list(self.grids), drawn=list(self.drawn))
+
     def assign(self, path: Path, value: Any) -> None:
         """Fills `path` in. Domains and grids inside `value` are missing from now on."""
-        inside = ParsedSpace.parse(value, path)
-        self.config = assign_value(self.config, path, inside.skeleton)
-        self.waiting += inside.domains
-        self.grids += inside.grids
+        inside: list[tuple[Path, Domain]] = []
+        self.config = assign_value(self.config, path, _take_apart(value, path, inside))
+        for entry in inside:
+            (self.grids if entry[1].is_grid() else self.waiting).append(entry)
         self.drawn.append(path)
 
     def resolve(self, source: RandomSource) -> None:
@@ -193,9 +195,9 @@ class _Resolution:
 
 
 def parse_spec_vars(spec: dict[str, Any]) -> tuple[list[tuple[Path, Any]], list[tuple[Path, Any]], list[tuple[Path, Any]]]:
-    """(constants, domains, grids) of a space, each as (path, value)."""
+    """(constants, domains, grids) of a space, each as (path, value); grids by path."""
     space = ParsedSpace.parse(spec)
-    return list(_constants(space.skeleton, ())), list(space.domains), list(space.grids)
+    return list(_constants(space.skeleton, ())), list(space.domains), _by_path(space.grids)
 
 
 def has_unresolved_values(spec: dict[str, Any]) -> bool:
@@ -350,6 +352,10 @@ def _constants(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
+def _by_path(entries: list[tuple[Path, Domain]]) -> list[tuple[Path, Domain]]:
+    return sorted(entries, key=lambda entry: _sort_key(entry[0]))
+
+
 def _sort_key(path: Path) -> list[tuple[str, Any]]:
     """Orders paths; keys of different types never meet in a comparison."""
     return [(type(key).__name__, key) for key in path]
@@ -358,4 +364,4 @@ def _sort_key(path: Path) -> list[tuple[str, Any]]:
 def _clean(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
-    return re.sub(r"[^a-zA-Z0-9_-]+", "_", str(value)).strip("_")[:_LONGEST_VALUE]
+    return _NOT_IN_TAGS.sub("_", str(value)).strip("_")[:_LONGEST_VALUE]

@@ -40,6 +40,12 @@ class Places:
         """A trial's place; None if it holds nothing."""
         return self._groups.get(trial_id)
 
+    def set_apart(self, trial_id: str, name: str) -> None:
+        """A trial's place is that of `name` from now on: its process cleans up, and meanwhile the trial may reserve another place."""
+        group = self._groups.pop(trial_id, None)
+        if group is not None:
+            self._groups[name] = group
+
     def give_back(self, trial_id: str) -> None:
         """A trial holds nothing any more."""
         group = self._groups.pop(trial_id, None)

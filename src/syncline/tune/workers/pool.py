@@ -96,7 +96,9 @@ class ProcessPool:
         """Give every trial a fresh process from now on: the trainable's `reset_config` has refused. From any thread."""
         if self._reuse:
             self._reuse = False
-            logger.warning("`reuse_actors=True` has no effect: `reset_config` of the trainable returned False, so trials get new processes.")
+            logger.warning(
+                "`reuse_actors=True` has no effect: `reset_config` of the trainable returned False, so trials get new processes."
+            )
 
     def end(self, process: TrialProcess) -> None:
         """End a process at once."""

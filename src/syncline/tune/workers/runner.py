@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
+from syncline import settings
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.tracebacks import user_traceback
@@ -101,21 +102,24 @@ class _Host:
         return messages.Stopped()
 
     def _start(self, spec: TrialSpec) -> Outcome:
-        self._move_in(spec)
+        directory = self._move_in(spec)
         kind = loaded(self._shipped)
-        self._trainable = kind(dict(spec.config), facts=_facts(spec))
+        self._trainable = kind(dict(spec.config), facts=_facts(spec, directory))
         self._restore(spec)
         return _started()
 
     def _reset(self, spec: TrialSpec) -> Outcome:
         assert self._trainable is not None, "Start comes before Reset"
-        self._move_in(spec)
-        if not self._trainable.reset(dict(spec.config), facts=_facts(spec)):
+        directory = self._move_in(spec)
+        if not self._trainable.reset(dict(spec.config), facts=_facts(spec, directory)):
             return messages.NotReset()
         self._restore(spec)
         return _started()
 
-    def _move_in(self, spec: TrialSpec) -> None:
+    def _move_in(self, spec: TrialSpec) -> str:
+        """Returns the trial's directory on this machine."""
+        if self._spec is None:
+            share_cores(spec.resources.head_cpus)
         self._spec = spec
         directory = spec.storage.experiment_fs_path if spec.storage.local else tempfile.mkdtemp(prefix="syncline-trial-")
         os.makedirs(directory, exist_ok=True)
@@ -124,6 +128,7 @@ class _Host:
         if spec.log_files is not None:
             for path in dict.fromkeys(spec.log_files):
                 keep_output(os.path.join(directory, path))
+        return directory
 
     def _restore(self, spec: TrialSpec) -> None:
         assert self._trainable is not None, "it was just made"
@@ -146,11 +151,13 @@ class _Host:
             reported = self._trainable.reported_checkpoint
             if reported is not None:
                 checkpoint = reported if self._trainable.reported_in_place else self._keep(reported, checkpoint_index)
+                self._trainable.starting_checkpoint = checkpoint  # the function's own files may be gone when it asks for them
         return messages.Stepped(result=result, checkpoint=checkpoint)
 
     def _save(self, checkpoint_index: int) -> Checkpoint | None:
         """A class's state, written where it is to stay if that is on this machine."""
-        assert self._trainable is not None and self._spec is not None, "Start comes before Save"
+        assert self._spec is not None, "Start comes before Save"
+        assert self._trainable is not None, "Start comes before Save"
         if isinstance(self._trainable, FunctionTrainable):
             return None
         storage = self._spec.storage
@@ -171,15 +178,26 @@ class _Host:
         return storage.commit(name, [staged])
 
 
+def share_cores(cpus: float) -> None:
+    """Have libraries compute with as many threads as the trial has CPUs, or obey OMP_NUM_THREADS: else each trial would use all cores."""
+    if settings.environment("OMP_NUM_THREADS"):
+        return
+    threads = max(1, int(cpus))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if "torch" in sys.modules:  # which has read the variable when it was imported
+        sys.modules["torch"].set_num_threads(threads)
+
+
 def _started() -> messages.Started:
     return messages.Started(location=f"{ensure_engine().node_address()}:{os.getpid()}")
 
 
-def _facts(spec: TrialSpec) -> TrialFacts:
+def _facts(spec: TrialSpec, directory: str) -> TrialFacts:
     return TrialFacts(
         trial_id=spec.trial_id,
         trial_name=spec.trial_name,
-        trial_dir=spec.storage.experiment_fs_path if spec.storage.local else os.getcwd(),
+        trial_dir=directory,
         experiment_name=spec.experiment_name,
         resources=spec.resources,
+        storage=spec.storage,
     )

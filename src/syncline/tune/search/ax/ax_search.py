@@ -61,6 +61,12 @@ class AxSearch(LibrarySearcher):
     def _converted(self, space: SearchSpace) -> list[dict[str, Any]]:
         return [_parameter(parameter) for parameter in space.parameters.values()]
 
+    def _drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        drawn = super()._drawn(point)
+        if self._space is None:
+            return drawn
+        return {key: str(value) if self._space.parameters[key].kind == "choice" else value for key, value in drawn.items()}
+
     def _start(self) -> Any:
         ax = _ax()
         with _quiet():
@@ -126,10 +132,11 @@ def _has_experiment(client: Any) -> bool:
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     if parameter.kind == "choice" and len(parameter.choices) == 1:
-        return {"name": parameter.key, "type": "fixed", "value": 0, "value_type": "int"}
+        return {"name": parameter.key, "type": "fixed", "value": "0", "value_type": "str"}
     if parameter.kind == "choice":
-        indices = list(range(len(parameter.choices)))
-        return {"name": parameter.key, "type": "choice", "values": indices, "value_type": "int", "is_ordered": False, "sort_values": False}
+        # By index, because Ax takes choices of one simple type only; as strings, because it has ideas about the order of numbers.
+        indices = list(map(str, range(len(parameter.choices))))
+        return {"name": parameter.key, "type": "choice", "values": indices, "value_type": "str", "is_ordered": False, "sort_values": False}
     if parameter.law == "normal":
         raise parameter.refusal("AxSearch", "uniform and log-uniform numbers, and choices")
     return {

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncline.tune.search.library_searcher import LibrarySearcher, load_library
 from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.util import flatten_dict
+
+_BUDGET = 100
+"""What NGOpt is told where nobody knows how many trials there will be."""
 
 
 class NevergradSearch(LibrarySearcher):
@@ -37,6 +41,7 @@ class NevergradSearch(LibrarySearcher):
         points_to_evaluate: list[dict[str, Any]] | None = None,
     ) -> None:
         nevergrad = _nevergrad()
+        self._needs_budget = optimizer is None
         optimizer = optimizer if optimizer is not None else nevergrad.optimizers.NGOpt
         base = nevergrad.optimization.base
         is_class = inspect.isclass(optimizer) and issubclass(optimizer, base.Optimizer)
@@ -53,6 +58,13 @@ class NevergradSearch(LibrarySearcher):
         self._optimizer_kwargs = dict(optimizer_kwargs or {})
         super().__init__(optimizer.parametrization if made else space, metric, mode, points_to_evaluate)
 
+    def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
+        """See LibrarySearcher. The number of samples is the budget that the default optimizer needs, unless it was given one."""
+        samples = spec.get("num_samples") or 0
+        if self._needs_budget and samples > 0:
+            self._optimizer_kwargs.setdefault("budget", samples)
+        return super().set_search_properties(metric, mode, config, **spec)
+
     def _converted(self, space: SearchSpace) -> Any:
         return _nevergrad().p.Dict(**{key: _parameter(parameter) for key, parameter in space.parameters.items()})
 
@@ -64,7 +76,11 @@ class NevergradSearch(LibrarySearcher):
         return space
 
     def _start(self) -> Any:
-        return self._given if self._is_made else self._given(self._library_space, **self._optimizer_kwargs)
+        if self._needs_budget:
+            self._optimizer_kwargs.setdefault("budget", _BUDGET)
+        optimizer = self._given if self._is_made else self._given(self._library_space, **self._optimizer_kwargs)
+        optimizer.enable_pickling()
+        return optimizer
 
     def _ask(self) -> tuple[Any, dict[str, Any]]:
         candidate = self._optimizer.ask()
@@ -103,5 +119,8 @@ def _parameter(parameter: Parameter) -> Any:
     if parameter.low == parameter.high:
         return p.Constant(parameter.low)
     bounds = {"lower": parameter.low, "upper": parameter.high}
-    number = p.Log(exponent=math.e, **bounds) if parameter.law == "log" else p.Scalar(**bounds)
+    with warnings.catch_warnings():
+        # Nevergrad prefers bounds that are further apart.
+        warnings.simplefilter("ignore")
+        number = p.Log(exponent=math.e, **bounds) if parameter.law == "log" else p.Scalar(**bounds)
     return number.set_integer_casting() if parameter.kind == "integer" else number

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
@@ -99,11 +99,11 @@ class TorchRunner:
         return result, self.snapshot() if keep else None
 
     def validate(self, num_steps: int | None, profile: bool, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Validate on the first `num_steps` batches, None for all."""
+        """Validate on the first `num_steps` batches, None for all. Training is the same without: its random numbers are its own."""
         loader = self._operator.validation_loader
         self._require(loader, "validate", "validation loader")
         set_epoch(loader, self._epochs)
-        with self._timed("validation", profile):
+        with self._timed("validation", profile), _randomness_left_alone():
             result = self._operator.validate(islice(loader, num_steps), {NUM_STEPS: num_steps, **info})
         return {**result, **self._profiled(profile)}
 
@@ -200,6 +200,16 @@ class TorchRunner:
         size = self._operator.config.get("batch_size", DATASET_BATCH)
         for columns in share.iter_torch_batches(batch_size=size, device=self._operator.device):
             yield tuple(columns.values())
+
+
+@contextmanager
+def _randomness_left_alone() -> Iterator[None]:
+    """A block that moves no random generator for those after it."""
+    before = random_states.capture()
+    try:
+        yield
+    finally:
+        random_states.restore(before)
 
 
 # -- in the processes of a group

@@ -290,10 +290,10 @@ class TorchTrainer:
 
     def _beginning(self) -> str:
         state = self._kept[0].state if self._kept else None
-        return f"with the state after epoch {state['epoch']}" if state else "with a new operator"
+        return f"with the state after epoch {state['epoch']}" if state and state["epoch"] else "with the trainer's first state"
 
     def _failure(self, described: str, cause: BaseException, deaths: int) -> str:
-        often = "" if deaths == 1 else f", the {deaths}th death"
+        often = "" if deaths == 1 else f", tried {deaths} times"
         lost = "" if self._is_current else ", and what was done since then is lost"
         return (
             f"{described}{often}: {cause}\nThe trainer's next call starts new workers {self._beginning()}{lost}; `trainer.train()` runs an "

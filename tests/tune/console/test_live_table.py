@@ -1,0 +1,139 @@
+"""The live table, on a terminal that is a text."""
+
+import io
+import logging
+import sys
+
+import pytest
+from rich.console import Console
+
+from syncline.testing.waiting import eventually
+from syncline.tune.console.live import INTERVAL_S, LiveReporter
+from syncline.tune.console.streams import AboveDisplay, redirected
+from syncline.tune.experiment.trial import Trial
+
+
+class Terminal(io.StringIO):
+    """A text that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    made = Terminal()
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setattr(sys, "stderr", made)
+    return made
+
+
+@pytest.fixture
+def console(terminal: Terminal) -> Console:
+    return Console(file=terminal, force_terminal=True, width=120, height=30, color_system=None, highlight=False)
+
+
+def test_table_is_drawn_and_the_summary_stays(make_trial, terminal, console, clock) -> None:
+    reporter = LiveReporter(experiment_path="/results/x", console=console, clock=clock)
+    reporter.setup(clock.now, 3, "loss", "min")
+    trials = [make_trial(0, losses=[0.5]), make_trial(1, status=Trial.RUNNING, losses=[0.7])]
+    reporter.report(trials, False, "CPU 1/2")
+    eventually(lambda: "2 of 3 trials" in terminal.getvalue())
+    trials[1].status = Trial.TERMINATED
+    clock.now += 65
+    reporter.report(trials, True, "CPU 1/2")
+    end = terminal.getvalue()
+    assert "CPU 1/2" in end
+    assert "Tune: 2 trials: 2 TERMINATED, after 1 min 05 s." in end
+    assert "Best trial: train_1a2b_00000 with loss=0.5" in end
+    assert end.rstrip().endswith("Results: /results/x")
+    assert sys.stdout is terminal
+
+
+def test_looks_at_trials_at_most_twice_a_second(clock, console) -> None:
+    reporter = LiveReporter(console=console, clock=clock)
+    assert reporter.should_report([])
+    try:
+        reporter.report([], False)
+        assert not reporter.should_report([])
+        assert reporter.should_report([], done=True)
+        clock.now += INTERVAL_S
+        assert reporter.should_report([])
+    finally:
+        reporter.close()
+
+
+def test_small_screens_show_fewer_trials(make_trial, terminal, clock) -> None:
+    console = Console(file=terminal, force_terminal=True, width=120, height=16, color_system=None)
+    reporter = LiveReporter(console=console, clock=clock)
+    trials = [make_trial(at, status=Trial.RUNNING) for at in range(50)]
+    try:
+        reporter.report(trials, False)
+        eventually(lambda: "more trials not shown" in terminal.getvalue())
+    finally:
+        reporter.close()
+    assert "... 44 more trials not shown (44 RUNNING)" in terminal.getvalue()
+
+
+def test_closing_without_an_end_gives_the_streams_back(terminal, console, clock) -> None:
+    reporter = LiveReporter(console=console, clock=clock)
+    reporter.report([], False)
+    assert isinstance(sys.stdout, AboveDisplay)
+    reporter.close()
+    reporter.close()
+    assert sys.stdout is terminal
+    assert sys.stderr is terminal
+
+
+def test_whole_lines_are_printed_as_they_are(terminal, console) -> None:
+    with redirected(console):
+        print("[bold]x[/bold] half", end="")
+        assert "half" not in terminal.getvalue()
+        print(" and whole", flush=True)
+        assert "[bold]x[/bold] half and whole\n" in terminal.getvalue()
+        print("last", end="")
+    assert terminal.getvalue().endswith("last\n")
+
+
+def test_bars_show_their_last_state(terminal, console) -> None:
+    with redirected(console):
+        for step in range(1000):
+            sys.stderr.write(f"\r{step} of 1000")
+            sys.stderr.flush()
+        assert terminal.getvalue() == ""
+        sys.stderr.write("\n")
+    assert terminal.getvalue() == "999 of 1000\n"
+
+
+def test_stand_in_is_no_terminal_but_has_its_encoding(console) -> None:
+    with redirected(console):
+        assert not sys.stdout.isatty()
+        assert sys.stdout.encoding == Terminal().encoding
+
+
+def test_log_handlers_write_above_the_table_meanwhile(terminal, console) -> None:
+    handler = logging.StreamHandler(terminal)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        with redirected(console):
+            assert isinstance(handler.stream, AboveDisplay)
+            root.warning("careful")
+        assert handler.stream is terminal
+    finally:
+        root.removeHandler(handler)
+    assert "careful\n" in terminal.getvalue()
+
+
+def test_streams_that_are_no_terminals_are_left_alone(monkeypatch, console) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", file)
+    with redirected(console):
+        assert sys.stdout is file
+
+
+def test_stream_that_the_program_has_replaced_stays(terminal, console) -> None:
+    own = io.StringIO()
+    with redirected(console):
+        sys.stdout = own
+    assert sys.stdout is own

@@ -1,0 +1,179 @@
+"""A trainer with two worker processes: equal shares and replicas, deaths at every moment, errors, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+import syncline
+from syncline.testing import eventually
+from syncline.train import TrainingFailedError
+from syncline.util.sgd.torch import TorchTrainer, TrainingOperator
+
+pytestmark = pytest.mark.processes
+
+ROWS = 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Iterator[None]:
+    syncline.init(num_cpus=2)
+    yield
+    syncline.shutdown()
+
+
+class Fragile(TrainingOperator):
+    """Dropout, batch normalisation, momentum, a shuffled loader; rank 1 dies at a moment of `config`, as often as `config` says."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        torch.manual_seed(self.world_rank)
+        model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        self.register(models=model, optimizers=optimizer, criterion=nn.MSELoss(), ddp_args={"bucket_cap_mb": 1})
+        features = torch.arange(ROWS * 2.0).view(ROWS, 2) / ROWS
+        data = TensorDataset(features, features.sum(1, keepdim=True))
+        self.register_data(train_loader=DataLoader(data, batch_size=4, shuffle=True), validation_loader=DataLoader(data, batch_size=4))
+
+    def train_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
+        self.reach(f"train {self.global_step}")
+        return super().train_batch(batch, batch_info)
+
+    def validate_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
+        self.reach("validate")
+        return super().validate_batch(batch, batch_info)
+
+    def reach(self, moment: str) -> None:
+        if self.world_rank != 1 or self.config.get("moment") != moment:
+            return
+        if "message" in self.config:
+            raise ValueError(self.config["message"])
+        for number in range(self.config["deaths"]):
+            try:
+                Path(self.config["folder"], str(number)).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def make(**arguments: Any) -> TorchTrainer:
+    return TorchTrainer(training_operator_cls=Fragile, num_workers=2, use_gpu=False, **arguments)
+
+
+def trained(num_steps: int | None, **config: Any) -> list[Any]:
+    """Weights and running statistics after three epochs, and the last validation."""
+    trainer = make(config=config)
+    for _ in range(3):
+        trainer.train(num_steps)
+        validation = trainer.validate()
+    state = trainer.state_dict()
+    trainer.shutdown()
+    return [*state["models"][0].values(), torch.tensor(validation["val_loss"])]
+
+
+@pytest.mark.parametrize("num_steps", [None, 3], ids=["whole", "limited"])
+def test_deaths_change_no_weight(num_steps: int | None, tmp_path: Path) -> None:
+    undisturbed = trained(num_steps)
+    for moment in ("train 0", "train 5", "validate"):
+        folder = tmp_path / moment
+        folder.mkdir()
+        disturbed = trained(num_steps, moment=moment, deaths=2, folder=str(folder))
+        assert len(list(folder.iterdir())) == 2, "nobody died"
+        for ours, theirs in zip(disturbed, undisturbed, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_workers_that_die_between_epochs_are_replaced() -> None:
+    trainer = make()
+    trainer.train()
+    model = trainer.get_model()
+    for pid in trainer.apply_all_workers(os.getpid):
+        os.kill(pid, signal.SIGKILL)
+    trainer.validate()
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(trainer.get_model().parameters(), model.parameters(), strict=True))
+    assert trainer.train()["epoch"] == 2
+    trainer.shutdown()
+
+
+def test_too_many_deaths_are_an_error_after_which_the_trainer_goes_on(tmp_path: Path) -> None:
+    trainer = make(config={"moment": "train 5", "deaths": 3, "folder": str(tmp_path)})
+    assert trainer.train()["epoch"] == 1
+    with pytest.raises(TrainingFailedError, match=r"rank 1 died during the epoch, tried 2 times: .*SIGKILL(.|\n)*after epoch 1;"):
+        trainer.train(max_retries=1)
+    assert trainer.train(max_retries=1)["epoch"] == 2
+    trainer.shutdown()
+
+
+def test_what_was_not_kept_is_said_to_be_lost(tmp_path: Path) -> None:
+    trainer = make(config={"moment": "validate", "deaths": 1, "folder": str(tmp_path)})
+    trainer.train()
+    trainer.train(max_retries=0)
+    with pytest.raises(TrainingFailedError, match="after epoch 1, and what was done since then is lost"):
+        trainer.validate()
+    assert trainer.train()["epoch"] == 2
+    trainer.shutdown()
+
+
+def test_error_of_the_operator_comes_out_as_it_is_and_the_epoch_counts_for_nothing() -> None:
+    trainer = make(config={"moment": "train 5", "message": "a sentence of the program's"})
+    trainer.train()
+    weight = trainer.get_model()[0].weight
+    with pytest.raises(ValueError, match="a sentence of the program's"):
+        trainer.train()
+    assert torch.equal(trainer.get_model()[0].weight, weight)
+    trainer.shutdown()
+
+
+def test_ranks_share_the_data_and_keep_equal_replicas() -> None:
+    trainer = make()
+    result = trainer.train()
+    assert (result["num_samples"], result["batch_count"]) == (ROWS, ROWS // 2 // 4)
+    assert [each["num_samples"] for each in trainer.validate(reduce_results=False)] == [ROWS // 2] * 2
+    ranks = trainer.apply_all_operators(lambda op: (op.world_rank, op.world_size, op.local_rank, op.is_distributed, type(op.model)))
+    assert ranks == [(0, 2, 0, True, DistributedDataParallel), (1, 2, 1, True, DistributedDataParallel)]
+    first, second = trainer.apply_all_operators(lambda op: [each.detach() for each in op.model.parameters()])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(first, second, strict=True))
+    with pytest.raises(RuntimeError, match="processes of their own"):
+        trainer.get_local_operator()
+    trainer.shutdown()
+
+
+def test_state_is_loaded_into_every_worker() -> None:
+    trainer = make()
+    trainer.train()
+    state = trainer.state_dict()
+    trainer.train()
+    trainer.load_state_dict(state)
+    weights = trainer.apply_all_operators(lambda op: op.original_models[0][0].weight.detach())
+    assert all(torch.equal(weight, state["models"][0]["0.weight"]) for weight in weights)
+    assert trainer.train()["epoch"] == 2
+    trainer.shutdown()
+
+
+def test_every_end_gives_the_resources_back() -> None:
+    for end in ("shutdown", "force", "drop"):
+        trainer = make()
+        pids = trainer.apply_all_workers(os.getpid)
+        if end != "drop":
+            trainer.shutdown(force=end == "force")
+        del trainer
+        eventually(lambda: syncline.available_resources().get("CPU") == 2, what=f"CPUs free after {end}")
+        eventually(lambda pids=pids: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="processes gone")
+
+
+def test_setup_that_fails_is_an_error_of_the_constructor() -> None:
+    class Broken(TrainingOperator):
+        def setup(self, config: dict[str, Any]) -> None:
+            raise KeyError("no such file")
+
+    with pytest.raises(KeyError, match="no such file"):
+        TorchTrainer(training_operator_cls=Broken, num_workers=2, use_gpu=False)
+    eventually(lambda: syncline.available_resources().get("CPU") == 2)
