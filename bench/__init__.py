@@ -13,9 +13,9 @@
 - `table.py`     the table for people
 - `machine.py`   facts about the machine and the versions, for the JSON file
 
-Two variables change what the rows of the groups "data" and "train" measure: BENCH_CIFAR10 names a folder with `train/*.parquet` (columns
-`image`, JPEG bytes, and `label`; the sample in `examples/data` if it is not set, whose images then come several times), and BENCH_SCALE
-multiplies the numbers of rows, and the sizes of checkpoints, for a quick try.
+Two variables change what the rows of the groups "data", "train" and "tune" measure: BENCH_CIFAR10 names a folder with `train/*.parquet`
+(columns `image`, JPEG bytes, and `label`; the sample in `examples/data` if it is not set, whose images then come several times), and
+BENCH_SCALE multiplies the numbers of rows and of trials, and the sizes of checkpoints, for a quick try.
 
-Not covered: tuning.
+Not covered: several machines, GPUs.
 """

@@ -22,7 +22,7 @@ print(" ".join(f"{name}={version}" for name, version in versions.items()))
 
 def versions(python: str) -> dict[str, str]:
     """The versions that this interpreter has of itself and of the packages that matter; what it lacks is left out."""
-    command = [python, "-c", _VERSIONS, "syncline", "torch", "numpy", "pyarrow", "pandas", "simplejpeg", "daft", "ray"]
+    command = [python, "-c", _VERSIONS, "syncline", "torch", "numpy", "pyarrow", "pandas", "simplejpeg", "daft", "optuna", "ray"]
     output = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=True).stdout
     return dict(pair.split("=", 1) for pair in output.split())
 

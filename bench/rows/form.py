@@ -8,9 +8,9 @@ RAY = "Ray"
 
 Better = Literal["less", "more"]
 Launcher = Literal["python", "torchrun"]
-Group = Literal["machine", "train", "data", "cluster"]
-"""Where a row's programs run their workers: on this machine, each library starting what it needs (training and pipelines of data are
-groups of their own, as they take long), or on one Ray cluster that is there."""
+Group = Literal["machine", "train", "data", "tune", "cluster"]
+"""Where a row's programs run their workers: on this machine, each library starting what it needs (training, pipelines of data and searches
+are groups of their own, as they take long), or on one Ray cluster that is there."""
 Input = Literal["images", "scan", "parts"]
 """Files that `bench.inputs` makes once per run, in a folder whose path the row's programs get."""
 
@@ -80,6 +80,14 @@ def libraries(module: str) -> tuple[Contender, ...]:
     return (
         Contender(name=OURS, module=module, argument="syncline"),
         Contender(name=RAY, module=module, argument="ray"),
+    )
+
+
+def told(module: str, argument: str) -> tuple[Contender, ...]:
+    """The same program with syncline and with Ray, told what to do with it."""
+    return (
+        Contender(name=OURS, module=module, argument=f"syncline-{argument}"),
+        Contender(name=RAY, module=module, argument=f"ray-{argument}"),
     )
 
 

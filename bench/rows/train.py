@@ -1,18 +1,10 @@
 """Training on this machine: starts, steps, reports in all modes, what a restart costs, and the controller alone."""
 
-from bench.rows.form import OURS, RAY, Contender, Metric, Row, Target, libraries, with_torchrun
+from bench.rows.form import OURS, RAY, Contender, Metric, Row, Target, libraries, told, with_torchrun
 
 MODES = ("SYNC", "ASYNC", "NO_UPLOAD")
 SIZES = {"1 kB": 1_000, "10 MB": 10_000_000, "500 MB": 500_000_000}
 """Bytes of the checkpoints that are reported in every mode."""
-
-
-def _with_argument(module: str, argument: str) -> tuple[Contender, ...]:
-    """The same program with syncline and with Ray, told what to do with it."""
-    return (
-        Contender(name=OURS, module=module, argument=f"syncline-{argument}"),
-        Contender(name=RAY, module=module, argument=f"ray-{argument}"),
-    )
 
 
 def _report_modes(name: str, storage: str, where: str) -> Row:
@@ -21,7 +13,7 @@ def _report_modes(name: str, storage: str, where: str) -> Row:
     return Row(
         name=name,
         group="train",
-        contenders=_with_argument("report_modes", storage),
+        contenders=told("report_modes", storage),
         metrics=(at_once, *(metric for mode in MODES for size in SIZES for metric in _of_checkpoint(mode, size, where))),
         timeout_s=600.0,
     )
@@ -58,7 +50,7 @@ def _resume(name: str, reads: str, what: str, *, has_input: bool) -> Row:
     return Row(
         name=name,
         group="train",
-        contenders=_with_argument("resume", reads),
+        contenders=told("resume", reads),
         metrics=(
             Metric(key="at_1_s", label=f"{what}: first batch at 1 % ({skips})", unit="s", better="less"),
             Metric(key="at_99_s", label=f"{what}: first batch at 99 % ({skips})", unit="s", better="less"),

@@ -1,10 +1,11 @@
 """Hyper-parameter search: many trials of one trainable, run at once, compared, stopped early.
 
 Files, in the order in which a search flows through them: `config` (what a program states), `tuner` and `tune` (the two ways to begin),
-`launch` (what they have in common), `trainable/` (what is trained; `context`, `track`: what it may call; `registry`: by name), `search/` (who
-proposes configurations), `schedulers/` and `stopper/` (who ends trials early), `controller/` (decides: `state` with `events`, `view`; carries
-out: `driver`; keeps: `journal`, `snapshot`), `experiment/` (a trial), `execution/` (what it holds), `workers/` (where it happens), `callback`
-and `logger/` (who is told), `console/` and `progress_reporter` (what people see), `result_grid`, `analysis/` and `plots/` (what comes back).
+`launch` (what they have in common), `trainable/` (what is trained; `context`, `track`: what it may call; `registry`: by name),
+`search/` (who proposes configurations), `schedulers/` and `stopper/` (who ends trials early), `controller/` (decides: `state` with
+`events`, `view`; carries out: `driver`; keeps: `journal`, `snapshot`), `experiment/` (a trial), `execution/` (what it holds),
+`workers/` (where it happens), `callback` and `logger/` (who is told), `console/` and `progress_reporter` (what people see),
+`result_grid`, `analysis/` and `plots/` (what comes back).
 """
 
 import importlib
@@ -109,8 +110,8 @@ _HOMES = {
 """Where each public name is defined; it is loaded when it is first used."""
 _MODULES = frozenset(
     {
-        "analysis", "callback", "context", "error", "examples", "execution", "experiment", "integration", "logger", "plots", "progress_reporter",
-        "registry", "result", "result_grid", "schedulers", "search", "stopper", "track", "trainable", "tuner",
+        "analysis", "callback", "context", "error", "examples", "execution", "experiment", "integration", "logger", "plots",
+        "progress_reporter", "registry", "result", "result_grid", "schedulers", "search", "stopper", "track", "trainable", "tuner",
     }
 )  # fmt: skip
 

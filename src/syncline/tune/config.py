@@ -164,7 +164,7 @@ class RunConfig(train_config.RunConfig):
     """Where a search keeps its record, when trials stop, who watches. Trainers take it, too."""
 
     callbacks: Sequence[Any] | None = None
-    """Who is told of what happens in the search (`Callback`); and, where a trainer gets this configuration, in its run (`UserCallback`)."""
+    """Who is told of what happens in the search (`Callback`); where a trainer gets this configuration, in its run (`UserCallback`)."""
 
     verbose: int | None = None
     """0: silent, 1: the table, 2: and results, 3: and details; None: 1."""

@@ -125,9 +125,7 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         if further_samples:
             search.add_samples(further_samples)
         _discard_unfinished(machine)
-        first = events.Resumed(
-            total_resources=resources, finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored
-        )
+        first = events.Resumed(total_resources=resources, finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored)
     store.snapshot(snapshot(machine, search, callbacks))
     if engine.is_local_mode:
         machine.limit(1)
@@ -224,8 +222,8 @@ def packed_plan(plan: SearchPlan) -> bytes:
         except Exception as error:  # trackers hold connections; without them the search can still be restored
             problem = error
     raise TypeError(
-        f"the search cannot be kept, because its space or its searcher cannot be pickled ({problem}): put functions and classes at the top of "
-        "a module, and large objects into `tune.with_parameters`."
+        f"the search cannot be kept, because its space or its searcher cannot be pickled ({problem}): put functions and classes at the top "
+        "of a module, and large objects into `tune.with_parameters`."
     ) from problem
 
 
@@ -262,6 +260,10 @@ def _new_machine(plan: SearchPlan, kind: type[Trainable], search: SearchAlgorith
     scheduler = config.scheduler if config.scheduler is not None else FIFOScheduler()
     if isinstance(scheduler, str):
         scheduler = create_scheduler(scheduler)
+    if not isinstance(scheduler, TrialScheduler):
+        raise ValueError(
+            f"`scheduler` is a {type(scheduler).__name__} ({scheduler!r:.80}), but must be a TrialScheduler, its name, or None."
+        )
     _tell_objective(scheduler, config)
     is_function = is_function_trainable(kind)
     failure = plan.run_config.failure_config
@@ -304,8 +306,8 @@ def _tell_objective(scheduler: TrialScheduler, config: TuneConfig) -> None:
     mode = config.mode if isinstance(config.mode, str) else None
     if not scheduler.set_search_properties(metric, mode):
         raise ValueError(
-            f"`metric={config.metric!r}` and `mode={config.mode!r}` were given to the search, but the scheduler {type(scheduler).__name__} has "
-            f"{scheduler.metric!r} of its own: give them in one place."
+            f"`metric={config.metric!r}` and `mode={config.mode!r}` were given to the search, but the scheduler {type(scheduler).__name__} "
+            f"has {scheduler.metric!r} of its own: give them in one place."
         )
 
 
@@ -359,4 +361,3 @@ def _description(plan: SearchPlan, kind: type[Trainable]) -> Mapping[str, Any]:
 def _fail_fast(plan: SearchPlan) -> Any:
     failure = plan.run_config.failure_config
     return failure.fail_fast if isinstance(failure, FailureConfig) else False
-

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 from pyarrow import fs as pyarrow_fs
 
 from syncline.tune.analysis import ExperimentAnalysis
-from syncline.tune.analysis.choosing import best_trial, check_mode, nothing_best
 from syncline.tune.analysis.trial_result import Result
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.outcomes.choosing import best_trial, check_mode, nothing_best
 from syncline.tune.plots import Kind
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.core.tracebacks import forget_engine
+from syncline.core.tracebacks import forget_engine, says_all
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
 from syncline.tune.console.reporter import ProgressReporter
@@ -210,20 +210,17 @@ def _run_experiment(experiment: Experiment, **arguments: Any) -> ExperimentAnaly
 
 
 def _checkpoints(given: Any, frequency: int, at_end: bool, keep: int | None, score: str | None) -> CheckpointConfig:
-    """The configuration, put together from the older arguments where it is not given."""
+    """The configuration, put together from the older arguments where it is not given. Here a class is saved at its end only where asked."""
     if given is not None:
-        return (
-            given
-            if isinstance(given, CheckpointConfig)
-            else CheckpointConfig(**{f.name: getattr(given, f.name) for f in dataclasses.fields(given)})
-        )
+        values = {item.name: getattr(given, item.name) for item in dataclasses.fields(given)}
+        return CheckpointConfig(**{**values, "checkpoint_at_end": bool(values.get("checkpoint_at_end"))})
     low = score is not None and score.startswith("min-")
     return CheckpointConfig(
         num_to_keep=keep,
         checkpoint_score_attribute=score.removeprefix("min-") if score is not None else None,
         checkpoint_score_order="min" if low else "max",
         checkpoint_frequency=frequency,
-        checkpoint_at_end=at_end or None,
+        checkpoint_at_end=at_end,
     )
 
 
@@ -256,7 +253,8 @@ def _analysis(plan: SearchPlan, resume: ResumeConfig | None, raise_on_failed_tri
         if failed and raise_on_failed_trial and not interrupted:
             raise TuneError(_failures(failed))
     except (TuneError, ValueError, TypeError) as error:
-        forget_engine(error)
+        if says_all(error):
+            forget_engine(error)
         raise
     config = plan.tune_config
     return ExperimentAnalysis(
@@ -273,5 +271,6 @@ def _failures(failed: Sequence[Trial]) -> str:
     trials = "1 trial has" if len(failed) == 1 else f"{len(failed)} trials have"
     return (
         f"{trials} failed: {names}. The first, {failed[0].name}:\n{failed[0].error_text}\n"
-        f"(Each one's error is in `error.txt` of its directory, as {failed[0].path}; `raise_on_failed_trial=False` returns the others' results.)"
+        f"(Each one's error is in `error.txt` of its directory, as {failed[0].path}; `raise_on_failed_trial=False` returns what the "
+        "others gave.)"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.core.tracebacks import forget_engine
+from syncline.core.tracebacks import forget_engine, says_all, shorten
 from syncline.train import filesystem as files
 from syncline.tune.analysis import ExperimentAnalysis
 from syncline.tune.config import ResumeConfig, TuneConfig
@@ -54,23 +54,11 @@ class Tuner:
         _further_samples: int = 0,
     ) -> None:
         if _plan is None:
-            if trainable is None:
-                raise TypeError("Tuner() was given nothing to train: pass a function of a configuration, a Trainable class, or a trainer.")
-            if tune_config is not None and not isinstance(tune_config, TuneConfig):
-                raise ValueError(
-                    f"`tune_config` is a {type(tune_config).__name__} ({tune_config!r:.80}), but must be a TuneConfig or None."
-                )
-            if param_space is not None and not isinstance(param_space, Mapping):
-                raise ValueError(
-                    f"`param_space` is a {type(param_space).__name__} ({param_space!r:.80}), but must be a dictionary or None."
-                )
-            _plan = SearchPlan(
-                trainable=trainable,
-                param_space=dict(param_space or {}),
-                tune_config=tune_config or TuneConfig(),
-                run_config=as_run_config(run_config),
-            )
-            as_search_trainable(_plan)
+            try:
+                _plan = _plan_of(trainable, param_space, tune_config, run_config)
+            except (TuneError, ValueError, TypeError) as error:
+                shorten(error)
+                raise
         self._plan = _plan
         self._resume = _resume
         self._further_samples = _further_samples
@@ -88,13 +76,12 @@ class Tuner:
         try:
             self._finished = run_search(self._plan, self._resume, self._further_samples)
         except (TuneError, ValueError, TypeError) as error:
-            forget_engine(error)  # the controller's frames say nothing about the user's program
+            if says_all(error):  # and is not of a scheduler or a function that the program gave
+                forget_engine(error)
             raise
         # Called again, it goes on, with a searcher that knows nothing yet.
         storage = self._finished.storage
-        self._plan = dataclasses.replace(
-            read_plan(storage.experiment_fs_path, storage.storage_filesystem), trainable=self._plan.trainable
-        )
+        self._plan = dataclasses.replace(read_plan(storage.experiment_fs_path, storage.storage_filesystem), trainable=self._plan.trainable)
         self._resume, self._further_samples = ResumeConfig(), 0
         return self._grid(self._finished)
 
@@ -173,12 +160,30 @@ class Tuner:
         return ResultGrid(analysis)
 
 
+def _plan_of(trainable: Any, param_space: Any, tune_config: Any, run_config: Any) -> SearchPlan:
+    """What the program has stated. ValueError, TypeError where that cannot be meant."""
+    if trainable is None:
+        raise TypeError("Tuner() was given nothing to train: pass a function of a configuration, a Trainable class, or a trainer.")
+    if tune_config is not None and not isinstance(tune_config, TuneConfig):
+        raise ValueError(f"`tune_config` is a {type(tune_config).__name__} ({tune_config!r:.80}), but must be a TuneConfig or None.")
+    if param_space is not None and not isinstance(param_space, Mapping):
+        raise ValueError(f"`param_space` is a {type(param_space).__name__} ({param_space!r:.80}), but must be a dictionary or None.")
+    plan = SearchPlan(
+        trainable=trainable,
+        param_space=dict(param_space or {}),
+        tune_config=tune_config or TuneConfig(),
+        run_config=as_run_config(run_config),
+    )
+    as_search_trainable(plan)
+    return plan
+
+
 def _check_same(plan: SearchPlan, trainable: Any, param_space: Mapping[str, Any] | None) -> None:
     """ValueError unless the trainable and the space are those of the search."""
     name = as_search_trainable(dataclasses.replace(plan, trainable=trainable, param_space={})).__name__
     if name != plan.trainable:
         raise ValueError(
-            f"the search trains `{plan.trainable}`, but `trainable` is `{name}`: give the one that the search was begun with, under its name."
+            f"the search trains `{plan.trainable}`, but `trainable` is `{name}`: give the one that the search was begun with, by its name."
         )
     if param_space is not None and set(param_space) != set(plan.param_space):
         changed = sorted(set(param_space) ^ set(plan.param_space))

@@ -3,6 +3,8 @@
 import io
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import pytest
 from rich.console import Console
@@ -21,11 +23,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    made = Terminal()
-    monkeypatch.setattr(sys, "stdout", made)
-    monkeypatch.setattr(sys, "stderr", made)
-    return made
+def terminal() -> Terminal:
+    return Terminal()
 
 
 @pytest.fixture
@@ -33,21 +32,31 @@ def console(terminal: Terminal) -> Console:
     return Console(file=terminal, force_terminal=True, width=120, height=30, color_system=None, highlight=False)
 
 
+@contextmanager
+def before(terminal: Terminal) -> Iterator[None]:
+    """The program runs in that terminal. (pytest puts its own streams in place between a fixture and the test.)"""
+    with redirect_stdout(terminal), redirect_stderr(terminal):
+        yield
+
+
 def test_table_is_drawn_and_the_summary_stays(make_trial, terminal, console, clock) -> None:
     reporter = LiveReporter(experiment_path="/results/x", console=console, clock=clock)
     reporter.setup(clock.now, 3, "loss", "min")
     trials = [make_trial(0, losses=[0.5]), make_trial(1, status=Trial.RUNNING, losses=[0.7])]
-    reporter.report(trials, False, "CPU 1/2")
-    eventually(lambda: "2 of 3 trials" in terminal.getvalue())
-    trials[1].status = Trial.TERMINATED
-    clock.now += 65
-    reporter.report(trials, True, "CPU 1/2")
+    with before(terminal):
+        reporter.report(trials, False, "CPU 1/2")
+        eventually(lambda: "2 of 3 trials" in terminal.getvalue())
+        print("from a trial")
+        trials[1].status = Trial.TERMINATED
+        clock.now += 65
+        reporter.report(trials, True, "CPU 1/2")
+        assert sys.stdout is terminal
     end = terminal.getvalue()
     assert "CPU 1/2" in end
+    assert "from a trial\n" in end
     assert "Tune: 2 trials: 2 TERMINATED, after 1 min 05 s." in end
     assert "Best trial: train_1a2b_00000 with loss=0.5" in end
     assert end.rstrip().endswith("Results: /results/x")
-    assert sys.stdout is terminal
 
 
 def test_looks_at_trials_at_most_twice_a_second(clock, console) -> None:
@@ -77,16 +86,17 @@ def test_small_screens_show_fewer_trials(make_trial, terminal, clock) -> None:
 
 def test_closing_without_an_end_gives_the_streams_back(terminal, console, clock) -> None:
     reporter = LiveReporter(console=console, clock=clock)
-    reporter.report([], False)
-    assert isinstance(sys.stdout, AboveDisplay)
-    reporter.close()
-    reporter.close()
-    assert sys.stdout is terminal
-    assert sys.stderr is terminal
+    with before(terminal):
+        reporter.report([], False)
+        assert isinstance(sys.stdout, AboveDisplay)
+        reporter.close()
+        reporter.close()
+        assert sys.stdout is terminal
+        assert sys.stderr is terminal
 
 
 def test_whole_lines_are_printed_as_they_are(terminal, console) -> None:
-    with redirected(console):
+    with before(terminal), redirected(console):
         print("[bold]x[/bold] half", end="")
         assert "half" not in terminal.getvalue()
         print(" and whole", flush=True)
@@ -96,7 +106,7 @@ def test_whole_lines_are_printed_as_they_are(terminal, console) -> None:
 
 
 def test_bars_show_their_last_state(terminal, console) -> None:
-    with redirected(console):
+    with before(terminal), redirected(console):
         for step in range(1000):
             sys.stderr.write(f"\r{step} of 1000")
             sys.stderr.flush()
@@ -105,10 +115,10 @@ def test_bars_show_their_last_state(terminal, console) -> None:
     assert terminal.getvalue() == "999 of 1000\n"
 
 
-def test_stand_in_is_no_terminal_but_has_its_encoding(console) -> None:
-    with redirected(console):
+def test_stand_in_is_no_terminal_but_has_its_encoding(terminal, console) -> None:
+    with before(terminal), redirected(console):
         assert not sys.stdout.isatty()
-        assert sys.stdout.encoding == Terminal().encoding
+        assert sys.stdout.encoding is terminal.encoding
 
 
 def test_log_handlers_write_above_the_table_meanwhile(terminal, console) -> None:
@@ -116,7 +126,7 @@ def test_log_handlers_write_above_the_table_meanwhile(terminal, console) -> None
     root = logging.getLogger()
     root.addHandler(handler)
     try:
-        with redirected(console):
+        with before(terminal), redirected(console):
             assert isinstance(handler.stream, AboveDisplay)
             root.warning("careful")
         assert handler.stream is terminal
@@ -125,15 +135,15 @@ def test_log_handlers_write_above_the_table_meanwhile(terminal, console) -> None
     assert "careful\n" in terminal.getvalue()
 
 
-def test_streams_that_are_no_terminals_are_left_alone(monkeypatch, console) -> None:
+def test_streams_that_are_no_terminals_are_left_alone(console) -> None:
     file = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", file)
-    with redirected(console):
+    with redirect_stdout(file), redirected(console):
         assert sys.stdout is file
 
 
 def test_stream_that_the_program_has_replaced_stays(terminal, console) -> None:
     own = io.StringIO()
-    with redirected(console):
-        sys.stdout = own
-    assert sys.stdout is own
+    with before(terminal):
+        with redirected(console):
+            sys.stdout = own
+        assert sys.stdout is own

@@ -171,7 +171,8 @@ class Simulation:
     def restart(self, **resume: Any) -> None:
         """The program was killed, and goes on."""
         self.waiting, self.held, self.reserving, self.ended = [], {}, None, None
-        self.take(events.Resumed(total_resources={"CPU": self.cpus}, **({"finished": "SKIP", "unfinished": "RESUME", "errored": "SKIP"} | resume)))
+        how = {"finished": "SKIP", "unfinished": "RESUME", "errored": "SKIP"} | resume
+        self.take(events.Resumed(total_resources={"CPU": self.cpus}, **how))
 
     def _grant(self) -> None:
         used = sum(factory.required_resources.get("CPU", 0) for factory in self.held.values())

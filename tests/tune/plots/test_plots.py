@@ -51,12 +51,19 @@ def test_curves_over_something_that_nobody_reported(trials) -> None:
 
 
 def test_parameters_that_vary_are_coordinates(trials) -> None:
-    figure = parallel_coordinates(trials, metric="loss", mode="min")
-    assert [dimension.label for dimension in figure.data[0].dimensions] == ["loss", "layers", "lr", "optimizer"]
-    chosen = parallel_coordinates(trials, metric="loss", mode="min", parameters=["lr"])
-    assert [dimension.label for dimension in chosen.data[0].dimensions] == ["loss", "lr"]
+    everything = parallel_coordinates(trials, metric="loss", mode="min").to_json()
+    assert all(f'"{name}"' in everything for name in ("loss", "lr", "layers", "optimizer"))
+    assert '"constant"' not in everything
+    chosen = parallel_coordinates(trials, metric="loss", mode="min", parameters=["lr"]).to_json()
+    assert '"lr"' in chosen
+    assert '"layers"' not in chosen
     with pytest.raises(ValueError, match=r"\['model/lr'\] do not vary.*'lr'"):
         parallel_coordinates(trials, metric="loss", mode="min", parameters=["model/lr"])
+
+
+def test_only_the_best_of_many_trials_are_lines(trials) -> None:
+    figure = parallel_coordinates(trials, metric="loss", mode="min", max_trials=4)
+    assert figure.layout.title.text == "loss of 4 trials, the best of 12"
 
 
 def test_parameter_that_decides_is_important(trials) -> None:

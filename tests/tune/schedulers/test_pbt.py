@@ -64,6 +64,7 @@ def test_quantiles_are_rounded_up_and_never_overlap(count, fraction, size):
     assert population.quantile_size() == size
     places = [population.place(f"t{index}") for index in range(count)]
     assert places == ["lower"] * size + ["middle"] * (count - 2 * size) + ["upper"] * size
+    assert [population.from_top(position).trial_id for position in range(count)] == [f"t{index}" for index in reversed(range(count))]
 
 
 def test_equals_do_not_copy_each_other():

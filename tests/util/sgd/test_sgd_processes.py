@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from syncline.util.sgd.torch import TorchTrainer, TrainingOperator
 pytestmark = pytest.mark.processes
 
 ROWS = 32
+Make = Callable[..., TorchTrainer]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,7 +33,7 @@ def engine() -> Iterator[None]:
 
 
 class Fragile(TrainingOperator):
-    """Dropout, batch normalisation, momentum, a shuffled loader; rank 1 dies at a moment of `config`, as often as `config` says."""
+    """Dropout, batch normalisation, momentum, a shuffled loader; rank 1 dies, or fails, at moments of `config`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         torch.manual_seed(self.world_rank)
@@ -52,87 +53,97 @@ class Fragile(TrainingOperator):
         return super().validate_batch(batch, batch_info)
 
     def reach(self, moment: str) -> None:
-        if self.world_rank != 1 or self.config.get("moment") != moment:
+        if self.world_rank != 1:
             return
-        if "message" in self.config:
-            raise ValueError(self.config["message"])
-        for number in range(self.config["deaths"]):
+        if self.config.get("fails") == moment:
+            raise ValueError("a sentence of the program's")
+        for number in range(self.config.get("deaths", {}).get(moment, 0)):
             try:
-                Path(self.config["folder"], str(number)).touch(exist_ok=False)
+                Path(self.config["folder"], f"{moment} {number}").touch(exist_ok=False)
             except FileExistsError:
                 continue
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def make(**arguments: Any) -> TorchTrainer:
-    return TorchTrainer(training_operator_cls=Fragile, num_workers=2, use_gpu=False, **arguments)
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes trainers, which end with the test."""
+    made: list[TorchTrainer] = []
+
+    def make(**arguments: Any) -> TorchTrainer:
+        for trainer in made:
+            trainer.shutdown()
+        made.append(TorchTrainer(training_operator_cls=Fragile, num_workers=2, use_gpu=False, **arguments))
+        return made[-1]
+
+    yield make
+    for trainer in made:
+        trainer.shutdown(force=True)
 
 
-def trained(num_steps: int | None, **config: Any) -> list[Any]:
+def trained(make: Make, num_steps: int | None, **config: Any) -> list[Any]:
     """Weights and running statistics after three epochs, and the last validation."""
     trainer = make(config=config)
     for _ in range(3):
         trainer.train(num_steps)
         validation = trainer.validate()
     state = trainer.state_dict()
-    trainer.shutdown()
     return [*state["models"][0].values(), torch.tensor(validation["val_loss"])]
 
 
 @pytest.mark.parametrize("num_steps", [None, 3], ids=["whole", "limited"])
-def test_deaths_change_no_weight(num_steps: int | None, tmp_path: Path) -> None:
-    undisturbed = trained(num_steps)
-    for moment in ("train 0", "train 5", "validate"):
-        folder = tmp_path / moment
-        folder.mkdir()
-        disturbed = trained(num_steps, moment=moment, deaths=2, folder=str(folder))
-        assert len(list(folder.iterdir())) == 2, "nobody died"
-        for ours, theirs in zip(disturbed, undisturbed, strict=True):
-            assert torch.equal(ours, theirs)
+def test_deaths_change_no_weight(make: Make, num_steps: int | None, tmp_path: Path) -> None:
+    undisturbed = trained(make, num_steps)
+    disturbed = trained(make, num_steps, deaths={"train 0": 1, "train 5": 2, "validate": 1}, folder=str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 4, "too few died"
+    for ours, theirs in zip(disturbed, undisturbed, strict=True):
+        assert torch.equal(ours, theirs)
 
 
-def test_workers_that_die_between_epochs_are_replaced() -> None:
-    trainer = make()
-    trainer.train()
-    model = trainer.get_model()
-    for pid in trainer.apply_all_workers(os.getpid):
+def killed(pids: list[int]) -> None:
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_workers_that_die_between_epochs_are_replaced(make: Make) -> None:
+    trainer = make()
+    pids = trainer.apply_all_workers(os.getpid)
+    trainer.train()
+    weight = trainer.get_model()[0].weight
+    killed(pids)
     trainer.validate()
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(trainer.get_model().parameters(), model.parameters(), strict=True))
+    assert torch.equal(trainer.get_model()[0].weight, weight)
     assert trainer.train()["epoch"] == 2
-    trainer.shutdown()
 
 
-def test_too_many_deaths_are_an_error_after_which_the_trainer_goes_on(tmp_path: Path) -> None:
-    trainer = make(config={"moment": "train 5", "deaths": 3, "folder": str(tmp_path)})
+def test_too_many_deaths_are_an_error_after_which_the_trainer_goes_on(make: Make, tmp_path: Path) -> None:
+    trainer = make(config={"deaths": {"train 5": 3}, "folder": str(tmp_path)})
     assert trainer.train()["epoch"] == 1
     with pytest.raises(TrainingFailedError, match=r"rank 1 died during the epoch, tried 2 times: .*SIGKILL(.|\n)*after epoch 1;"):
         trainer.train(max_retries=1)
     assert trainer.train(max_retries=1)["epoch"] == 2
-    trainer.shutdown()
 
 
-def test_what_was_not_kept_is_said_to_be_lost(tmp_path: Path) -> None:
-    trainer = make(config={"moment": "validate", "deaths": 1, "folder": str(tmp_path)})
+def test_what_was_not_kept_is_said_to_be_lost(make: Make) -> None:
+    trainer = make()
     trainer.train()
     trainer.train(max_retries=0)
+    killed(trainer.apply_all_workers(os.getpid))
     with pytest.raises(TrainingFailedError, match="after epoch 1, and what was done since then is lost"):
         trainer.validate()
     assert trainer.train()["epoch"] == 2
-    trainer.shutdown()
 
 
-def test_error_of_the_operator_comes_out_as_it_is_and_the_epoch_counts_for_nothing() -> None:
-    trainer = make(config={"moment": "train 5", "message": "a sentence of the program's"})
+def test_error_of_the_operator_comes_out_as_it_is_and_the_epoch_counts_for_nothing(make: Make) -> None:
+    trainer = make(config={"fails": "train 5"})
     trainer.train()
     weight = trainer.get_model()[0].weight
     with pytest.raises(ValueError, match="a sentence of the program's"):
         trainer.train()
     assert torch.equal(trainer.get_model()[0].weight, weight)
-    trainer.shutdown()
 
 
-def test_ranks_share_the_data_and_keep_equal_replicas() -> None:
+def test_ranks_share_the_data_and_keep_equal_replicas(make: Make) -> None:
     trainer = make()
     result = trainer.train()
     assert (result["num_samples"], result["batch_count"]) == (ROWS, ROWS // 2 // 4)
@@ -143,10 +154,9 @@ def test_ranks_share_the_data_and_keep_equal_replicas() -> None:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(first, second, strict=True))
     with pytest.raises(RuntimeError, match="processes of their own"):
         trainer.get_local_operator()
-    trainer.shutdown()
 
 
-def test_state_is_loaded_into_every_worker() -> None:
+def test_state_is_loaded_into_every_worker(make: Make) -> None:
     trainer = make()
     trainer.train()
     state = trainer.state_dict()
@@ -155,12 +165,11 @@ def test_state_is_loaded_into_every_worker() -> None:
     weights = trainer.apply_all_operators(lambda op: op.original_models[0][0].weight.detach())
     assert all(torch.equal(weight, state["models"][0]["0.weight"]) for weight in weights)
     assert trainer.train()["epoch"] == 2
-    trainer.shutdown()
 
 
 def test_every_end_gives_the_resources_back() -> None:
     for end in ("shutdown", "force", "drop"):
-        trainer = make()
+        trainer = TorchTrainer(training_operator_cls=Fragile, num_workers=2, use_gpu=False)
         pids = trainer.apply_all_workers(os.getpid)
         if end != "drop":
             trainer.shutdown(force=end == "force")

@@ -24,6 +24,8 @@ GIVEN_BACK_LIMIT_S = 2.0
 """How long resources that were given back may take to be free again; on a cluster, they are told of with a delay."""
 FIRST_NOTICE_S = 5.0
 """How long a reservation waits before it says what it waits for; after that, at intervals that double."""
+HOSTED_PATIENCE = 12
+"""By how much longer it waits in a trial of a search, where others have the resources as a matter of course."""
 
 
 class ReservationInterrupted(Exception):
@@ -203,8 +205,8 @@ class _Waiting:
         self._clock = clock
         self._limit_s = limit_s
         self._began = clock()
-        self._interval_s = FIRST_NOTICE_S
-        self._next_notice = self._began + FIRST_NOTICE_S
+        self._interval_s = FIRST_NOTICE_S * (HOSTED_PATIENCE if is_hosted() else 1)
+        self._next_notice = self._began + self._interval_s
 
     def until_notice_s(self) -> float:
         """Seconds until there is something to say."""

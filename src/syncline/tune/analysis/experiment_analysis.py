@@ -13,11 +13,11 @@ from syncline.train import filesystem as directories
 from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.analysis import tables
-from syncline.tune.analysis.choosing import best_trial, check_mode, nothing_best
-from syncline.tune.analysis.history import FileType, read_history
 from syncline.tune.console.scan import scan
 from syncline.tune.controller.restore import load_trials
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.outcomes.choosing import best_trial, check_mode, nothing_best
+from syncline.tune.outcomes.history import FileType, read_history
 from syncline.tune.plots import Kind, plot
 from syncline.tune.result import CONFIG, DEFAULT_METRIC, TIME_TOTAL_S, TRAINING_ITERATION
 
@@ -307,7 +307,8 @@ class ExperimentAnalysis:
             if trial in (found.trial_id, str(found)) or os.path.normpath(trial) == os.path.normpath(found.path):
                 return found
         raise ValueError(
-            f"{trial!r} is neither the id, the name nor the directory of one of the {len(self.trials)} trials of {self._path!r}."
+            f"{trial!r} is neither id nor name nor directory of one of the {len(self.trials)} trials in {self._path!r}, so nothing is "
+            "known of it: give one of `trials`."
         )
 
     def _best_row(self, trial: Trial, metric: str, mode: str) -> Mapping[str, Any] | None:

@@ -16,9 +16,9 @@ from syncline.train import filesystem as directories
 from syncline.train import result as train_result
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.analysis import tables
-from syncline.tune.analysis.history import read_history
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.outcomes.history import read_history
 from syncline.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, CONFIG, EXPR_ERROR_FILE, EXPR_PARAM_FILE
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """`TuneController`: carries out what `TuneMachine` says, and tells it what happened.
 
-One thread, that of `fit()`, runs the loop; engine threads only put into its queue. For each event, in this order: the machine decides; callbacks
-are told (so that what they write down is there); the event goes to the journal; the rest is done.
+One thread, that of `fit()`, runs the loop; engine threads only put into its queue. For each event, in this order: the machine decides;
+callbacks are told (so that what they write down is there); the event goes to the journal; the rest is done.
 """
 
 from __future__ import annotations
@@ -222,6 +222,7 @@ class TuneController:
         if isinstance(happened, _Held):
             if happened.place != self._places.of(happened.trial_id):
                 return
+            self._places.has_come(happened.trial_id)
             happened = events.PlaceHeld(trial_id=happened.trial_id)
         instructions = self._machine.handle(happened)
         rest: list[Instruction] = []
@@ -235,6 +236,7 @@ class TuneController:
         faults.reach("tune.after_journal")
         for instruction in rest:
             self._do[type(instruction)](instruction)
+            faults.reach("tune.after_instruction")
         if self._store.wants_snapshot:
             self._snapshot()
 
@@ -465,6 +467,8 @@ class TuneController:
             self._callbacks.on_trial_start(**where)
             self._callbacks.on_trial_restore(**where)
         elif do.hook == "complete":
+            if trial.num_failures:  # it went on, and has ended well
+                trial.storage.files.delete(EXPR_ERROR_FILE)
             self._callbacks.on_trial_complete(**where)
         elif do.hook == "recover":
             self._write_error(trial)
@@ -473,7 +477,8 @@ class TuneController:
             self._write_error(trial)
             self._callbacks.on_trial_error(**where)
         if do.hook in ("start", "restore", "complete", "error", "recover"):
-            self._record.event(f"trial_{do.hook}", trial=trial.trial_id, name=trial.name, iteration=trial.iteration)
+            why = {"error": trial.error_text} if do.hook in ("error", "recover") else {}
+            self._record.event(f"trial_{do.hook}", trial=trial.trial_id, name=trial.name, iteration=trial.iteration, **why)
 
     def _write_error(self, trial: Trial) -> None:
         text = f"Failure # {max(trial.num_failures, 1)} (occurred at {time.strftime('%Y-%m-%d_%H-%M-%S')})\n{trial.error_text}\n\n"

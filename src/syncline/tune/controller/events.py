@@ -1,6 +1,6 @@
 """What happens to a search, and what is to be done about it: the two vocabularies of `state.TuneMachine`.
 
-Events are written to the journal in the order in which they were handled; handling them again gives the same search. All of them are frozen.
+Events are written to the journal in the order in which they were handled; handling them again gives the same search.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 In the experiment directory:
 
-    search.json              {"generation": 12}: which of the following count
+    search.json              {"generation": 12, …}: which of the following count
     search-000012.pkl        a snapshot: everything that the search knew when it was taken
     journal-000012.jsonl     what has happened since, a line each; handling that again gives the search as it was
 
-A snapshot is taken when the journal has become as long as all the events before it, so that the cost of an event does not grow with the search. On
-a filesystem that is not this machine's, lines are sent in pieces (`journal-000012-00001.jsonl`, ...), so that a kill may lose the last
-`SEND_EVERY_S` seconds: trials then go on from their checkpoints, and no more.
+A snapshot is taken when the journal has become as long as all the events before it, so that the cost of an event does not grow with the
+search. On a filesystem that is not this machine's, lines are sent in pieces (`journal-000012-00001.jsonl`, ...), so that a kill may lose the
+last `SEND_EVERY_S` seconds: trials then go on from their checkpoints, and no more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import cloudpickle
 
+from syncline import faults
 from syncline.runs.lines import LineFile, sealed_name
 from syncline.train.storage import ArrowFiles
 from syncline.tune.controller.events import Event, Suggested
@@ -45,6 +46,7 @@ class SearchStore:
         self._files = files
         self._clock = clock
         self._generation = 0
+        self._oldest: int | None = None  # of which there are still files; None: see the pointer
         self._line_file: LineFile | None = None
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
@@ -61,15 +63,21 @@ class SearchStore:
 
     def snapshot(self, state: bytes) -> None:
         """Keep `state`; the journal begins anew."""
-        previous = self._pointer()
+        pointer = self._pointer()
+        previous = pointer.get("generation", 0)
+        # A kill may have kept earlier ones from being deleted.
+        oldest = pointer.get("oldest", max(1, previous)) if self._oldest is None else self._oldest
         generation = max(self._generation, previous) + 1
         self._close_journal()
         self._files.write(_snapshot_name(generation), state)
-        self._files.write(POINTER_FILE, json.dumps({"generation": generation, "events": self._events}).encode())
+        faults.reach("tune.before_pointer")
+        self._files.write(POINTER_FILE, json.dumps({"generation": generation, "oldest": oldest, "events": self._events}).encode())
+        faults.reach("tune.after_pointer")
         self._generation, self._since_snapshot = generation, 0
-        for old in range(max(1, previous), generation):
+        for old in range(oldest, generation):
             for name in (_snapshot_name(old), *self._journal_names(old)):
                 self._files.delete(name)
+        self._oldest = generation
 
     def append(self, event: Event) -> None:
         """Write an event down."""
@@ -114,11 +122,12 @@ class SearchStore:
         Raises:
             FileNotFoundError: No search has been kept here.
         """
-        self._generation = self._pointer()
+        pointer = self._pointer()
+        self._generation = pointer.get("generation", 0)
         state = self._files.read(_snapshot_name(self._generation)) if self._generation else None
         if state is None:
             raise FileNotFoundError(f"there is no {POINTER_FILE} with a snapshot, so no search has been kept here")
-        self._events = json.loads(self._files.read(POINTER_FILE) or b"{}").get("events", 0)
+        self._events = pointer["events"]
         return state, self._read_events()
 
     def _read_events(self) -> Iterator[Event]:
@@ -141,9 +150,9 @@ class SearchStore:
             self._pieces = max(self._pieces, len(pieces))
         return pieces
 
-    def _pointer(self) -> int:
+    def _pointer(self) -> dict[str, int]:
         data = self._files.read(POINTER_FILE)
-        return int(json.loads(data)["generation"]) if data else 0
+        return dict(json.loads(data)) if data else {}
 
     def _close_journal(self) -> None:
         self.flush()

@@ -12,7 +12,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage import StorageContext
 from syncline.tune.callback import CallbackList
 from syncline.tune.controller import events
-from syncline.tune.controller.journal import SearchStore
+from syncline.tune.controller.journal import POINTER_FILE, SearchStore
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.search.search_algorithm import SearchAlgorithm
@@ -56,7 +56,13 @@ def load_trials(path: str, filesystem: pyarrow_fs.FileSystem | None = None) -> l
         FileNotFoundError: No search has been kept there.
     """
     storage = storage_at(path, filesystem)
-    data, journal = SearchStore(storage.files).load()
+    store = SearchStore(storage.files)
+    if not store.exists():
+        raise FileNotFoundError(
+            f"{path!r} holds no {POINTER_FILE}, so no search was kept there: give the experiment directory itself, that is "
+            "`storage_path`/`name` of its RunConfig, or `results.experiment_path`."
+        )
+    data, journal = store.load()
     machine: TuneMachine = pickle.loads(data)["machine"]
     for event in journal:
         machine.handle(event)

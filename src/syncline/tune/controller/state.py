@@ -26,11 +26,10 @@ from syncline.tune.controller.events import Event, Instruction
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.result import AUTO_RESULT_KEYS, DEFAULT_METRIC, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT
+from syncline.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, DEFAULT_METRIC, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT
 from syncline.tune.schedulers.trial_scheduler import TrialScheduler
 from syncline.tune.stopper import Stopper
 from syncline.tune.stopper.make import unknown_keys_message
-
 
 LOOKS = 60
 """So often, once a second, a searcher is asked again that gives nothing though nothing runs."""
@@ -311,6 +310,8 @@ class TuneMachine:
         self._check_metrics(result)
         is_last = event.ended or bool(result.get(DONE)) or self.stopper(trial.trial_id, result)
         result[DONE] = is_last
+        if event.checkpoint is not None:
+            result[CHECKPOINT_DIR_NAME] = event.checkpoint.path.rpartition("/")[2]
         trial.take_result(result)
         self.iteration += 1
         if event.checkpoint is not None:
@@ -630,8 +631,8 @@ class TuneMachine:
             near = difflib.get_close_matches(metric, own, n=1, cutoff=0.5)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise TuneError(
-                f"{where} needs the metric {metric!r}, but the trainable {self.rules.trainable_name!r} reported {sorted(own)}.{meant} Report "
-                "it with every result, or name one of these. (TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets results without it pass.)"
+                f"{where} needs the metric {metric!r}, but the trainable {self.rules.trainable_name!r} reported {sorted(own)}.{meant} "
+                "Report it with every result, or name one of these. (TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets results without it pass.)"
             )
 
 

@@ -39,7 +39,7 @@ class PlacementGroupFactory:
         self._strategy: PlacementStrategy = strategy
         if not any(self._bundles) and not self._may_be_empty:
             raise ValueError(
-                f"PlacementGroupFactory({list(bundles)!r}) reserves nothing: give at least one bundle with an amount, such as [{{'CPU': 1}}]."
+                f"PlacementGroupFactory({list(bundles)!r}) reserves nothing: give a bundle with an amount, such as [{{'CPU': 1}}]."
             )
 
     _may_be_empty = False

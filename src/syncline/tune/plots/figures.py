@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.train import metrics as metric_values
-from syncline.tune.analysis.choosing import nothing_best
-from syncline.tune.analysis.history import read_history
 from syncline.tune.console.values import parameters_text, text_of
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.outcomes.choosing import nothing_best
+from syncline.tune.outcomes.history import read_history
 from syncline.tune.plots.libraries import load
 from syncline.tune.plots.study import study_of
 from syncline.tune.result import TRAINING_ITERATION
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects
 
 MAX_CURVES = 100
-"""More lines than these nobody can tell apart, and each costs the reading of a file."""
+"""More curves than these nobody can tell apart, and each costs the reading of a file."""
+MAX_LINES = 300
+"""The same for lines through coordinates, which take a browser long to draw."""
 
 
 def learning_curves(
@@ -39,10 +41,7 @@ def learning_curves(
         ValueError: No trial has reported both.
     """
     graph_objects, colours = load("plotly.graph_objects"), load("plotly.colors")
-    scored = [(value, -at, trial) for at, trial in enumerate(trials) if (value := _goodness(trial, metric, mode)) is not None]
-    if not scored:
-        raise ValueError(nothing_best(metric, trials, filter_nan_and_inf=False))
-    shown = [trial for _, _, trial in heapq.nlargest(max_trials, scored)]
+    shown = best_trials(trials, metric, mode, max_trials)
     shades = colours.sample_colorscale("Viridis", [1 - at / max(1, len(shown) - 1) for at in range(len(shown))])
     figure = graph_objects.Figure()
     for at in range(len(shown) - 1, -1, -1):  # the best is drawn last, above the others
@@ -50,14 +49,13 @@ def learning_curves(
         figure.add_trace(_line(graph_objects, shown[at], points, metric, colour=shades[at], width=3.5 if at == 0 else 1.2))
     if not any(len(trace.x) for trace in figure.data):
         raise ValueError(f"No trial has a result with both {metric!r} and {x!r} in its directory, so there is no curve to draw.")
-    left_out = len(scored) - len(shown)
-    title = f"{metric} of {len(shown)} trials" + (f", the best of {len(scored)}" if left_out else "")
+    title = f"{metric} of {len(shown)} trials" + (f", the best of {len(trials)}" if len(shown) < len(trials) else "")
     figure.update_layout(title=title, xaxis_title=x, yaxis_title=metric, legend_title="best first", legend_traceorder="reversed")
     return figure
 
 
 def parallel_coordinates(
-    trials: Sequence[Trial], *, metric: str, mode: str, parameters: Sequence[str] | None = None
+    trials: Sequence[Trial], *, metric: str, mode: str, parameters: Sequence[str] | None = None, max_trials: int = MAX_LINES
 ) -> plotly.graph_objects.Figure:
     """A line for each trial through its parameters to its latest `metric`.
 
@@ -66,15 +64,22 @@ def parallel_coordinates(
         metric: What they are coloured by.
         mode: "min" or "max".
         parameters: Names of those to show, the last part of a nested one; all that vary if not given.
+        max_trials: Of more trials, the best ones are drawn.
 
     Raises:
         ImportError: plotly or Optuna is not installed.
         ValueError: No trial has a value of the metric, no parameter varies, or there is none of that name.
     """
-    study = study_of(trials, metric, mode)
+    shown = best_trials(trials, metric, mode, max_trials)
+    study = study_of(shown, metric, mode)
     visualisation = load("optuna.visualization")
     load("plotly")
-    return visualisation.plot_parallel_coordinate(study, params=_checked(study, parameters), target_name=metric)
+    figure: plotly.graph_objects.Figure = visualisation.plot_parallel_coordinate(
+        study, params=_checked(study, parameters), target_name=metric
+    )
+    if len(shown) < len(trials):
+        figure.update_layout(title=f"{metric} of {len(shown)} trials, the best of {len(trials)}")
+    return figure
 
 
 def parameter_importance(
@@ -99,6 +104,19 @@ def parameter_importance(
     return visualisation.plot_param_importances(study, evaluator=evaluator, params=_checked(study, parameters), target_name=metric)
 
 
+def best_trials(trials: Sequence[Trial], metric: str, mode: str, count: int) -> list[Trial]:
+    """At most `count` trials by their latest value, the best first.
+
+    Raises:
+        ValueError: No trial has one.
+    """
+    scores = [metric_values.score(trial.last_result, metric, "max" if mode == "max" else "min") for trial in trials]
+    ranking = [(score, -position) for position, score in enumerate(scores) if score is not None]
+    if not ranking:
+        raise ValueError(nothing_best(metric, trials, filter_nan_and_inf=False))
+    return [trials[-position] for _, position in heapq.nlargest(count, ranking)]
+
+
 def curve(trial: Trial, metric: str, x: str) -> list[tuple[Any, float]]:
     """The trial's results that have both, as points."""
     rows = read_history(trial.storage.storage_filesystem, trial.path) or [trial.last_result]
@@ -121,10 +139,6 @@ def _line(graph_objects: Any, trial: Trial, points: Sequence[tuple[Any, float]],
         line={"color": colour, "width": width},
         hovertemplate=f"%{{x}}: %{{y:.6g}}<br>{about}<extra></extra>",
     )
-
-
-def _goodness(trial: Trial, metric: str, mode: str) -> float | None:
-    return metric_values.score(trial.last_result, metric, "max" if mode == "max" else "min")
 
 
 def _checked(study: Any, parameters: Sequence[str] | None) -> list[str] | None:

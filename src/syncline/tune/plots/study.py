@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncline.train import metrics as metric_values
-from syncline.tune.analysis.choosing import nothing_best
 from syncline.tune.console.values import short_names
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.outcomes.choosing import nothing_best
 from syncline.tune.plots.libraries import load
 
 LOGARITHMIC_SPAN = 100.0

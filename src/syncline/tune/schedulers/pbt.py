@@ -32,6 +32,9 @@ __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
 
 logger = logging.getLogger(__name__)
 
+_DRAWS = 20
+"""So often a donor is drawn before all are looked at."""
+
 
 class PopulationBasedTraining(ScoredScheduler):
     """Every `perturbation_interval`, a trial in the lower quantile goes on from a checkpoint of one in the upper quantile, with that one's
@@ -229,18 +232,21 @@ class PopulationBasedTraining(ScoredScheduler):
 
     def _donor(self, controller: ControllerView, trial_id: str) -> Trial | None:
         """Someone of the upper quantile who is really better and has a checkpoint; one that still runs if there is one."""
-        own = self._population[trial_id].score
-        assert own is not None, f"trial {trial_id} is in a quantile without a score"
-        live: list[Trial] = []
-        ended: list[Trial] = []
-        for member in self._population.upper():
-            donor = controller.get_trial(member.trial_id)
-            if donor is not None and donor.checkpoint is not None and member.score is not None and member.score > own:
-                (live if self._population.is_live(member.trial_id) else ended).append(donor)
-        if not live and not ended:
-            logger.debug("No trial of the upper quantile is better than %s and has a checkpoint.", trial_id)
-            return None
-        return self._random.choice(live or ended)
+        size = self._population.quantile_size()
+        # Mostly any of them will do, so a large population need not be walked through.
+        for _ in range(_DRAWS):
+            donor = self._donor_at(controller, self._random.randrange(size), trial_id)
+            if donor is not None and self._population.is_live(donor.trial_id):
+                return donor
+        donors = [donor for position in range(size) if (donor := self._donor_at(controller, position, trial_id)) is not None]
+        live = [donor for donor in donors if self._population.is_live(donor.trial_id)]
+        return self._random.choice(live or donors) if donors else None
+
+    def _donor_at(self, controller: ControllerView, position: int, trial_id: str) -> Trial | None:
+        """The trial of that place from the top, if `trial_id` can gain by it."""
+        member, own = self._population.from_top(position), self._population[trial_id]
+        donor = controller.get_trial(member.trial_id)
+        return donor if donor is not None and donor.checkpoint is not None and member.rank[0] > own.rank[0] else None
 
     def _exploit(self, controller: ControllerView, trial: Trial, donor: Trial, iteration: int) -> None:
         member, source = self._population[trial.trial_id], self._population[donor.trial_id]

@@ -121,10 +121,9 @@ class Population:
             return "lower"
         return "upper" if position >= len(self._ranking) - size else "middle"
 
-    def upper(self) -> list[Member]:
-        """The upper quantile, the worst first."""
-        size = self.quantile_size()
-        return [self._members[trial_id] for _, _, trial_id in self._ranking[len(self._ranking) - size :]]
+    def from_top(self, position: int) -> Member:
+        """The best at 0, the next best at 1; the upper quantile is below `quantile_size()`."""
+        return self._members[self._ranking[-1 - position][2]]
 
     @staticmethod
     def _holds(ordered: list[tuple[float, int, str]], entry: tuple[float, int, str]) -> bool:

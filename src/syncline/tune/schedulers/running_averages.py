@@ -53,7 +53,7 @@ class RunningAverages:
         self._series: dict[str, _Series] = {}
         self._known: list[int] = []
         """Ages that somebody has reported at, ascending."""
-        self._averages: dict[int, list[float]] = {}
+        self._averages: dict[int, array[float]] = {}
         """For each known age, the averages of those who have come to it, ascending."""
 
     def of_others(self, trial_id: str, time: float) -> Others:
@@ -88,11 +88,11 @@ class RunningAverages:
         series.averages.append(series.total / series.count)
         _insert(here, series.averages[-1])
 
-    def _at(self, age: int) -> list[float]:
+    def _at(self, age: int) -> array[float]:
         if age not in self._averages:
             bisect.insort(self._known, age)
             reached = (series.at(age) for series in self._series.values() if series.age >= age)
-            self._averages[age] = sorted(average for average in reached if math.isfinite(average))
+            self._averages[age] = array("d", sorted(average for average in reached if math.isfinite(average)))
         return self._averages[age]
 
 
@@ -104,11 +104,11 @@ def rounded_age(time: float) -> int:
     return exponent * _STEPS + int((mantissa - 0.5) * 2 * _STEPS)
 
 
-def _insert(averages: list[float], average: float) -> None:
+def _insert(averages: array[float], average: float) -> None:
     if math.isfinite(average):
         bisect.insort(averages, average)
 
 
-def _discard(averages: list[float], average: float) -> None:
+def _discard(averages: array[float], average: float) -> None:
     if math.isfinite(average):
         del averages[bisect.bisect_left(averages, average)]

@@ -11,6 +11,8 @@ from __future__ import annotations
 import copy
 import importlib
 import math
+import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from syncline.train import random_states
 from syncline.tune.result import DEFAULT_METRIC
 from syncline.tune.search.parameters import SearchSpace
 from syncline.tune.search.sample import Domain
@@ -198,30 +201,37 @@ class LibrarySearcher(Searcher):
 
 
 class RandomStates:
-    """Random states for a library that draws from the global ones: it gets its own while it works, and the program keeps its own."""
+    """Random states for a library that draws from the global ones of Python, numpy and torch.
 
-    def __init__(self, seed: int | None, torch: bool = False) -> None:
+    It gets its own while it works, and the program keeps its own.
+    """
+
+    def __init__(self, seed: int | None) -> None:
         """Without a seed, it is drawn from numpy's global state, so that a program that seeds that one repeats itself."""
-        seed = int(np.random.randint(2**31 - 1)) if seed is None else seed
-        self._numpy: Any = np.random.RandomState(seed).get_state()
-        self._torch: Any = importlib.import_module("torch").Generator().manual_seed(seed).get_state() if torch else None
+        self._seed = int(np.random.randint(2**31 - 1)) if seed is None else seed
+        self._states: dict[str, Any] | None = None
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """The global states are these within the block."""
-        torch = importlib.import_module("torch") if self._torch is not None else None
-        numpy_before, torch_before = np.random.get_state(), torch.get_rng_state() if torch else None
-        np.random.set_state(self._numpy)
-        if torch:
-            torch.set_rng_state(self._torch)
+        before = random_states.capture()
+        if self._states is None:
+            _seed_all(self._seed)
+        else:
+            random_states.restore(self._states)
         try:
             yield
         finally:
-            self._numpy = np.random.get_state()
-            np.random.set_state(numpy_before)
-            if torch:
-                self._torch = torch.get_rng_state()
-                torch.set_rng_state(torch_before)
+            self._states = random_states.capture()
+            random_states.restore(before)
+
+
+def _seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None:
+        generator.manual_seed(seed)
 
 
 def holds_domains(space: Any) -> bool:

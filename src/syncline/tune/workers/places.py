@@ -21,6 +21,7 @@ class Places:
         self._held = held
         self._groups: dict[str, PlacementGroup] = {}
         self._in_use: dict[str, float] = {}
+        self._counted: set[PlacementGroup] = set()
 
     def reserve(self, trial_id: str, factory: PlacementGroupFactory) -> None:
         """Begin to reserve a trial's place. ValueError, with the numbers, where it can never be had."""
@@ -33,12 +34,18 @@ class Places:
             check_possible(bundles, [node["Resources"] for node in api.nodes() if node["Alive"]])
         group_id = engine.create_placement_group(bundles, strategy=factory.strategy, name="", detached=False)
         group = self._groups[trial_id] = PlacementGroup(group_id, bundles)
-        self._count(group, +1)
         engine.on_value(group.ready(), lambda value, error: self._held(trial_id, group) if error is None else None)
 
     def of(self, trial_id: str) -> PlacementGroup | None:
         """A trial's place; None if it holds nothing."""
         return self._groups.get(trial_id)
+
+    def has_come(self, trial_id: str) -> None:
+        """A trial's place is reserved now."""
+        group = self._groups.get(trial_id)
+        if group is not None:
+            self._counted.add(group)
+            self._count(group, +1)
 
     def set_apart(self, trial_id: str, name: str) -> None:
         """A trial's place is that of `name` from now on: its process cleans up, and meanwhile the trial may reserve another place."""
@@ -51,11 +58,13 @@ class Places:
         group = self._groups.pop(trial_id, None)
         if group is not None:
             ensure_engine().remove_placement_group(group.id)
-            self._count(group, -1)
+            if group in self._counted:
+                self._counted.remove(group)
+                self._count(group, -1)
 
     @property
     def in_use(self) -> Mapping[str, float]:
-        """What all trials hold, or are about to, by resource."""
+        """What all trials hold, by resource."""
         return {name: amount for name, amount in self._in_use.items() if amount > 1e-9}
 
     def _count(self, group: PlacementGroup, sign: int) -> None:
@@ -81,6 +90,6 @@ def _refuse(name: str, asked: str, there: str) -> None:
     lower = {"CPU": "'cpu'", "GPU": "'gpu'"}.get(name, repr(name))
     declare = {"CPU": "num_cpus=…", "GPU": "num_gpus=…"}.get(name, f"resources={{{name!r}: …}}")
     raise ValueError(
-        f"a trial needs {asked} {name} but {there}, so it can never run: ask for less with `tune.with_resources(trainable, {{{lower}: …}})` "
-        f"(`resources_per_trial` of `tune.run`), or say how much there is with `syncline.init({declare})`."
+        f"a trial needs {asked} {name} but {there}, so it can never run: ask for less with `tune.with_resources(trainable, {{{lower}: …}})`"
+        f" (`resources_per_trial` of `tune.run`), or say how much there is with `syncline.init({declare})`."
     )

@@ -1,7 +1,7 @@
 """`ProcessPool`: the processes of trials. Each trial gets a fresh one, unless the search reuses them.
 
-A process that is sure to be needed is started before it is: on this machine, one that holds nothing itself waits for the next trial, so that what
-lies between two trials is not the start of a process.
+A process that is sure to be needed is started before it is: on this machine, one that holds nothing itself waits for the next trial, so that
+what lies between two trials is not the start of a process.
 """
 
 from __future__ import annotations

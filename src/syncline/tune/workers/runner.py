@@ -1,7 +1,7 @@
 """`TrialRunner`: the actor that hosts one trial's trainable.
 
-The trainable runs in a thread of its own, so that a trainer inside it can ask the controller for room while a command is at work. One command
-at a time: each call returns the outcome of its command, or what the trainable needs first.
+The trainable runs in a thread of its own, so that a trainer inside it can ask the controller for room while a command is at work. One
+command at a time: each call returns the outcome of its command, or what the trainable needs first.
 """
 
 from __future__ import annotations

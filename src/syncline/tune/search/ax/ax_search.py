@@ -42,7 +42,7 @@ class AxSearch(LibrarySearcher):
         self._ax_kwargs = {"verbose_logging": False, **ax_kwargs}
         self._parameter_constraints = parameter_constraints
         self._outcome_constraints = outcome_constraints
-        self._random = RandomStates(ax_kwargs.get("random_seed"), torch=True)
+        self._random = RandomStates(ax_kwargs.get("random_seed"))
         super().__init__(space, metric, mode, points_to_evaluate)
         if ax_client is not None and _has_experiment(ax_client):
             self._take_experiment(ax_client)

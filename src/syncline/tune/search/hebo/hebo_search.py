@@ -47,7 +47,7 @@ class HEBOSearch(LibrarySearcher):
             raise TypeError(f"`random_state_seed` must be a whole number or None, not {random_state_seed!r}.")
         validate_warmstart([], points_to_evaluate, evaluated_rewards, validate_point_name_lengths=False)
         self._rewards = list(evaluated_rewards or [])
-        self._random = RandomStates(random_state_seed, torch=True)
+        self._random = RandomStates(random_state_seed)
         self._max_concurrent = max_concurrent
         self._batch: list[dict[str, Any]] = []
         self._is_batch_full = False

@@ -12,15 +12,14 @@ from syncline.tune.search.library_searcher import LibrarySearcher, load_library
 from syncline.tune.search.parameters import Parameter, SearchSpace
 from syncline.tune.search.util import flatten_dict
 
-_BUDGET = 100
-"""What NGOpt is told where nobody knows how many trials there will be."""
-
 
 class NevergradSearch(LibrarySearcher):
     """Searches with Nevergrad.
 
     Args:
-        optimizer: one of `nevergrad.optimizers`: a class, a configured one, or an optimizer that was made already. The default is `NGOpt`.
+        optimizer: one of `nevergrad.optimizers`: a class, a configured one, or an optimizer that was made already. The default is
+            `TwoPointsDE`, which runs trials side by side. The state of optimizers that are sequential inside (Cobyla and the like, which
+            `NGOpt` may choose) cannot be saved.
         optimizer_kwargs: what a class gets besides the space, such as `budget` and `num_workers`.
         space: a search space of ours, or a Nevergrad parameter; for an optimizer that was made over an array, the list of the names of its
             numbers. Left out: the tuner's.
@@ -41,8 +40,7 @@ class NevergradSearch(LibrarySearcher):
         points_to_evaluate: list[dict[str, Any]] | None = None,
     ) -> None:
         nevergrad = _nevergrad()
-        self._needs_budget = optimizer is None
-        optimizer = optimizer if optimizer is not None else nevergrad.optimizers.NGOpt
+        optimizer = optimizer if optimizer is not None else nevergrad.optimizers.TwoPointsDE
         base = nevergrad.optimization.base
         is_class = inspect.isclass(optimizer) and issubclass(optimizer, base.Optimizer)
         if not (is_class or isinstance(optimizer, base.Optimizer | base.ConfiguredOptimizer)):
@@ -58,13 +56,6 @@ class NevergradSearch(LibrarySearcher):
         self._optimizer_kwargs = dict(optimizer_kwargs or {})
         super().__init__(optimizer.parametrization if made else space, metric, mode, points_to_evaluate)
 
-    def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
-        """See LibrarySearcher. The number of samples is the budget that the default optimizer needs, unless it was given one."""
-        samples = spec.get("num_samples") or 0
-        if self._needs_budget and samples > 0:
-            self._optimizer_kwargs.setdefault("budget", samples)
-        return super().set_search_properties(metric, mode, config, **spec)
-
     def _converted(self, space: SearchSpace) -> Any:
         return _nevergrad().p.Dict(**{key: _parameter(parameter) for key, parameter in space.parameters.items()})
 
@@ -76,11 +67,7 @@ class NevergradSearch(LibrarySearcher):
         return space
 
     def _start(self) -> Any:
-        if self._needs_budget:
-            self._optimizer_kwargs.setdefault("budget", _BUDGET)
-        optimizer = self._given if self._is_made else self._given(self._library_space, **self._optimizer_kwargs)
-        optimizer.enable_pickling()
-        return optimizer
+        return self._given if self._is_made else self._given(self._library_space, **self._optimizer_kwargs)
 
     def _ask(self) -> tuple[Any, dict[str, Any]]:
         candidate = self._optimizer.ask()

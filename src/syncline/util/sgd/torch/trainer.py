@@ -160,8 +160,6 @@ class TorchTrainer:
         told = dict(info or {})
 
         def epoch() -> list[tuple[dict[str, Any], Snapshot | None]]:
-            if keeps and (self._kept is None or not self._is_current):
-                self._kept, self._is_current = self._workers.run("snapshot"), True
             try:
                 if dataset is None:
                     return self._workers.run("train_epoch", num_steps, profile, told, keeps)
@@ -170,7 +168,7 @@ class TorchTrainer:
                 self._workers.kill()  # also those that are well are in the middle of the epoch
                 raise
 
-        outcomes = self._persistently(max_retries, "the epoch", epoch)
+        outcomes = self._persistently(max_retries, "the epoch", epoch, keeps=keeps)
         snapshots = [snapshot for _, snapshot in outcomes if snapshot is not None]
         self._is_current = bool(snapshots)
         self._kept = snapshots or self._kept
@@ -190,7 +188,12 @@ class TorchTrainer:
             with its `last_...`, and what else the operator returns; or with `reduce_results=False` a list by rank.
         """
         told = dict(info or {})
-        results = self._persistently(RETRIES, "the validation", lambda: self._workers.run("validate", num_steps, profile, told))
+        results = self._persistently(
+            RETRIES,
+            "the validation",
+            lambda: self._workers.run("validate", num_steps, profile, told),
+            keeps=isinstance(self._workers, RemoteWorkers),
+        )
         return _result(results, reduce_results)
 
     def update_scheduler(self, metric: float | None = None) -> None:
@@ -269,8 +272,8 @@ class TorchTrainer:
         self._is_current = False
         return results
 
-    def _persistently(self, max_retries: int, what: str, work: Callable[[], Any]) -> Any:
-        """`work()`, on workers that run; up to so many times again, from the kept state, when one dies."""
+    def _persistently(self, max_retries: int, what: str, work: Callable[[], Any], *, keeps: bool = False) -> Any:
+        """`work()`, on workers that run; up to so many times again, from the kept state, when one dies. `keeps`: their state first."""
         if self._is_shut_down:
             raise RuntimeError("the trainer has been shut down: make a new one.")
         deaths = 0
@@ -280,6 +283,8 @@ class TorchTrainer:
                     logger.warning("new workers begin %s", self._beginning())
                     self._workers.start(self._kept)
                     self._is_current = True
+                if keeps and (self._kept is None or not self._is_current):
+                    self._kept, self._is_current = self._workers.run("snapshot"), True
                 return work()
             except WorkerDied as death:
                 deaths += 1

@@ -4,7 +4,7 @@ import math
 
 from pyarrow.fs import LocalFileSystem
 
-from syncline.tune.analysis.history import read_history
+from syncline.tune.outcomes.history import read_history
 
 LOCAL = LocalFileSystem()
 

@@ -1,0 +1,159 @@
+"""A search without processes: what syncline's controller says is done at once, in this thread.
+
+The searcher, the scheduler and the controller are the real ones. Of trials there is a function only, which gives the result of a step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from bench.programs.tune.searches import METRIC, MODE
+from syncline.core.error_frames import pack_error
+from syncline.train.storage import StorageContext, checkpoint_dir_name
+from syncline.tune.config import CheckpointConfig
+from syncline.tune.controller import events
+from syncline.tune.controller.events import Event, Instruction
+from syncline.tune.controller.state import SearchRules, TuneMachine
+from syncline.tune.execution.placement_groups import PlacementGroupFactory
+from syncline.tune.experiment.trial import Trial
+from syncline.tune.schedulers.trial_scheduler import TrialScheduler
+from syncline.tune.search.search_algorithm import Suggestion
+from syncline.tune.stopper import make_stopper
+
+ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
+KILLED = pack_error(RuntimeError("killed"))
+
+
+class Search(Protocol):
+    """What a rehearsal asks of a search algorithm."""
+
+    def next_trial(self, trial_id: str) -> Suggestion | None: ...
+    def is_finished(self) -> bool: ...
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None: ...
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None: ...
+
+
+class Rehearsal:
+    """One search.
+
+    Args:
+        search: Who proposes configurations.
+        scheduler: Who stops trials.
+        loss: Of a configuration after so many steps (from 1); None for a process that died.
+        steps: Trials end after so many.
+        cpus: So many trials at a time; with several, what they report comes in an order of chance.
+        saves_every: Steps from a checkpoint to the next.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        scheduler: TrialScheduler,
+        loss: Callable[[dict[str, Any], int], float | None],
+        *,
+        steps: int,
+        cpus: int = 1,
+        saves_every: int = 0,
+    ) -> None:
+        scheduler.set_search_properties(METRIC, MODE)
+        rules = SearchRules(
+            trainable_name="trial",
+            is_function=False,
+            storage=StorageContext("/nowhere", "search"),
+            trial_prefix="t",
+            metric=METRIC,
+            strict_metrics=True,
+            max_concurrent=float("inf"),
+            max_failures=float("inf"),
+            fail_fast=False,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=saves_every, checkpoint_at_end=False, num_to_keep=1),
+        )
+        self.machine = TuneMachine(rules, scheduler, make_stopper({"training_iteration": steps}))
+        self.events = self.failures = self.checkpoints = 0
+        self._search, self._loss, self._cpus = search, loss, cpus
+        self._random = random.Random(0)
+        self._iterations: dict[str, int] = {}
+        self._running: list[Event] = []
+        self._reserving: str | None = None
+        self._held: set[str] = set()
+        self._ended = False
+
+    def run(self) -> list[Trial]:
+        """To the end; all trials."""
+        self._tell(events.Begin(total_resources={"CPU": self._cpus}))
+        while not self._ended:
+            place = self._random.randrange(len(self._running))
+            self._running[place], self._running[-1] = self._running[-1], self._running[place]
+            self._tell(self._running.pop())
+        return self.machine.trials
+
+    def _tell(self, event: Event) -> None:
+        """An event, and the suggestions and reservations that follow from it."""
+        at_once = [event]
+        while at_once:
+            self.events += 1
+            for instruction in self.machine.handle(at_once.pop()):
+                if isinstance(instruction, events.AskSearcher):
+                    at_once.append(self._suggest(instruction.trial_id))
+                elif (answer := self._carry_out(instruction)) is not None:
+                    self._running.append(answer)
+            if self._reserving is not None and len(self._held) < self._cpus:
+                self._held.add(self._reserving)
+                at_once.append(events.PlaceHeld(trial_id=self._reserving))
+                self._reserving = None
+
+    def _suggest(self, trial_id: str) -> Event:
+        suggestion = None if self._search.is_finished() else self._search.next_trial(trial_id)
+        if suggestion is None:
+            return events.NothingSuggested(finished=self._search.is_finished())
+        return events.Suggested(
+            trial_id=trial_id,
+            config=suggestion.config,
+            evaluated_params=suggestion.evaluated_params,
+            tag=suggestion.tag,
+            factory=ONE_CPU,
+            name=None,
+            directory=trial_id,
+        )
+
+    def _carry_out(self, do: Instruction) -> Event | None:
+        """What comes of an instruction, if anything."""
+        match do:
+            case events.Reserve():
+                self._reserving = do.trial_id
+            case events.GiveBack() | events.StopTrial():
+                self._held.discard(do.trial_id)
+                self._reserving = None if self._reserving == do.trial_id else self._reserving
+            case events.StartTrial():
+                self._iterations[do.trial_id] = do.progress.get("training_iteration", 0)
+                return events.TrialStarted(trial_id=do.trial_id, attempt=do.attempt, location="here:1", now=1.0)
+            case events.StepTrial():
+                return self._step(do)
+            case events.SaveTrial():
+                self.checkpoints += 1
+                saved = self._trial(do.trial_id).storage.checkpoint(checkpoint_dir_name(do.checkpoint_index))
+                return events.TrialSaved(trial_id=do.trial_id, attempt=do.attempt, checkpoint=saved)
+            case events.TellResult():
+                self._search.on_trial_result(do.trial_id, dict(do.result))
+            case events.TellComplete():
+                self._search.on_trial_complete(do.trial_id, dict(do.result) if do.result is not None else None, do.error)
+            case events.End():
+                self._ended = True
+        return None
+
+    def _step(self, do: events.StepTrial) -> Event:
+        self._iterations[do.trial_id] += 1
+        iteration = self._iterations[do.trial_id]
+        loss = self._loss(self._trial(do.trial_id).config, iteration)
+        if loss is None:
+            self.failures += 1
+            return events.TrialFailed(trial_id=do.trial_id, attempt=do.attempt, error=KILLED, text="RuntimeError: killed")
+        result = {METRIC: loss, "training_iteration": iteration, "time_total_s": float(iteration)}
+        return events.TrialStepped(trial_id=do.trial_id, attempt=do.attempt, result=result, checkpoint=None, ended=False)
+
+    def _trial(self, trial_id: str) -> Trial:
+        trial = self.machine.get_trial(trial_id)
+        assert trial is not None, trial_id
+        return trial
