@@ -1,9 +1,10 @@
 """How near to the minimum of a function searches come: TPE, and ASHA on learning curves; medians over seeds, ours beside Optuna's.
 
 Syncline's searches are rehearsed, one trial at a time: the searcher, the scheduler and the controller are the real ones, and no process
-is started. (The controller asks for a configuration while the trial before it still runs, so TPE knows one result less than in Optuna.) TPE on the first function is run by `Tuner`, too, two trials at a time in processes. Given `syncline`, the program also says how
-much worse than Optuna's a median is, in standard errors of the difference. Given `optuna`, it runs Optuna's searches only. BENCH_SCALE
-multiplies the seeds.
+is started. (The controller asks for a configuration while the trial before it still runs, so TPE knows one result less than in Optuna.)
+TPE on the first function is run by `Tuner`, too, two trials at a time in processes. Given `syncline`, the program also says how much worse
+than Optuna's a median is, in standard errors of the difference. Given `optuna`, it runs Optuna's searches only. BENCH_SCALE multiplies the
+seeds.
 """
 
 import importlib

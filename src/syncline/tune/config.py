@@ -134,8 +134,8 @@ class FailureConfig(train_config.FailureConfig):
             raise ValueError(f'`fail_fast={self.fail_fast!r}` must be True, False or "raise".')
         if self.fail_fast and self.max_failures != 0:
             raise ValueError(
-                f"`fail_fast={self.fail_fast!r}` ends the search at the first failure, but `max_failures={self.max_failures}` would start the "
-                "trial again: set one of them."
+                f"`fail_fast={self.fail_fast!r}` ends the search at the first failure, but `max_failures={self.max_failures}` would start "
+                "the trial again: set one of them."
             )
         _check_without(super(), self, "fail_fast")
 

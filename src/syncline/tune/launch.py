@@ -20,6 +20,7 @@ from syncline import settings
 from syncline.core import api
 from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
+from syncline.exceptions import WorkerTraceback
 from syncline.runs import RunDirectory
 from syncline.train import config as train_config
 from syncline.train.checkpoint import Checkpoint
@@ -170,7 +171,8 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     record.write_outcome("aborted" if end.interrupted else "finished", end.problem, failed_trials=failed)
     record.close()
     if end.error is not None and _fail_fast(plan) == "raise":
-        raise unpack_error(end.error)
+        first = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
+        raise unpack_error(end.error) from WorkerTraceback(f"in the trial {first}\n{first.error_text}")
     return Finished(trials=list(machine.trials), storage=storage, end=end)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from rich import box
 
-from syncline.data.execute.progress import is_watched
+from syncline.core.terminals import is_watched
 from syncline.tune.console import values
 from syncline.tune.console.lines import LinesReporter
 from syncline.tune.console.live import LiveReporter

@@ -252,7 +252,7 @@ def _analysis(plan: SearchPlan, resume: ResumeConfig | None, raise_on_failed_tri
         interrupted = finished.end is not None and finished.end.interrupted
         if failed and raise_on_failed_trial and not interrupted:
             raise TuneError(_failures(failed))
-    except (TuneError, ValueError, TypeError) as error:
+    except Exception as error:
         if says_all(error):
             forget_engine(error)
         raise

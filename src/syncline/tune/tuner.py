@@ -70,12 +70,13 @@ class Tuner:
         Ctrl-C ends it early: what there is by then is returned, and `Tuner.restore` goes on.
 
         Raises:
-            TuneError: The search cannot go on: a metric that was asked for is never reported, `fail_fast` and a trial failed, …
+            TuneError: The search cannot go on: a metric that was asked for is never reported, …
+            Exception: What a trial has failed with, where `fail_fast="raise"`.
             ValueError, TypeError: What was given cannot be meant, or cannot be pickled.
         """
         try:
             self._finished = run_search(self._plan, self._resume, self._further_samples)
-        except (TuneError, ValueError, TypeError) as error:
+        except Exception as error:
             if says_all(error):  # and is not of a scheduler or a function that the program gave
                 forget_engine(error)
             raise

@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from syncline.core.terminals import is_terminal, is_watched
 from syncline.data.context import DataContext
 from syncline.data.execute.scheduler import Counts
 from syncline.data.execute.stats import ExecutionStats, size_text
@@ -70,21 +71,6 @@ def lines(stats: ExecutionStats, counts: Counts, *, name: str = "", per_operator
     return made
 
 
-def is_watched(stream: TextIO | None) -> bool:
-    """Whether a person looks at what is written now: a terminal, or a notebook."""
-    if _is_terminal(stream):
-        return True
-    # Only a program that runs in a notebook has imported its kernel.
-    return "ipykernel" in sys.modules
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:  # closed
-        return False
-
-
 def _shortened(name: str) -> str:
     return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
 
@@ -106,7 +92,7 @@ class Display:
             self._shown[progress] = text
             if self._live is None:
                 # What the program prints goes above the lines; not so on standard error, where other progress bars draw theirs.
-                on_screen = self._console.is_terminal and _is_terminal(sys.stdout)
+                on_screen = self._console.is_terminal and is_terminal(sys.stdout)
                 self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=on_screen, redirect_stderr=False)
                 self._live.start()
             self._draw()

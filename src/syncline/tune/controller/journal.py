@@ -7,8 +7,8 @@ In the experiment directory:
     journal-000012.jsonl     what has happened since, a line each; handling that again gives the search as it was
 
 A snapshot is taken when the journal has become as long as all the events before it, so that the cost of an event does not grow with the
-search. On a filesystem that is not this machine's, lines are sent in pieces (`journal-000012-00001.jsonl`, ...), so that a kill may lose the
-last `SEND_EVERY_S` seconds: trials then go on from their checkpoints, and no more.
+search. On a filesystem that is not this machine's, lines are sent in pieces (`journal-000012-00001.jsonl`, ...), so that a kill may lose
+the last `SEND_EVERY_S` seconds: trials then go on from their checkpoints, and no more.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from syncline.core.error_frames import unpack_error
 from syncline.train import metrics as metric_values
@@ -30,6 +30,8 @@ from syncline.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, DEFAULT_
 from syncline.tune.schedulers.trial_scheduler import TrialScheduler
 from syncline.tune.stopper import Stopper
 from syncline.tune.stopper.make import unknown_keys_message
+
+_Answer = TypeVar("_Answer")
 
 LOOKS = 60
 """So often, once a second, a searcher is asked again that gives nothing though nothing runs."""
@@ -101,6 +103,7 @@ class TuneMachine:
         self._live: dict[str, Trial] = {}
         self._pending: dict[str, Trial] = {}
         self._paused: dict[str, Trial] = {}
+        self._unstarted: set[str] = set()  # trials that wait for their first start
         self._running: dict[str, _Run] = {}
         self._attempts: dict[str, int] = {}
         self._donating: dict[str, _Exploit] = {}
@@ -256,6 +259,7 @@ class TuneMachine:
         )
         self.trials.append(trial)
         self._by_id[trial.trial_id] = self._live[trial.trial_id] = self._pending[trial.trial_id] = trial
+        self._unstarted.add(trial.trial_id)
         self.scheduler.on_trial_add(self, trial)
 
     def _nothing_suggested(self, event: events.NothingSuggested) -> None:
@@ -316,7 +320,9 @@ class TuneMachine:
         self.iteration += 1
         if event.checkpoint is not None:
             self._register(trial, event.checkpoint)
-        decision = TrialScheduler.STOP if is_last else self._decide(trial, result)
+        decision = TrialScheduler.STOP
+        if not is_last:
+            decision = self._ask_scheduler(lambda: self.scheduler.on_trial_result(self, trial, result))
         if decision == TrialScheduler.STOP:
             trial.last_result[DONE] = True
         self._notify("result", trial, trial.last_result)
@@ -417,7 +423,7 @@ class TuneMachine:
 
     def _fill(self) -> None:
         """See that a trial waits to run, and that the one to run next waits for its place."""
-        if not self._pending and not self._searcher_finished and not self._asking and not self._searcher_waits:
+        if not self._unstarted and not self._searcher_finished and not self._asking and not self._searcher_waits:
             self._asking = True
             self._out.append(events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}"))
             return  # what it says is handled at once
@@ -440,7 +446,7 @@ class TuneMachine:
         for trial_id in self._moving:
             if trial_id in self._pending:
                 return self._pending[trial_id]
-        chosen = self.scheduler.choose_trial_to_run(self)
+        chosen = self._ask_scheduler(lambda: self.scheduler.choose_trial_to_run(self))
         if chosen is not None and chosen.trial_id in self._live and chosen.trial_id not in self._running:
             return chosen if chosen.trial_id not in self._donating else None
         if self._running or self._donating or not (self._searcher_finished or self._searcher_waits):
@@ -468,19 +474,19 @@ class TuneMachine:
             return
         self._out.append(events.StepTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index))
 
-    def _decide(self, trial: Trial, result: dict[str, Any]) -> str:
+    def _ask_scheduler(self, ask: Callable[[], _Answer]) -> _Answer:
+        """What the scheduler says, and what it wants to be written down. TuneError where it cannot go on."""
         try:
-            decision: str = self.scheduler.on_trial_result(self, trial, result)
+            answer = ask()
         except RuntimeError as error:
             raise TuneError(str(error)) from error
         self._write_scheduler_lines()
-        return decision
+        return answer
 
     def _finish(self, trial: Trial, run: _Run, *, tell_scheduler: bool = True) -> None:
         """Its last result is there: save if that is wanted, then end."""
         if tell_scheduler:
-            self.scheduler.on_trial_complete(self, trial, trial.last_result)
-            self._write_scheduler_lines()
+            self._ask_scheduler(lambda: self.scheduler.on_trial_complete(self, trial, trial.last_result))
         if self.rules.checkpoint_config.checkpoint_at_end and not self.rules.is_function and not self._has_checkpoint_of_now(trial):
             run.then = "finish"
             self._out.append(events.SaveTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index))
@@ -570,6 +576,7 @@ class TuneMachine:
 
     def _set(self, trial: Trial, status: str) -> None:
         trial.status = status
+        self._unstarted.discard(trial.trial_id)
         self._pending.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
         if status == Trial.PENDING:

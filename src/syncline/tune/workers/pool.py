@@ -1,7 +1,7 @@
 """`ProcessPool`: the processes of trials. Each trial gets a fresh one, unless the search reuses them.
 
-A process that is sure to be needed is started before it is: on this machine, one that holds nothing itself waits for the next trial, so that
-what lies between two trials is not the start of a process.
+A process that is sure to be needed is started before it is: on this machine, one that holds nothing itself waits for the next trial, so
+that what lies between two trials is not the start of a process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class ProcessPool:
     def __init__(self, trainable: ObjectRef[Any] | Any, *, reuse: bool, on_one_machine: bool) -> None:
         self._trainable = trainable
         self._reuse = reuse
-        self._spares = on_one_machine and not ensure_engine().is_local_mode
+        self._is_local_mode = ensure_engine().is_local_mode
+        self._spares = on_one_machine and not self._is_local_mode
         self._actor_class = remote(TrialRunner)
         self._waiting: deque[TrialProcess] = deque()
 
@@ -102,6 +103,8 @@ class ProcessPool:
 
     def end(self, process: TrialProcess) -> None:
         """End a process at once."""
+        if self._is_local_mode:
+            process.actor.leave.remote()
         api.kill(process.actor)
 
     def close(self) -> None:

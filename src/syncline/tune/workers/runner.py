@@ -41,7 +41,7 @@ class TrialRunner:
         for module in modules:
             with suppress(Exception):
                 importlib.import_module(module)
-        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[messages.GoOn] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -63,15 +63,21 @@ class TrialRunner:
             self._commands.put(command)
         return self._outcomes.get()
 
+    def leave(self) -> None:
+        """End what is at work here, where no process ends with it: in local mode."""
+        if self._host is not None:
+            set_reservation_host(None)
+            self._commands.put(None)
+
     def _work(self, host: _Host) -> None:
-        while True:
-            command = self._commands.get()
+        while (command := self._commands.get()) is not None:
             try:
                 outcome = host.carry_out(command)
             except BaseException as error:  # SystemExit too: a trainable that leaves must not leave the controller waiting
                 outcome = messages.Failed(error=pack_error(error), text=user_traceback(error).rstrip())
                 sys.stdout.flush()
             self._outcomes.put(outcome)
+        host.leave()
 
     def _ask(self, question: messages.WantsPlace | messages.HasPlace) -> None:
         """Called on the thread that reserves, while a command is at work."""
@@ -100,6 +106,11 @@ class _Host:
         if self._trainable is not None:
             self._trainable.stop()
         return messages.Stopped()
+
+    def leave(self) -> None:
+        """A function that waits in its report ends there."""
+        if isinstance(self._trainable, FunctionTrainable):
+            self._trainable.cleanup()
 
     def _start(self, spec: TrialSpec) -> Outcome:
         directory = self._move_in(spec)

@@ -196,10 +196,10 @@ class TorchRunner:
         return bar
 
     def _rows(self, share: DataIterator) -> Iterator[tuple[Any, ...]]:
-        """Batches of a dataset: the tensors of its columns, the last one being the target."""
+        """Batches of a dataset: the tensors of its columns, the last one being the target; Python's floats as models have them."""
         size = self._operator.config.get("batch_size", DATASET_BATCH)
         for columns in share.iter_torch_batches(batch_size=size, device=self._operator.device):
-            yield tuple(columns.values())
+            yield tuple(each.to(torch.get_default_dtype()) if each.dtype == torch.float64 else each for each in columns.values())
 
 
 @contextmanager

@@ -120,7 +120,11 @@ class TorchTrainer:
         self._is_shut_down = False
         self._finalizer = weakref.finalize(self, _give_back, self._workers)
         self._finalizer.atexit = False
-        self._workers.start(None)
+        try:
+            self._persistently(RETRIES, "the set-up", lambda: None)
+        except BaseException:
+            self.shutdown(force=True)
+            raise
 
     # -- epochs
 
@@ -280,7 +284,6 @@ class TorchTrainer:
         while True:
             try:
                 if not self._workers.is_running:
-                    logger.warning("new workers begin %s", self._beginning())
                     self._workers.start(self._kept)
                     self._is_current = True
                 if keeps and (self._kept is None or not self._is_current):
@@ -291,7 +294,7 @@ class TorchTrainer:
                 described = f"rank {death.rank} died during {what}"
                 if deaths > max_retries or not self._is_current:
                     raise TrainingFailedError(self._failure(described, death.cause, deaths)) from death.cause
-                logger.warning("%s, which is run again (%d of %d): %s", described, deaths, max_retries, death.cause)
+                logger.warning("%s, which is run again %s (%d of %d): %s", described, self._beginning(), deaths, max_retries, death.cause)
 
     def _beginning(self) -> str:
         state = self._kept[0].state if self._kept else None
