@@ -1,4 +1,5 @@
-"""What older programs import from here and is now in `syncline.train`: `config` and `session`. Nothing here behaves in a way of its own."""
+"""What older programs import from here and is now in `syncline.train` and `syncline.tune`: `config`, `session`, `integrations`. Nothing
+here behaves in a way of its own."""
 
 from syncline.air import session
 from syncline.air.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 LIMIT_BYTES = 32_000_000
@@ -36,6 +37,12 @@ class RankLog:
             except OSError:
                 self._left = -1
 
+    def close(self) -> None:
+        """Nothing more is written."""
+        with self._lock:
+            self._left = -1
+            os.close(self._fd)
+
 
 class Tee:
     """A text stream whose writes go to a log, too; everything else is the stream's own."""
@@ -53,11 +60,20 @@ class Tee:
         return getattr(self._stream, name)
 
 
-def keep_output(path: str) -> None:
-    """From here on, what this process prints is also in the file at `path`, if that can be opened."""
+def keep_output(path: str, names: Sequence[str] = ("stdout", "stderr")) -> Callable[[], None]:
+    """From here on, what this process prints on the streams of these names is also in the file at `path`, if that can be opened; until
+    what is returned is called."""
     try:
         log = RankLog(path)
     except OSError:
-        return
-    sys.stdout = Tee(sys.stdout, log)
-    sys.stderr = Tee(sys.stderr, log)
+        return lambda: None
+    before = {name: getattr(sys, name) for name in names}
+    for name, stream in before.items():
+        setattr(sys, name, Tee(stream, log))
+
+    def end() -> None:
+        for name, stream in before.items():
+            setattr(sys, name, stream)
+        log.close()
+
+    return end

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from syncline.train.config import ScalingConfig
+from syncline.train.session import current_session
 from syncline.train.trainer import DataParallelTrainer
-from syncline.tune.context import get_context
 from syncline.tune.execution.placement_groups import Gang
 from syncline.tune.integration.ray_train import TuneReportCallback
 from syncline.tune.trainable.function_trainable import FunctionTrainable, wrap_function
@@ -27,12 +27,14 @@ def trainer_trainable(trainer: DataParallelTrainer) -> type[FunctionTrainable]:
 
     def train(config: dict[str, Any]) -> None:
         check_keys(config)
-        directory = get_context().get_trial_dir()
+        session = current_session()
+        assert session is not None, "the function of a trial has a session"
+        storage = session.storage
         run_config = replace(
             trainer.run_config,
             name=RUN_NAME,
-            storage_path=directory,
-            storage_filesystem=None,
+            storage_path=storage.experiment_fs_path,
+            storage_filesystem=storage.storage_filesystem,
             callbacks=[*(trainer.run_config.callbacks or ()), TuneReportCallback()],
         )
         trainer.changed(

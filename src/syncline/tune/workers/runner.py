@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from syncline import settings
@@ -92,6 +92,7 @@ class _Host:
         self._shipped = trainable
         self._trainable: Trainable | None = None
         self._spec: TrialSpec | None = None
+        self._printed: list[Callable[[], None]] = []
 
     def carry_out(self, command: Command) -> Outcome:
         if isinstance(command, messages.Start):
@@ -108,9 +109,10 @@ class _Host:
         return messages.Stopped()
 
     def leave(self) -> None:
-        """A function that waits in its report ends there."""
+        """A function that waits in its report ends there; what is printed goes where it went before."""
         if isinstance(self._trainable, FunctionTrainable):
             self._trainable.cleanup()
+        self._keep_printed("", None)
 
     def _start(self, spec: TrialSpec) -> Outcome:
         directory = self._move_in(spec)
@@ -132,14 +134,25 @@ class _Host:
         if self._spec is None:
             share_cores(spec.resources.head_cpus)
         self._spec = spec
-        directory = spec.storage.experiment_fs_path if spec.storage.local else tempfile.mkdtemp(prefix="syncline-trial-")
+        storage = spec.storage
+        directory = storage.experiment_fs_path if storage.local else str(ensure_engine().session_directory / "trials" / spec.trial_id)
         os.makedirs(directory, exist_ok=True)
         if spec.in_trial_directory:
             os.chdir(directory)
-        if spec.log_files is not None:
-            for path in dict.fromkeys(spec.log_files):
-                keep_output(os.path.join(directory, path))
+        self._keep_printed(directory, spec.log_files)
         return directory
+
+    def _keep_printed(self, directory: str, log_files: tuple[str, str] | None) -> None:
+        """What is printed goes to files of this trial, and no more to those of the one before it."""
+        while self._printed:
+            self._printed.pop()()
+        if log_files is None:
+            return
+        output, errors = (os.path.join(directory, name) for name in log_files)
+        if output == errors:
+            self._printed = [keep_output(output)]
+        else:
+            self._printed = [keep_output(output, ["stdout"]), keep_output(errors, ["stderr"])]
 
     def _restore(self, spec: TrialSpec) -> None:
         assert self._trainable is not None, "it was just made"
