@@ -5,9 +5,9 @@ import pytest
 from syncline import air
 from syncline.air import config, session
 from syncline.train import config as train_config
-from syncline.tune import config as tune_config
 from syncline.train import session as train_session
 from syncline.train.checkpoint import Checkpoint
+from syncline.tune import config as tune_config
 
 
 def test_the_configuration_classes_serve_trainers_and_searches():

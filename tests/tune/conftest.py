@@ -1,6 +1,7 @@
 """Trials for tests of what is made of them: tables, analyses, pictures."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from syncline.train.config import CheckpointConfig
 from syncline.train.storage import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train"))  # remote_filesystems is there
 
 MakeTrial = Callable[..., Trial]
 

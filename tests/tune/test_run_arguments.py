@@ -95,7 +95,9 @@ def test_checkpoints_of_a_class_as_often_and_as_many_as_asked(tmp_path: Path) ->
     options: dict[str, Any] = {"stop": {"training_iteration": 7}, "checkpoint_freq": 2}
     (trial,) = run(Counter, tmp_path, name="freq", **options).trials
     assert sorted(path.name for path in Path(trial.path).glob("checkpoint_*")) == [f"checkpoint_{n:06d}" for n in range(3)]
-    analysis = run(Counter, tmp_path, name="keep", keep_checkpoints_num=1, checkpoint_score_attr="zigzag", checkpoint_at_end=True, **options)
+    analysis = run(
+        Counter, tmp_path, name="keep", keep_checkpoints_num=1, checkpoint_score_attr="zigzag", checkpoint_at_end=True, **options
+    )
     (trial,) = analysis.trials
     kept = {Path(entry.checkpoint.path, "count").read_text() for entry in trial.checkpoints.registered}
     assert kept == {"2", "7"}, "the best (2 % 3 is more than 4 % 3 and 6 % 3) and the latest"
@@ -219,7 +221,9 @@ def test_no_more_trials_at_a_time_than_allowed(tmp_path: Path) -> None:
 
 def test_several_experiments(tmp_path: Path) -> None:
     common = {"storage_path": str(tmp_path), "stop": {"training_iteration": 2}}
-    trials = tune.run_experiments({"one": {"run": steps, "config": {"x": tune.grid_search([1, 2])}, **common}, "two": {"run": steps, **common}}, verbose=0)
+    trials = tune.run_experiments(
+        {"one": {"run": steps, "config": {"x": tune.grid_search([1, 2])}, **common}, "two": {"run": steps, **common}}, verbose=0
+    )
     assert [trial.last_result["training_iteration"] for trial in trials] == [2, 2, 2]
     assert (tmp_path / "two" / "search.json").exists()
     experiment = tune.Experiment("three", steps, config={"x": 1}, num_samples=2, **common)

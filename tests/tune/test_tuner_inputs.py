@@ -52,7 +52,9 @@ def test_a_metric_that_is_never_reported_is_named_with_its_neighbour(run_config:
     config = tune.TuneConfig(metric="mean_los", mode="min")
     tuner = tune.Tuner(report_loss, tune_config=config, run_config=run_config)
     refused(tuner.fit, tune.TuneError, "'mean_los'", "Did you mean 'mean_loss'?", "'report_loss'")
-    with_scheduler = tune.Tuner(report_loss, tune_config=tune.TuneConfig(scheduler=ASHAScheduler(metric="loss", mode="min")), run_config=run_config)
+    with_scheduler = tune.Tuner(
+        report_loss, tune_config=tune.TuneConfig(scheduler=ASHAScheduler(metric="loss", mode="min")), run_config=run_config
+    )
     refused(with_scheduler.fit, tune.TuneError, "scheduler", "'loss'", "'mean_loss'")
     stopping = tune.Tuner(report_loss, run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"mean_lss": 1}, verbose=0))
     refused(stopping.fit, tune.TuneError, "'mean_lss'", "'mean_loss'")

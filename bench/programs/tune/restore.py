@@ -70,15 +70,15 @@ def fill_and_kill(library: str, ended: int) -> None:
 
 def restore(tune: ModuleType, ended: int) -> common.Values:
     """Seconds until a trial trains, and what came of the search."""
-    path = os.path.abspath(f"storage/{NAME}")
+    path, tuner_class = os.path.abspath(f"storage/{NAME}"), tune.Tuner  # which is imported when it is named first
     begin = time.monotonic()
-    results = tune.Tuner.restore(path, trial).fit()
+    results = tuner_class.restore(path, trial).fit()
     stamps = sorted(map(float, Path("begun").read_text().split()))
     assert len(results) == ended + searches.CPUS, f"{len(results)} trials instead of {ended + searches.CPUS}"
     assert results.num_errors == 0, results.errors
     restore_s = stamps[0] - begin
     begin = time.monotonic()
-    assert len(tune.Tuner.restore(path, trial).get_results()) == ended + searches.CPUS
+    assert len(tuner_class.restore(path, trial).get_results()) == ended + searches.CPUS
     return {
         "restore_s": restore_s,
         "each_ms": restore_s / ended * 1e3,

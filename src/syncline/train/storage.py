@@ -92,6 +92,8 @@ class StorageContext:
     def __init__(self, storage_path: str | os.PathLike[str], name: str, storage_filesystem: pyarrow_fs.FileSystem | None = None) -> None:
         self.storage_filesystem, self.storage_fs_path = directories.resolve(storage_path, storage_filesystem)
         self.experiment_dir_name = name
+        self._experiment_fs_path = directories.join(self.storage_fs_path, name)
+        self._local = directories.is_local(self.storage_filesystem)
 
     @classmethod
     def from_run_config(cls, config: RunConfig) -> StorageContext:
@@ -103,12 +105,12 @@ class StorageContext:
     @property
     def experiment_fs_path(self) -> str:
         """The run directory, a path on `storage_filesystem`."""
-        return directories.join(self.storage_fs_path, self.experiment_dir_name)
+        return self._experiment_fs_path
 
     @property
     def local(self) -> bool:
         """Whether the run directory is a directory of this machine."""
-        return directories.is_local(self.storage_filesystem)
+        return self._local
 
     def build_checkpoint_path_from_name(self, checkpoint_dir_name: str) -> str:
         """Where the checkpoint of that name lies, a path on `storage_filesystem`."""

@@ -35,6 +35,7 @@ from syncline.tune.controller.driver import SearchEnd, SearchWays, TuneControlle
 from syncline.tune.controller.journal import SearchStore
 from syncline.tune.controller.restore import move, restore, snapshot, storage_at
 from syncline.tune.controller.state import SearchRules, TuneMachine
+from syncline.tune.controller.upkeep import tidy
 from syncline.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.logger import default_callbacks
@@ -121,11 +122,11 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         machine = _new_machine(plan, kind, search, storage)
         storage.files.write(PLAN_FILE, as_stated)
     else:
-        machine = restore(store, search, callbacks)
+        machine, last = restore(store, search, callbacks)
         move(machine, storage)
         if further_samples:
             search.add_samples(further_samples)
-        _discard_unfinished(machine)
+        tidy(machine, last)
         first = events.Resumed(total_resources=resources, finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored)
     store.snapshot(snapshot(machine, search, callbacks))
     if engine.is_local_mode:
@@ -171,8 +172,8 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     record.write_outcome("aborted" if end.interrupted else "finished", end.problem, failed_trials=failed)
     record.close()
     if end.error is not None and _fail_fast(plan) == "raise":
-        first = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
-        raise unpack_error(end.error) from WorkerTraceback(f"in the trial {first}\n{first.error_text}")
+        trial = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
+        raise unpack_error(end.error) from WorkerTraceback(f"in the trial {trial}\n{trial.error_text}")
     return Finished(trials=list(machine.trials), storage=storage, end=end)
 
 
@@ -337,17 +338,6 @@ def _resources(plan: SearchPlan, kind: type[Trainable]) -> Callable[[dict[str, A
 def _begin_showing(reporter: ProgressReporter | None, search: SearchAlgorithm, metric: str | None, mode: str | None) -> None:
     if reporter is not None:
         reporter.setup(start_time=time.time(), total_samples=search.total_samples, metric=metric, mode=mode)
-
-
-def _discard_unfinished(machine: TuneMachine) -> None:
-    """Delete what kills have left in the directories of trials that had not ended: checkpoints that nobody knows of."""
-    for trial in machine.trials:
-        if trial.is_finished():
-            continue
-        try:
-            trial.storage.discard_staged(keep=[trial.storage.name_of(entry.checkpoint) for entry in trial.checkpoints.registered])
-        except (OSError, ValueError) as error:
-            logger.warning("unfinished checkpoints in %s cannot be deleted: %s", trial.path, error)
 
 
 def _description(plan: SearchPlan, kind: type[Trainable]) -> Mapping[str, Any]:

@@ -182,7 +182,7 @@ class TuneReporterBase(ProgressReporter):
             lines.append(f"Result directory: {path}")
         of = "" if self._total_samples is None else f"/{'infinite' if math.isinf(self._total_samples) else int(self._total_samples)}"
         states = ", ".join(f"{count} {status}" for status, count in snapshot.counts.items())
-        return [*lines, f"Number of trials: {snapshot.total}{of} ({states})"]
+        return [*lines, f"Number of trials: {snapshot.total}{of}{f' ({states})' if states else ''}"]
 
     def _closing(self, snapshot: Snapshot) -> list[str]:
         return closing_lines(snapshot, self._clock() - self._start_time)

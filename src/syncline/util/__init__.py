@@ -1,4 +1,4 @@
-"""Helpers on top of tasks and actors: `actor_pool`, `queue`, `placement_group`, `scheduling_strategies`."""
+"""Helpers on top of tasks and actors: `actor_pool`, `queue`, `placement_group`, `scheduling_strategies`; `sgd`, the older training API."""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ class Search:
             if kill_after is not None:
                 steps, seconds = kill_after
                 eventually(
-                    lambda: len(self.steps()) >= before + steps or process.poll() is not None, within_s=PATIENCE_S, what="steps after a kill"
+                    lambda: len(self.steps()) >= before + steps or process.poll() is not None,
+                    within_s=PATIENCE_S,
+                    what="steps after a kill",
                 )
                 try:
                     process.wait(seconds)
@@ -151,7 +153,9 @@ def _assert_whole(search: Search, story: str) -> None:
         with (directory / "progress.csv").open() as file:
             assert [int(row["training_iteration"]) for row in csv.DictReader(file)] == expected, (trial, story)
         assert rows == expected, (trial, story)
-        assert sorted(path.name for path in directory.glob("checkpoint_*")) == [f"checkpoint_{n:06d}" for n in range(iterations // 2)], story
+        assert sorted(path.name for path in directory.glob("checkpoint_*")) == [f"checkpoint_{n:06d}" for n in range(iterations // 2)], (
+            story
+        )
     left = [path for path in (search.folder / "search").rglob("*") if path.name.startswith(".tmp-")]
     assert not left, (left, story)
     kept = [path.name for path in (search.folder / "search").iterdir() if path.name.startswith(("search-", "journal-"))]

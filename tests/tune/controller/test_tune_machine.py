@@ -474,3 +474,55 @@ def test_the_cost_of_an_event_does_not_grow_with_the_number_of_trials() -> None:
 
 def test_one_cpu_is_what_a_trial_holds() -> None:
     assert ONE_CPU.required_resources == {"CPU": 1.0}
+
+
+def test_results_are_collected_only_where_nobody_decides() -> None:
+    def collects(**changes: Any) -> bool:
+        search = Simulation(**({"samples": 1, "stopper": make_stopper(None)} | changes))
+        search.begin()
+        while not (steps := [do for do in search.done if isinstance(do, events.StepTrial)]):
+            search.go_on()
+        return steps[0].collect_s > 0
+
+    assert collects()
+    assert not collects(stopper=make_stopper({"training_iteration": 3}))
+    assert not collects(scheduler=Choosy())
+    assert not collects(rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=2)))
+
+
+def test_collected_results_are_told_one_by_one() -> None:
+    search = Simulation(samples=1, stopper=make_stopper(None))
+    search.begin()
+    search.go_on()
+    search.go_on()
+    search.waiting.clear()
+    earlier = tuple({"training_iteration": iteration, "score": float(iteration)} for iteration in (1, 2))
+    last = {"training_iteration": 3, "score": 3.0}
+    search.take(events.TrialStepped(trial_id="t_00000", attempt=1, result=last, checkpoint=None, ended=False, earlier=earlier))
+    notified = [do.subject["score"] for do in search.done if isinstance(do, events.Notify) and do.hook == "result"]
+    told = [do.result["score"] for do in search.done if isinstance(do, events.TellResult)]
+    assert notified == told == [1.0, 2.0, 3.0]
+    assert search.machine.trials[0].last_result["score"] == 3.0
+    assert search.machine.iteration == 3
+    assert search.machine.trials[0].summary("score") == {
+        "max": 3.0, "min": 1.0, "avg": 2.0, "last": 3.0, "last-5-avg": 2.0, "last-10-avg": 2.0,
+    }  # fmt: skip
+
+
+def test_the_population_comes_while_exploited_trials_wait() -> None:
+    """A trial that waits to start again is no reason not to ask for the next one."""
+    search = Simulation(rules=rules(max_failures=10), samples=4, cpus=2, step=failing(1, 3))
+    search.begin()
+    while len(search.machine.trials) < 3:
+        search.go_on()
+    assert search.machine.trials[0].num_failures <= 3
+
+
+def test_a_searcher_is_asked_no_sooner_than_a_trial_may_run() -> None:
+    search = Simulation(rules=rules(max_concurrent=1), samples=3)
+    search.begin()
+    while search.ended is None:
+        running = [trial for trial in search.machine.trials if trial.status == Trial.RUNNING]
+        assert not running or len(search.machine.get_live_trials()) == 1
+        search.go_on()
+    assert statuses(search) == [Trial.TERMINATED] * 3

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import syncline
+from syncline import data
 from syncline.testing import eventually
 from syncline.train import TrainingFailedError
 from syncline.util.sgd.torch import TorchTrainer, TrainingOperator
@@ -41,8 +42,8 @@ class Fragile(TrainingOperator):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         self.register(models=model, optimizers=optimizer, criterion=nn.MSELoss(), ddp_args={"bucket_cap_mb": 1})
         features = torch.arange(ROWS * 2.0).view(ROWS, 2) / ROWS
-        data = TensorDataset(features, features.sum(1, keepdim=True))
-        self.register_data(train_loader=DataLoader(data, batch_size=4, shuffle=True), validation_loader=DataLoader(data, batch_size=4))
+        pairs = TensorDataset(features, features.sum(1, keepdim=True))
+        self.register_data(train_loader=DataLoader(pairs, batch_size=4, shuffle=True), validation_loader=DataLoader(pairs, batch_size=4))
 
     def train_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
         self.reach(f"train {self.global_step}")
@@ -152,6 +153,9 @@ def test_ranks_share_the_data_and_keep_equal_replicas(make: Make) -> None:
     assert ranks == [(0, 2, 0, True, DistributedDataParallel), (1, 2, 1, True, DistributedDataParallel)]
     first, second = trainer.apply_all_operators(lambda op: [each.detach() for each in op.model.parameters()])
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(first, second, strict=True))
+    rows = [{"x": [float(number), 0.0], "y": [1.0]} for number in range(16)]
+    result = trainer.train(dataset=data.from_items(rows))
+    assert (result["epoch"], result["num_samples"], result["batch_count"]) == (2, 16, 1)
     with pytest.raises(RuntimeError, match="processes of their own"):
         trainer.get_local_operator()
 

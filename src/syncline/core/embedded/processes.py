@@ -37,14 +37,19 @@ HEAVY_MODULES = (
     "syncline.train.lightning",
     "syncline.train.huggingface.transformers",
     "syncline.train.workers.worker",
+    "syncline.data.dataset",
     "syncline.data.execute.worker",
     "syncline.data.iterate.torch",
     "syncline.data.split.consumer",
     "syncline.data.split.coordinator",
+    "syncline.tune.context",
     "syncline.tune.tune",
     "syncline.tune.workers.runner",
 )
 """Modules that workers get from the template, if the driver has imported them."""
+FIRST_USE_MODULES = {"syncline.data.execute.worker": "pandas"}
+"""What the first use of a module imports, whether the driver has done so or not: pyarrow looks for pandas, for a quarter of a second, when
+it makes its first column of an array, as every worker of a dataset does."""
 LATER_MODULES = ("torch._dynamo",)
 """What torch imports when the first optimizer is made, for about a second. The template does so when the first workers are at work, so that
 they start without waiting for it, and those that replace them have it."""
@@ -189,7 +194,9 @@ class Processes:
 
     def _preload(self) -> None:
         """Tell the template of heavy modules that the program has imported since."""
-        wanted = tuple(name for name in HEAVY_MODULES if name in sys.modules and name not in self._preloaded)
+        imported = [name for name in HEAVY_MODULES if name in sys.modules]
+        imported += [first for name, first in FIRST_USE_MODULES.items() if name in imported]
+        wanted = tuple(name for name in imported if name not in self._preloaded)
         if wanted and self._connection is not None:
             self._preloaded.update(wanted)
             self._try_send(Preload(modules=wanted, sys_path=tuple(sys.path)), ())

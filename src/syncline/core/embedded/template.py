@@ -82,6 +82,9 @@ class Template:
                 importlib.import_module(name)
             except Exception:  # the worker that needs it will say what is wrong
                 continue
+        if "numpy" in sys.modules:
+            # Every worker seeds it, and numpy loads it when it is first asked for.
+            importlib.import_module("numpy.random")
         if "torch" in sys.modules:
             resource_tracker.ensure_running()  # one for all workers: it outlives each, and cleans up after them
         gc.collect()

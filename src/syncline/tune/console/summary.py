@@ -25,7 +25,7 @@ def hidden_text(snapshot: Snapshot) -> str:
     if not snapshot.hidden:
         return ""
     states = ", ".join(f"{count} {status}" for status, count in snapshot.hidden.items())
-    return f"... {sum(snapshot.hidden.values())} more trials not shown ({states})"
+    return f"... {counted(sum(snapshot.hidden.values()), 'more trial')} not shown ({states})"
 
 
 def best_text(best: Best) -> str:

@@ -6,7 +6,6 @@ callbacks are told (so that what they write down is there); the event goes to th
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import queue
@@ -15,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from syncline import faults
@@ -24,12 +22,10 @@ from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
 from syncline.runs import RunDirectory
-from syncline.train import filesystem as files
 from syncline.train.checkpoint import Checkpoint
-from syncline.train.storage import checkpoint_dir_name
 from syncline.tune.callback import CallbackList
 from syncline.tune.console.reporter import ProgressReporter
-from syncline.tune.controller import events
+from syncline.tune.controller import events, upkeep
 from syncline.tune.controller.events import Event, Instruction
 from syncline.tune.controller.journal import SearchStore
 from syncline.tune.controller.restore import snapshot
@@ -146,6 +142,8 @@ class TuneController:
         self._pool = ProcessPool(ways.trainable, reuse=ways.reuse, on_one_machine=on_one_machine)
         self._processes: dict[str, TrialProcess] = {}
         self._leaving: dict[tuple[str, int], _Leaving] = {}
+        self._untidy: set[str] = set()  # trials whose process was ended while it may have been saving
+        self._heard = ""  # the trial that the event at hand is about
         self._end: SearchEnd | None = None
         self._deadline = clock() + ways.budget_s if ways.budget_s is not None else None
         self._look_at = 0.0
@@ -156,15 +154,15 @@ class TuneController:
             events.Reserve: self._reserve,
             events.GiveBack: lambda do: self._places.give_back(do.trial_id),
             events.StartTrial: self._start,
-            events.StepTrial: lambda do: self._command(do, messages.Step(checkpoint_index=do.checkpoint_index)),
+            events.StepTrial: lambda do: self._command(do, messages.Step(checkpoint_index=do.checkpoint_index, collect_s=do.collect_s)),
             events.SaveTrial: lambda do: self._command(do, messages.Save(checkpoint_index=do.checkpoint_index)),
             events.StopTrial: self._stop,
             events.Lend: self._lend,
             events.LetGoOn: lambda do: self._command(do, messages.GoOn()),
             events.Donate: self._donate,
             events.Confirm: self._confirm,
-            events.Delete: self._delete,
-            events.WriteLines: self._write_lines,
+            events.Delete: lambda do: upkeep.delete(self._trial(do.trial_id), do.checkpoint),
+            events.WriteLines: lambda do: upkeep.write_lines(self._machine.rules.storage, do.lines),
             events.LookAgain: lambda do: None,  # `_next` looks again when nothing has happened for a while
             events.End: self._finish,
         }
@@ -224,6 +222,7 @@ class TuneController:
                 return
             self._places.has_come(happened.trial_id)
             happened = events.PlaceHeld(trial_id=happened.trial_id)
+        self._heard = getattr(happened, "trial_id", "")
         instructions = self._machine.handle(happened)
         rest: list[Instruction] = []
         for instruction in instructions:
@@ -254,6 +253,8 @@ class TuneController:
         self._leaving.clear()
         self._processes.clear()
         self._pool.close()
+        for trial_id in sorted(self._untidy):
+            self._tidy(self._trial(trial_id))
         self._look(done=True)
         self._callbacks.on_experiment_end(trials=self._machine.trials)
         if self._reporter is not None:
@@ -328,6 +329,7 @@ class TuneController:
         trial = self._trial(do.trial_id)
         if trial.local_path is not None:
             os.makedirs(trial.local_path, exist_ok=True)
+        self._tidy(trial)
         spec = TrialSpec(
             trial_id=trial.trial_id,
             trial_name=trial.name,
@@ -353,6 +355,11 @@ class TuneController:
                 )
             )
 
+    def _tidy(self, trial: Trial) -> None:
+        if trial.trial_id in self._untidy:
+            self._untidy.discard(trial.trial_id)
+            upkeep.discard_unknown(trial)
+
     def _command(self, do: events.StepTrial | events.SaveTrial | events.LetGoOn, command: messages.Command) -> None:
         process = self._processes.get(do.trial_id)
         if process is not None:
@@ -373,7 +380,9 @@ class TuneController:
         if isinstance(outcome, messages.Started):
             return events.TrialStarted(**who, location=outcome.location, now=self._wall())
         if isinstance(outcome, messages.Stepped):
-            return events.TrialStepped(**who, result=outcome.result, checkpoint=outcome.checkpoint, ended=outcome.ended)
+            return events.TrialStepped(
+                **who, result=outcome.result, checkpoint=outcome.checkpoint, ended=outcome.ended, earlier=outcome.earlier
+            )
         if isinstance(outcome, messages.Saved):
             return events.TrialSaved(**who, checkpoint=outcome.checkpoint)
         if isinstance(outcome, messages.WantsPlace):
@@ -389,6 +398,8 @@ class TuneController:
     def _stop(self, do: events.StopTrial) -> None:
         """A function's process ends at once; a class may clean up first, or be used again."""
         process = self._processes.pop(do.trial_id)
+        if do.failed or do.trial_id != self._heard:
+            self._untidy.add(do.trial_id)
         if do.failed or (self._machine.rules.is_function and not self._ways.reuse):
             self._pool.end(process)
             self._places.give_back(do.trial_id)
@@ -416,7 +427,7 @@ class TuneController:
 
         def copy() -> None:
             try:
-                checkpoint = copy_verified(trial, do.source, do.checkpoint_index)
+                checkpoint = upkeep.copy_verified(trial, do.source, do.checkpoint_index)
                 self._queue.put(events.Donated(trial_id=do.trial_id, checkpoint=checkpoint))
             except OSError as error:
                 logger.warning("%s keeps its own weights: the checkpoint %s cannot be copied: %s", trial, do.source.path, error)
@@ -426,27 +437,8 @@ class TuneController:
 
     def _confirm(self, do: events.Confirm) -> None:
         trial = self._trial(do.trial_id)
-        if _is_own(trial, do.checkpoint):
+        if upkeep.is_own(trial, do.checkpoint):
             trial.storage.confirm(do.checkpoint)
-
-    def _delete(self, do: events.Delete) -> None:
-        trial = self._trial(do.trial_id)
-        if not _is_own(trial, do.checkpoint):
-            return  # it lies with the trainer that made it, which keeps those that it wants to
-        try:
-            trial.storage.delete(do.checkpoint)
-        except OSError as error:
-            logger.warning("the checkpoint %s is not kept any more but cannot be deleted: %s", do.checkpoint.path, error)
-
-    def _write_lines(self, do: events.WriteLines) -> None:
-        storage = self._machine.rules.storage
-        for name, line in do.lines:
-            if storage.local:
-                with open(Path(storage.experiment_fs_path) / name, "a", encoding="utf-8") as file:
-                    file.write(line.rstrip("\n") + "\n")
-            else:
-                before = storage.files.read(name) or b""
-                storage.files.write(name, before + line.rstrip("\n").encode() + b"\n")
 
     def _finish(self, do: events.End) -> None:
         self._end = SearchEnd(problem=do.problem, error=do.error)
@@ -495,35 +487,3 @@ class TuneController:
         trial = self._machine.get_trial(trial_id)
         assert trial is not None, trial_id
         return trial
-
-
-def _is_own(trial: Trial, checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint was made by the trial, and not by a trainer in it."""
-    return trial.storage.contains(checkpoint) and "/" not in trial.storage.name_of(checkpoint)
-
-
-def copy_verified(trial: Trial, source: Checkpoint, index: int) -> Checkpoint:
-    """Make a copy of `source` the trial's checkpoint of that number, and compare the two by hash. OSError where they differ."""
-    storage, name = trial.storage, checkpoint_dir_name(index)
-    before = digest(source)
-    staged = storage.stage(source, name, rank=0, token=f"donated-{index}")
-    storage.force(staged or name)
-    copy = storage.commit(name, [staged])
-    after = digest(copy)
-    if before != after:
-        storage.delete(copy)
-        raise OSError(
-            f"{copy.path!r} differs from {source.path!r}, of which it is a copy (sha256 {after} and {before}): the disk is failing"
-        )
-    return copy
-
-
-def digest(checkpoint: Checkpoint) -> str:
-    """A hash of the names and contents of a checkpoint's files."""
-    total = hashlib.sha256()
-    for name in sorted(files.list_directory(checkpoint.filesystem, checkpoint.path).files):
-        total.update(name.encode() + b"\0")
-        with checkpoint.filesystem.open_input_stream(files.join(checkpoint.path, name)) as stream:
-            while chunk := stream.read(1 << 20):
-                total.update(chunk)
-    return total.hexdigest()

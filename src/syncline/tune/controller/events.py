@@ -93,6 +93,8 @@ class TrialStepped:
     result: dict[str, Any]
     checkpoint: Checkpoint | None
     ended: bool
+    earlier: tuple[dict[str, Any], ...] = ()
+    """Results that came shortly before, about which nobody decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,7 @@ class AskSearcher:
 
 @dataclass(frozen=True, kw_only=True)
 class TellResult:
-    """Tell the searcher of a result, in which what is nested has keys `a/b`."""
+    """Tell the searcher of a result."""
 
     trial_id: str
     result: Mapping[str, Any]
@@ -247,6 +249,8 @@ class StepTrial:
     trial_id: str
     attempt: int
     checkpoint_index: int
+    collect_s: float = 0.0
+    """Results that come within so many seconds may be told together."""
 
 
 @dataclass(frozen=True, kw_only=True)

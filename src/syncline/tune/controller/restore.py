@@ -12,6 +12,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage import StorageContext
 from syncline.tune.callback import CallbackList
 from syncline.tune.controller import events
+from syncline.tune.controller.events import Instruction
 from syncline.tune.controller.journal import POINTER_FILE, SearchStore
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.experiment.trial import Trial
@@ -24,8 +25,10 @@ def snapshot(machine: TuneMachine, search: SearchAlgorithm, callbacks: CallbackL
     return bytes(cloudpickle.dumps(state))
 
 
-def restore(store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList) -> TuneMachine:
+def restore(store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList) -> tuple[TuneMachine, list[Instruction]]:
     """The machine as it was after the last event that was written down; `search` and `callbacks` are made as they were, too.
+
+    Also what follows from that event: a kill may have come before it was carried out. All that came before was.
 
     Raises:
         FileNotFoundError: No search has been kept there.
@@ -37,16 +40,18 @@ def restore(store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList
     if state["callbacks"]:
         callbacks.set_state(state["callbacks"])
     machine.search_alg = search
+    instructions: list[Instruction] = []
     for event in journal:
         if isinstance(event, (events.Suggested, events.NothingSuggested)):
             _ask_again(search, event)
-        for instruction in machine.handle(event):
+        instructions = machine.handle(event)
+        for instruction in instructions:
             if isinstance(instruction, events.TellResult):
                 search.on_trial_result(instruction.trial_id, dict(instruction.result))
             elif isinstance(instruction, events.TellComplete):
                 result = dict(instruction.result) if instruction.result is not None else None
                 search.on_trial_complete(instruction.trial_id, result, instruction.error)
-    return machine
+    return machine, instructions
 
 
 def load_trials(path: str, filesystem: pyarrow_fs.FileSystem | None = None) -> list[Trial]:

@@ -11,27 +11,28 @@ Only one trial at a time waits for its place, the one that the scheduler chose l
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from syncline.core.error_frames import unpack_error
-from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage import StorageContext
 from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
 from syncline.tune.controller.events import Event, Instruction
+from syncline.tune.controller.needed_metrics import check_result
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, DEFAULT_METRIC, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT
-from syncline.tune.schedulers.trial_scheduler import TrialScheduler
-from syncline.tune.stopper import Stopper
-from syncline.tune.stopper.make import unknown_keys_message
+from syncline.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT
+from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from syncline.tune.stopper import NoopStopper, Stopper
 
 _Answer = TypeVar("_Answer")
+
+COLLECT_S = 0.02
+"""Results of one trial that come within this time are told together, where nobody decides about them one by one."""
 
 LOOKS = 60
 """So often, once a second, a searcher is asked again that gives nothing though nothing runs."""
@@ -113,6 +114,8 @@ class TuneMachine:
         self._asking = False
         self._searcher_finished = False
         self._searcher_waits = False
+        nobody_decides = type(scheduler) is FIFOScheduler and type(stopper) is NoopStopper
+        self._collect_s = COLLECT_S if nobody_decides and not rules.checkpoint_config.checkpoint_frequency else 0.0
         self._looks = 0  # at a searcher that gives nothing though nothing runs
         self._stopping = False  # no more trials start
         self._end: events.End | None = None
@@ -306,18 +309,20 @@ class TuneMachine:
         if run is None:
             return
         trial = self._by_id[event.trial_id]
+        for earlier in event.earlier:
+            passing = {**earlier, EXPERIMENT_TAG: trial.experiment_tag}
+            self._take_result(trial, passing)
+            self._notify("result", trial, passing)
+            self._out.append(events.TellResult(trial_id=trial.trial_id, result=passing))
         if event.ended and trial.last_result:
             trial.last_result[DONE] = True
             self._finish(trial, run)
             return
-        result = {**event.result, EXPERIMENT_TAG: trial.experiment_tag}
-        self._check_metrics(result)
+        where = {CHECKPOINT_DIR_NAME: event.checkpoint.path.rpartition("/")[2]} if event.checkpoint is not None else {}
+        result = {**event.result, EXPERIMENT_TAG: trial.experiment_tag, **where}
         is_last = event.ended or bool(result.get(DONE)) or self.stopper(trial.trial_id, result)
         result[DONE] = is_last
-        if event.checkpoint is not None:
-            result[CHECKPOINT_DIR_NAME] = event.checkpoint.path.rpartition("/")[2]
-        trial.take_result(result)
-        self.iteration += 1
+        self._take_result(trial, result)
         if event.checkpoint is not None:
             self._register(trial, event.checkpoint)
         decision = TrialScheduler.STOP
@@ -333,12 +338,20 @@ class TuneMachine:
         if decision == TrialScheduler.STOP:
             self._finish(trial, run, tell_scheduler=is_last)
             return
-        self._out.append(events.TellResult(trial_id=trial.trial_id, result=metric_values.flatten(result)))
+        self._out.append(events.TellResult(trial_id=trial.trial_id, result=result))
         if decision == TrialScheduler.PAUSE:
             run.pause_wanted = run.save_wanted = True
         if self._is_time_to_save(trial, result):
             run.save_wanted = True
         self._next_step(trial, run)
+
+    def _take_result(self, trial: Trial, result: dict[str, Any]) -> None:
+        """`result` is the trial's latest. TuneError where something that is needed is not in it."""
+        if self.rules.strict_metrics:
+            needed = {"TuneConfig(metric=…)": self.rules.metric, "the scheduler": self.scheduler.metric}
+            check_result(result, self.rules.trainable_name, needed, self.stopper if self.iteration == 0 else None)
+        trial.take_result(result)
+        self.iteration += 1
 
     def _saved(self, event: events.TrialSaved) -> None:
         run = self._run_of(event.trial_id, event.attempt)
@@ -423,7 +436,8 @@ class TuneMachine:
 
     def _fill(self) -> None:
         """See that a trial waits to run, and that the one to run next waits for its place."""
-        if not self._unstarted and not self._searcher_finished and not self._asking and not self._searcher_waits:
+        may_ask = not (self._unstarted or self._searcher_finished or self._searcher_waits or self._asking)
+        if may_ask and len(self._running) < self.rules.max_concurrent:
             self._asking = True
             self._out.append(events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}"))
             return  # what it says is handled at once
@@ -472,7 +486,11 @@ class TuneMachine:
                 trial.begin_at(trial.checkpoint_iteration)
                 self._set(trial, Trial.PAUSED)
             return
-        self._out.append(events.StepTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index))
+        self._out.append(
+            events.StepTrial(
+                trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index, collect_s=self._collect_s
+            )
+        )
 
     def _ask_scheduler(self, ask: Callable[[], _Answer]) -> _Answer:
         """What the scheduler says, and what it wants to be written down. TuneError where it cannot go on."""
@@ -502,7 +520,7 @@ class TuneMachine:
         self._donating.pop(trial.trial_id, None)
         self._set(trial, Trial.TERMINATED)
         self._searcher_waits = False
-        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=_flat(trial.last_result), error=False))
+        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=trial.last_result or None, error=False))
         self._notify("complete", trial)
 
     def _give_up(self, trial: Trial, error: bytes, text: str) -> None:
@@ -513,7 +531,7 @@ class TuneMachine:
         self._set(trial, Trial.ERROR)
         self._searcher_waits = False
         self.scheduler.on_trial_error(self, trial)
-        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=_flat(trial.last_result), error=True))
+        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=trial.last_result or None, error=True))
         self._notify("error", trial)
         if self.rules.fail_fast and not self._stopping:
             self._stopping = True
@@ -621,31 +639,6 @@ class TuneMachine:
     def _place_of(self, directory: str) -> StorageContext:
         experiment = self.rules.storage
         return StorageContext(experiment.experiment_fs_path, directory, experiment.storage_filesystem)
-
-    def _check_metrics(self, result: Mapping[str, Any]) -> None:
-        """TuneError where what somebody needs was not reported."""
-        if not self.rules.strict_metrics:
-            return
-        own = [key for key in metric_values.flatten(result) if key not in AUTO_RESULT_KEYS and not key.startswith("config/")]
-        if not own:
-            return
-        if self.iteration == 0 and (problem := unknown_keys_message(self.stopper, result)) is not None:
-            raise TuneError(problem)
-        needed = [("TuneConfig(metric=…)", self.rules.metric), ("the scheduler", self.scheduler.metric)]
-        for where, metric in needed:
-            if metric is None or metric == DEFAULT_METRIC or metric_values.lookup(result, metric) is not None:
-                continue
-            near = difflib.get_close_matches(metric, own, n=1, cutoff=0.5)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise TuneError(
-                f"{where} needs the metric {metric!r}, but the trainable {self.rules.trainable_name!r} reported {sorted(own)}.{meant} "
-                "Report it with every result, or name one of these. (TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets results without it pass.)"
-            )
-
-
-def _flat(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A result as searchers look at it, `a/b` for what is nested; None if there is none."""
-    return metric_values.flatten(result) if result else None
 
 
 _HANDLERS: dict[type, Callable[[TuneMachine, Any], None]] = {

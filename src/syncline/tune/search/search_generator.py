@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 
+from syncline.train.metrics import flatten
 from syncline.tune.search import searcher_state
 from syncline.tune.search.repeater import Repeater
 from syncline.tune.search.sample import fresh_generator
@@ -29,7 +30,7 @@ class SearchGenerator(SearchAlgorithm):
     """Runs what `searcher` suggests, `num_samples` times.
 
     Functions of the space (`sample_from`) are not the searcher's business: they are called with what it suggested. What a searcher took but
-    suggests no value for is drawn at random.
+    suggests no value for is drawn at random. Results reach the searcher flat, with keys `a/b`.
     """
 
     def __init__(self, searcher: Searcher) -> None:
@@ -95,10 +96,10 @@ class SearchGenerator(SearchAlgorithm):
         return self._counter if self._finished else self._samples
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.searcher.on_trial_result(trial_id, result)
+        self.searcher.on_trial_result(trial_id, flatten(result))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.searcher.on_trial_complete(trial_id, result=result, error=error)
+        self.searcher.on_trial_complete(trial_id, result=flatten(result) if result else None, error=error)
 
     def on_pause(self, trial_id: str) -> None:
         self.searcher.on_pause(trial_id)

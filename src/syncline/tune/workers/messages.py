@@ -62,6 +62,8 @@ class Step:
 
     checkpoint_index: int
     """Number of the next checkpoint, if it comes with one."""
+    collect_s: float = 0.0
+    """Results that come within so many seconds are told together: nobody decides about them one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,9 @@ class Stepped:
     """A result."""
 
     result: dict[str, Any]
-    """With the keys that are filled in; empty where a function ended without reporting again."""
+    """With the keys that are filled in; the last one again where a function has ended."""
+    earlier: tuple[dict[str, Any], ...] = ()
+    """Results that came shortly before it, and were collected."""
     checkpoint: Checkpoint | None = None
     """Which came with it, committed."""
     ended: bool = False

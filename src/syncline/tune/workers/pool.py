@@ -58,7 +58,7 @@ class ProcessPool:
         self._trainable = trainable
         self._reuse = reuse
         self._is_local_mode = ensure_engine().is_local_mode
-        self._spares = on_one_machine and not self._is_local_mode
+        self._on_one_machine = on_one_machine
         self._actor_class = remote(TrialRunner)
         self._waiting: deque[TrialProcess] = deque()
 
@@ -72,7 +72,7 @@ class ProcessPool:
 
     def prepare_for(self, factory: PlacementGroupFactory) -> None:
         """Trials that hold this are to come: start what they will run in, if they hold it by themselves."""
-        if self._spares and not self._reuse and self._holds_nothing(factory):
+        if self._on_one_machine and not self._is_local_mode and not self._reuse and self._holds_nothing(factory):
             while len(self._waiting) < SPARE:
                 self._waiting.append(TrialProcess(self._actor_class.options(num_cpus=0, max_restarts=0).remote()))
 
@@ -122,10 +122,13 @@ class ProcessPool:
         return self._waiting.popleft()
 
     def _holds_nothing(self, factory: PlacementGroupFactory) -> bool:
-        """Whether the process itself holds none of the trial's place: the place is one CPU, or is handed on to a trainer."""
+        """Whether the process itself holds none of the trial's place: the place is one CPU (or some, where processes serve several trials),
+        or is handed on to a trainer."""
         if isinstance(factory, Gang) or factory.head_bundle_is_empty:
             return True
-        return self._spares and len(factory.bundles) == 1 and set(factory.head_bundle) == {"CPU"} and factory.head_cpus <= 1
+        if not self._on_one_machine or len(factory.bundles) != 1 or set(factory.head_bundle) != {"CPU"}:
+            return False
+        return self._reuse or factory.head_cpus <= 1
 
     def _start(self, factory: PlacementGroupFactory, place: PlacementGroup | None) -> Any:
         options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}

@@ -13,8 +13,11 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from syncline import settings
 from syncline.core.error_frames import pack_error
@@ -26,6 +29,7 @@ from syncline.train.storage import checkpoint_dir_name
 from syncline.train.workers.output import keep_output
 from syncline.train.workers.placement import ReservationHost, set_reservation_host
 from syncline.train.workers.shipped import Shipped, loaded
+from syncline.tune.result import DONE, SHOULD_CHECKPOINT
 from syncline.tune.trainable.facts import TrialFacts
 from syncline.tune.trainable.function_trainable import FunctionTrainable
 from syncline.tune.trainable.trainable import Trainable
@@ -92,13 +96,14 @@ class _Host:
         self._shipped = trainable
         self._trainable: Trainable | None = None
         self._spec: TrialSpec | None = None
+        self._raised: BaseException | None = None
         self._printed: list[Callable[[], None]] = []
 
     def carry_out(self, command: Command) -> Outcome:
         if isinstance(command, messages.Start):
             return self._start(command.spec)
         if isinstance(command, messages.Step):
-            return self._step(command.checkpoint_index)
+            return self._step(command)
         if isinstance(command, messages.Save):
             return messages.Saved(checkpoint=self._save(command.checkpoint_index))
         if isinstance(command, messages.Reset):
@@ -165,8 +170,30 @@ class _Host:
                 self._trainable.restore(directory)
         self._trainable.continue_from(spec.progress)
 
-    def _step(self, checkpoint_index: int) -> Outcome:
+    def _step(self, command: messages.Step) -> Outcome:
+        """The next result, with those before it that came quickly."""
+        until = time.monotonic() + command.collect_s
+        earlier: list[dict[str, Any]] = []
+        while True:
+            try:
+                stepped = self._next_result(command.checkpoint_index)
+            except BaseException as error:
+                if not earlier:
+                    raise
+                self._raised = error  # told when the next result is asked for: what came before counts
+                return messages.Stepped(result=earlier.pop(), earlier=tuple(earlier))
+            wants_attention = (
+                stepped.ended or stepped.checkpoint is not None or stepped.result.get(DONE) or stepped.result.get(SHOULD_CHECKPOINT)
+            )
+            if wants_attention or time.monotonic() >= until:
+                return replace(stepped, earlier=tuple(earlier))
+            earlier.append(stepped.result)
+
+    def _next_result(self, checkpoint_index: int) -> messages.Stepped:
         assert self._trainable is not None, "Start comes before Step"
+        if self._raised is not None:
+            error, self._raised = self._raised, None
+            raise error
         result = self._trainable.train()
         checkpoint = None
         if isinstance(self._trainable, FunctionTrainable):

@@ -129,17 +129,14 @@ class TorchRunner:
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds, tensors on the CPU; they are the live ones where the worker computes there."""
         operator = self._operator
-        state = {
-            "epoch": self._epochs,
-            "global_step": operator.global_step,
+        tensors = {
             "models": [model.state_dict() for model in operator.original_models],
             "optimizers": [optimizer.state_dict() for optimizer in operator.optimizers],
             "schedulers": [scheduler.state_dict() for scheduler in operator.schedulers],
             "scaler": operator.scaler.state_dict(),
-            "operator": operator.state_dict(),
         }
-        on_cpu: dict[str, Any] = move_to(state, torch.device("cpu"))
-        return on_cpu
+        own = {"epoch": self._epochs, "global_step": operator.global_step, "operator": operator.state_dict()}
+        return {**move_to(tensors, torch.device("cpu")), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take it back. ValueError if it is of other numbers of models, optimizers or schedulers."""
@@ -155,7 +152,8 @@ class TorchRunner:
         for name, holders in registered.items():
             for holder, saved in zip(holders, state[name], strict=True):
                 holder.load_state_dict(saved)
-        operator.scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:  # empty where nothing was scaled
+            operator.scaler.load_state_dict(state["scaler"])
         operator.load_state_dict(state["operator"])
         operator.global_step = state["global_step"]
         self._epochs = state["epoch"]

@@ -286,7 +286,7 @@ class TrainingOperator:
     # -- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """What a subclass keeps in checkpoints besides models, optimizers and schedulers; nothing by default. Rank 0's counts."""
+        """What a subclass keeps in checkpoints besides models, optimizers and schedulers, with tensors on the CPU. Rank 0's counts."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,0 +1,121 @@
+"""Checkpoints are copied and deleted, lines added; after a kill the experiment directory is put in order."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from simulation import Simulation, rules
+
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.storage import StorageContext, checkpoint_dir_name
+from syncline.tune.controller import events, upkeep
+from syncline.tune.controller.restore import move
+from syncline.tune.experiment.trial import Trial
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Simulation:
+    """A search with one trial that has ended and one that has not; no files yet."""
+    made = Simulation(
+        rules=rules(storage=StorageContext(tmp_path, "search")), samples=2, cpus=1, step=lambda trial, iteration: {"score": 1.0}
+    )
+    made.begin()
+    while not made.machine.trials[0].is_finished():
+        made.go_on()
+    return made
+
+
+def commit(trial: Trial, index: int, text: str = "weights") -> Checkpoint:
+    """As a trial's process does."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "below").mkdir()
+        Path(directory, "below", "weights").write_text(text)
+        name = checkpoint_dir_name(index)
+        staged = trial.storage.stage(Checkpoint(directory), name, rank=0, token=f"1-{index}")
+        return trial.storage.commit(name, [staged])
+
+
+def names(trial: Trial) -> set[str]:
+    return {path.name for path in Path(trial.path).iterdir()} if Path(trial.path).exists() else set()
+
+
+def test_what_a_kill_left_goes_and_what_the_search_knows_stays(simulation: Simulation) -> None:
+    ended, running = simulation.machine.trials
+    for trial in (ended, running):
+        trial.take_checkpoint(commit(trial, 0), {"training_iteration": 1})
+        commit(trial, 1)
+        trial.storage.stage(trial.storage.checkpoint(checkpoint_dir_name(0)), checkpoint_dir_name(2), rank=0, token="killed")
+    before = names(ended)
+    assert len(before) == 5, "two checkpoints that nobody has confirmed, and one half"
+    upkeep.tidy(simulation.machine, [])
+    assert names(running) == {"checkpoint_000000"}
+    assert names(ended) == before, "nothing can be at work there, so it is not looked at"
+    upkeep.tidy(simulation.machine, [events.Confirm(trial_id=ended.trial_id, checkpoint=ended.checkpoint)])
+    assert names(ended) == {"checkpoint_000000"}, "but the last thing before the kill was about it"
+
+
+def test_what_was_to_be_deleted_or_written_when_the_kill_came_is(simulation: Simulation, tmp_path: Path) -> None:
+    ended, running = simulation.machine.trials
+    old = commit(ended, 0)
+    Path(running.path, "run", "checkpoint_000000").mkdir(parents=True)
+    (tmp_path / "search").rename(tmp_path / "moved")
+    move(simulation.machine, StorageContext(tmp_path, "moved"))
+    last = [
+        events.Delete(trial_id=ended.trial_id, checkpoint=old),
+        events.Delete(
+            trial_id=running.trial_id, checkpoint=Checkpoint(f"{tmp_path}/search/{running.relative_logdir}/run/checkpoint_000000")
+        ),
+        events.WriteLines(lines=(("policy.txt", "one"), ("other.txt", "three"), ("policy.txt", "two"))),
+    ]
+    (tmp_path / "moved" / "policy.txt").write_text("zero\none\n")
+    for _ in range(2):
+        upkeep.tidy(simulation.machine, last)
+    assert "checkpoint_000000" not in names(ended)
+    assert Path(running.path, "run", "checkpoint_000000").exists(), "a trainer in a trial keeps its own"
+    assert (tmp_path / "moved" / "policy.txt").read_text() == "zero\none\ntwo\n"
+    assert (tmp_path / "moved" / "other.txt").read_text() == "three\n"
+
+
+def test_a_copy_is_whole_and_compared(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    donor, trial = simulation.machine.trials
+    source = commit(donor, 3, "of the donor")
+    commit(trial, 0, "of its own")
+    copy = upkeep.copy_verified(trial, source, 0)
+    assert copy == trial.storage.checkpoint(checkpoint_dir_name(0))
+    assert Path(copy.path, "below", "weights").read_text() == "of the donor"
+    assert upkeep.digest(copy) == upkeep.digest(source)
+    assert upkeep.digest(copy) != upkeep.digest(commit(trial, 1, "of the DONOR"))
+    digests = iter(["a" * 64, "b" * 64])
+    monkeypatch.setattr(upkeep, "digest", lambda checkpoint: next(digests))
+    with pytest.raises(OSError, match=r"checkpoint_000002' differs from .*the disk is failing"):
+        upkeep.copy_verified(trial, source, 2)
+    assert "checkpoint_000002" not in names(trial)
+
+
+def test_a_trainers_checkpoints_are_the_trainers(simulation: Simulation, tmp_path: Path) -> None:
+    trial = simulation.machine.trials[0]
+    inner = Checkpoint(str(Path(trial.path, "run", "checkpoint_000000")))
+    outside = Checkpoint(str(tmp_path / "checkpoint_000000"))
+    own = commit(trial, 0)
+    for checkpoint in (inner, outside):
+        Path(checkpoint.path).mkdir(parents=True)
+    assert [upkeep.is_own(trial, checkpoint) for checkpoint in (own, inner, outside)] == [True, False, False]
+    for checkpoint in (own, inner, outside):
+        upkeep.delete(trial, checkpoint)
+    assert [Path(checkpoint.path).exists() for checkpoint in (own, inner, outside)] == [False, True, True]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_is_told_of(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = simulation.machine.trials[0]
+    own = commit(trial, 0)
+
+    def refuse(self: StorageContext, checkpoint: Checkpoint) -> None:
+        raise PermissionError(13, "not yours")
+
+    monkeypatch.setattr(StorageContext, "delete", refuse)
+    upkeep.delete(trial, own)
+    assert "cannot be deleted" in caplog.text

@@ -1,0 +1,274 @@
+"""Trials in processes of their own: what dies, is stopped, is reused, and what is free afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import syncline
+from syncline import train, tune
+from syncline.testing.waiting import eventually
+from syncline.tune.integration.ray_train import TuneReportCallback
+from syncline.tune.schedulers import ASHAScheduler, FIFOScheduler
+from syncline.util import placement_group_table
+
+pytestmark = [pytest.mark.processes, pytest.mark.flaky(reruns=0)]
+
+CPUS = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> Iterator[None]:
+    syncline.init(num_cpus=CPUS)
+    yield
+    syncline.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def everything_is_free_again() -> Iterator[None]:
+    here = os.getcwd()
+    yield
+    eventually(lambda: syncline.available_resources().get("CPU") == CPUS, what="the resources of all trials")
+    held = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    assert not held
+    assert os.getcwd() == here
+
+
+def fit(trainable: Any, path: Path, *, space: Any = None, stop: Any = None, max_failures: int = 0, **options: Any) -> tune.ResultGrid:
+    run_config = tune.RunConfig(storage_path=str(path), verbose=0, stop=stop, failure_config=tune.FailureConfig(max_failures=max_failures))
+    return tune.Tuner(trainable, param_space=space or {}, tune_config=tune.TuneConfig(**options), run_config=run_config).fit()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def die_once(marker: Path) -> None:
+    """The calling process, if it is the first."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Dies(tune.Trainable):
+    """Is killed while it saves for the second time."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.count = self.began_at = 0
+
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        return {"count": self.count, "began_at": self.began_at, "pid": os.getpid()}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "count").write_text(str(self.count))
+        if self.count == 4:
+            die_once(Path(self.config["folder"], f"{self.config['kind']}-{self.trial_id}"))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.count = self.began_at = int(Path(checkpoint, "count").read_text())
+
+
+def test_a_killed_process_fails_its_trial_or_the_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    def run(kind: str, max_failures: int) -> list[Any]:
+        return tune.run(
+            Dies,
+            config={"folder": str(tmp_path), "kind": kind},
+            num_samples=3,
+            checkpoint_freq=2,
+            stop={"training_iteration": 5},
+            max_failures=max_failures,
+            raise_on_failed_trial=False,
+            storage_path=str(tmp_path / kind),
+            verbose=0,
+        ).trials
+
+    for trial in run("fails", 0):
+        assert trial.status == "ERROR"
+        assert "SIGKILL" in str(trial.exception)
+        assert "SIGKILL" in Path(trial.path, "error.txt").read_text()
+        assert trial.last_result["count"] == 4
+        assert [path.name for path in Path(trial.path).iterdir() if "checkpoint" in path.name or path.name.startswith(".")] == [
+            "checkpoint_000000"
+        ]
+    for trial in run("goes-on", 1):
+        assert (trial.status, trial.last_result["began_at"], trial.last_result["count"]) == ("TERMINATED", 2, 5)
+        assert not [path.name for path in Path(trial.path).iterdir() if path.name.startswith(".")]
+
+
+def inner_loop(config: dict[str, Any]) -> None:
+    """A worker of a trainer: reports who it is; rank 1 may be killed."""
+    rank = train.get_context().get_world_rank()
+    Path(config["folder"], f"worker-{os.getpid()}").touch()
+    for step in range(1, 7):
+        if step == 3 and rank == 1 and config.get("kills"):
+            die_once(Path(config["folder"], f"killed-{config['x']}"))
+        train.report({"score": step * config["x"], "workers": train.get_context().get_world_size()})
+
+
+def trainer(folder: Path, *, failures: int = 0, **config: Any) -> train.DataParallelTrainer:
+    return train.DataParallelTrainer(
+        inner_loop,
+        train_loop_config={"folder": str(folder), **config},
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(failure_config=train.FailureConfig(max_failures=failures)),
+    )
+
+
+def fit_in_a_function(config: dict[str, Any]) -> None:
+    train.DataParallelTrainer(
+        inner_loop,
+        train_loop_config=config,
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(name="run", storage_path=tune.get_context().get_trial_dir(), callbacks=[TuneReportCallback()]),
+    ).fit()
+
+
+def test_eight_trials_that_are_trainers_share_two_cpus_without_being_told_how(tmp_path: Path) -> None:
+    xs = tune.grid_search([8, 1, 7, 2, 6, 3, 5, 4])
+    for trainable, space in (
+        (trainer(tmp_path), {"train_loop_config": {"x": xs}}),
+        (fit_in_a_function, {"x": xs, "folder": str(tmp_path)}),
+    ):
+        scheduler = ASHAScheduler(max_t=6, grace_period=2, reduction_factor=2)
+        results = fit(trainable, tmp_path / "results", space=space, metric="score", mode="max", scheduler=scheduler)
+        assert not results.errors
+        assert [result.metrics["workers"] for result in results] == [2] * 8
+        iterations = Counter(result.metrics["training_iteration"] for result in results)
+        assert iterations[6] >= 1
+        assert iterations[2] >= 2, "some were stopped early"
+        best = results.get_best_result().config
+        assert best.get("train_loop_config", best)["x"] == 8
+        eventually(lambda: not [path for path in tmp_path.glob("worker-*") if is_alive(int(path.name[7:]))], what="the end of all workers")
+
+
+def test_a_trainer_in_a_trial_loses_a_worker(tmp_path: Path) -> None:
+    space = {"train_loop_config": {"x": tune.grid_search([1, 2])}}
+    failed = fit(trainer(tmp_path, kills=True), tmp_path / "failed", space=space)
+    assert failed.num_errors == 2
+    for error in failed.errors:
+        assert "SIGKILL" in str(error)
+        assert "rank 1" in str(error).lower()
+    for marker in tmp_path.glob("killed-*"):
+        marker.unlink()
+    goes_on = fit(trainer(tmp_path, kills=True, failures=1), tmp_path / "goes-on", space=space)
+    assert not goes_on.errors
+    assert [result.metrics["score"] for result in goes_on] == [6, 12]
+
+
+class Serves(tune.Trainable):
+    """Takes its time to clean up."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.count = 0
+
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        return {"count": self.count, "pid": os.getpid()}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.count = checkpoint["count"]
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.count = 0
+        return True
+
+    def cleanup(self) -> None:
+        time.sleep(self.config.get("cleans_up_for", 0))
+
+
+def test_one_process_serves_several_trials_where_that_is_wanted(tmp_path: Path) -> None:
+    def processes(trainable: Any, reuse: bool, **stop: int) -> list[int]:
+        results = fit(trainable, tmp_path, space={"x": tune.grid_search(list(range(6)))}, stop=stop, reuse_actors=reuse)
+        assert not results.errors
+        assert [result.metrics["count"] for result in results] == [3] * 6
+        return [result.metrics["pid"] for result in results]
+
+    def counts(config: dict[str, Any]) -> None:
+        for count in range(1, 5):
+            tune.report({"count": count, "pid": os.getpid()})
+
+    assert len(set(processes(Serves, True, training_iteration=3))) <= CPUS
+    assert len(set(processes(Serves, False, training_iteration=3))) == 6
+    assert len(set(processes(counts, True, training_iteration=3))) <= CPUS
+    pids = processes(counts, False, training_iteration=3)
+    assert len(set(pids)) == 6
+    eventually(lambda: not [pid for pid in pids if is_alive(pid)], what="the end of all trials' processes")
+
+
+class Alternating(FIFOScheduler):
+    """Pauses a trial after every result, and takes the paused one at once again."""
+
+    def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        return self.PAUSE
+
+    def choose_trial_to_run(self, controller: Any) -> Any:
+        return next(iter(controller.paused_trials()), None) or next(iter(controller.pending_trials()), None)
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_paused_trial_goes_on_while_its_old_process_still_cleans_up(reuse: bool, tmp_path: Path) -> None:
+    space = {"x": tune.grid_search([1, 2, 3]), "cleans_up_for": 0.1}
+    results = fit(Serves, tmp_path, space=space, stop={"training_iteration": 4}, scheduler=Alternating(), reuse_actors=reuse)
+    assert not results.errors
+    assert [result.metrics["count"] for result in results] == [4, 4, 4]
+
+
+def test_where_trials_work(tmp_path: Path) -> None:
+    def where(config: dict[str, Any]) -> dict[str, Any]:
+        Path("mine").touch() if config["writes"] else None
+        return {"where": os.getcwd()}
+
+    here = os.getcwd()
+    assert fit(where, tmp_path, space={"writes": False})[0].metrics["where"] == here
+    (trial,) = tune.run(where, config={"writes": True}, storage_path=str(tmp_path), verbose=0).trials
+    assert trial.last_result["where"] == trial.path
+    assert Path(trial.path, "mine").exists()
+
+
+def test_a_trial_that_is_stopped_while_it_saves_leaves_nothing_half(tmp_path: Path) -> None:
+    """The first trial ends the search when the other one is in the middle of a checkpoint."""
+
+    def saves(config: dict[str, Any]) -> None:
+        if config["x"] == 1:
+            eventually((tmp_path / "saving").exists, what="the other trial's checkpoint")
+            tune.report({"over": 1})
+            return
+        for _ in range(2):
+            with tempfile.TemporaryDirectory() as directory:
+                for number in range(3000):
+                    Path(directory, str(number)).touch()
+                (tmp_path / "saving").touch()
+                tune.report({"over": 0}, checkpoint=tune.Checkpoint(directory))
+
+    class Over(tune.Stopper):
+        over = False
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.over = self.over or bool(result["over"])
+            return False
+
+        def stop_all(self) -> bool:
+            return self.over
+
+    results = fit(saves, tmp_path / "results", space={"x": tune.grid_search([1, 2])}, stop=Over())
+    assert not results.errors
+    known = [checkpoint for result in results for checkpoint, _ in result.best_checkpoints]
+    found = list(Path(results.experiment_path).glob("*/checkpoint_*"))
+    assert len(found) == len(known)
+    assert not list(Path(results.experiment_path).rglob(".tmp-*"))
