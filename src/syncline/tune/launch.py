@@ -174,6 +174,8 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     if end.error is not None and _fail_fast(plan) == "raise":
         trial = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
         raise unpack_error(end.error) from WorkerTraceback(f"in the trial {trial}\n{trial.error_text}")
+    if end.problem is not None:
+        logger.warning("The search has ended early: %s. `Tuner.restore(%r, …)` goes on with it.", end.problem, storage.experiment_fs_path)
     return Finished(trials=list(machine.trials), storage=storage, end=end)
 
 

@@ -318,8 +318,9 @@ class TuneMachine:
             trial.last_result[DONE] = True
             self._finish(trial, run)
             return
-        where = {CHECKPOINT_DIR_NAME: event.checkpoint.path.rpartition("/")[2]} if event.checkpoint is not None else {}
-        result = {**event.result, EXPERIMENT_TAG: trial.experiment_tag, **where}
+        result: dict[str, Any] = {**event.result, EXPERIMENT_TAG: trial.experiment_tag}
+        if event.checkpoint is not None:
+            result[CHECKPOINT_DIR_NAME] = event.checkpoint.path.rpartition("/")[2]
         is_last = event.ended or bool(result.get(DONE)) or self.stopper(trial.trial_id, result)
         result[DONE] = is_last
         self._take_result(trial, result)
