@@ -1,6 +1,6 @@
 """Search for the learning rate, the weight decay and the size of a small vision transformer on CIFAR-10.
 
-    python examples/tune_vit.py                                     # eight trials on the sample in this repository, in most of a minute
+    python examples/tune_vit.py                                     # eight trials on the sample in this repository, in less than a minute
     python examples/tune_vit.py --data DIR --rows 50000 --trials 40 --epochs 27
 
 The images are decoded once and lie in shared memory, where every trial reads them. Each epoch ends with a checkpoint and the accuracy on
@@ -85,7 +85,7 @@ def accuracy_of(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Search for the hyper-parameters of a small vision transformer on CIFAR-10.")
     parser.add_argument("--data", type=Path, default=SAMPLE, help="folder with train/*.parquet and test/*.parquet (default: the sample)")
-    parser.add_argument("--rows", type=int, default=2000, help="so many images to train with, and half as many to test with")
+    parser.add_argument("--rows", type=int, default=1500, help="so many images to train with, and half as many to test with")
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=9, help="of a trial that is not stopped early")
     parser.add_argument("--name", default="tune_vit", help="of the search: one of this name that was killed goes on")

@@ -14,7 +14,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
-RUN_ALL = "import runpy, sys\nfor path in sys.argv[1].split(':'):\n    print('#', path)\n    runpy.run_path(path, run_name='__main__')\n"
+RUN_ALL = """
+import runpy, sys
+
+for path in sys.argv.pop(1).split(":"):
+    print("#", path)
+    runpy.run_path(path, run_name="__main__")
+"""
 
 
 def run_all(programs: list[Path | str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -38,6 +38,8 @@ class ReservationHost:
 
     before: Callable[[], None]
     """Called when a worker group is about to be reserved: returns when what is held for it is free."""
+    made: Callable[[PlacementGroup], None]
+    """Called when the group was asked for: whoever ends this process removes it."""
     after: Callable[[], None]
     """Called when the group has its resources."""
 
@@ -151,6 +153,8 @@ class Reservation:
             waiting.notice("that are not there")
             self._interrupted.wait(POLL_S)
             self._check_interrupted()
+        if _host is not None:
+            _host.made(self._group)
         ready = self._group.ready()
         try:
             while not api.wait([ready], timeout=min(POLL_S, waiting.until_notice_s()))[0]:

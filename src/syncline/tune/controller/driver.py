@@ -87,6 +87,15 @@ class _Held:
     place: PlacementGroup | None
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A trainer inside a trial has asked for resources."""
+
+    trial_id: str
+    attempt: int
+    place: PlacementGroup
+
+
 @dataclass
 class _Leaving:
     """A process that cleans up, and still holds its trial's place."""
@@ -136,8 +145,8 @@ class TuneController:
         machine.search_alg = search
         engine = ensure_engine()
         on_one_machine = len([node for node in api.nodes() if node["Alive"]]) == 1 and not engine.may_grow
-        self._queue: queue.SimpleQueue[Event | _Stopped | _Held] = queue.SimpleQueue()
-        self._next_events: deque[Event | _Stopped | _Held] = deque()
+        self._queue: queue.SimpleQueue[Event | _Stopped | _Held | _Asked] = queue.SimpleQueue()
+        self._next_events: deque[Event | _Stopped | _Held | _Asked] = deque()
         self._places = Places(held=lambda trial_id, place: self._queue.put(_Held(trial_id, place)))
         self._pool = ProcessPool(ways.trainable, reuse=ways.reuse, on_one_machine=on_one_machine)
         self._processes: dict[str, TrialProcess] = {}
@@ -186,7 +195,7 @@ class TuneController:
 
     # -- the loop
 
-    def _next(self) -> Event | _Stopped | _Held:
+    def _next(self) -> Event | _Stopped | _Held | _Asked:
         """What has happened; while nothing does, the display is kept up to date."""
         while True:
             self._look()
@@ -213,9 +222,12 @@ class TuneController:
                 if now >= leaving.deadline:
                     self._next_events.append(_Stopped(*key))
 
-    def _take(self, happened: Event | _Stopped | _Held) -> None:
+    def _take(self, happened: Event | _Stopped | _Held | _Asked) -> None:
         if isinstance(happened, _Stopped):
             self._stopped(happened)
+            return
+        if isinstance(happened, _Asked):
+            self._asked(happened)
             return
         if isinstance(happened, _Held):
             if happened.place != self._places.of(happened.trial_id):
@@ -252,6 +264,10 @@ class TuneController:
             self._places.give_back(trial_id)
         self._leaving.clear()
         self._processes.clear()
+        while not self._queue.empty():
+            happened = self._queue.get()
+            if isinstance(happened, _Asked):
+                self._asked(happened)
         self._pool.close()
         for trial_id in sorted(self._untidy):
             self._tidy(self._trial(trial_id))
@@ -272,6 +288,8 @@ class TuneController:
                 happened = self._next_events.popleft() if self._next_events else None  # type: ignore[assignment]
             if isinstance(happened, _Stopped):
                 self._stopped(happened)
+            elif isinstance(happened, _Asked):
+                self._asked(happened)
 
     # -- instructions
 
@@ -346,6 +364,7 @@ class TuneController:
         place = self._places.of(trial.trial_id)
         try:
             process = self._pool.take(trial.placement_group_factory, place)
+            process.attempt = do.attempt
             self._processes[trial.trial_id] = process
             self._pool.start(process, spec, self._hear(trial.trial_id, do.attempt))
         except (TypeError, ValueError) as error:  # the configuration cannot be pickled
@@ -373,7 +392,7 @@ class TuneController:
 
         return hear
 
-    def _event_of(self, trial_id: str, attempt: int, outcome: Outcome | None, error: BaseException | None) -> Event:
+    def _event_of(self, trial_id: str, attempt: int, outcome: Outcome | None, error: BaseException | None) -> Event | _Asked:
         who: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
         if error is not None:
             return events.TrialFailed(**who, error=pack_error(error), text=f"{type(error).__name__}: {error}")
@@ -387,6 +406,8 @@ class TuneController:
             return events.TrialSaved(**who, checkpoint=outcome.checkpoint)
         if isinstance(outcome, messages.WantsPlace):
             return events.PlaceWanted(**who)
+        if isinstance(outcome, messages.AskedForPlace):
+            return _Asked(trial_id, attempt, outcome.place)
         if isinstance(outcome, messages.HasPlace):
             return events.PlaceFound(**who)
         if isinstance(outcome, messages.NotReset):
@@ -417,8 +438,17 @@ class TuneController:
             self._pool.end(leaving.process)
         self._places.give_back(leaving.place_id)
 
+    def _asked(self, event: _Asked) -> None:
+        """What a trainer inside a trial reserves ends with the trial, which does not get to give it back."""
+        process = self._processes.get(event.trial_id)
+        if process is None or process.attempt != event.attempt:
+            ensure_engine().remove_placement_group(event.place.id)
+            return
+        self._places.adopt(event.trial_id, event.place)
+        self._pool.run(process, messages.GoOn(), self._hear(event.trial_id, event.attempt))
+
     def _lend(self, do: events.Lend) -> None:
-        self._places.give_back(do.trial_id)
+        self._places.lend(do.trial_id)
         process = self._processes[do.trial_id]
         self._pool.run(process, messages.GoOn(), self._hear(do.trial_id, do.attempt))
 

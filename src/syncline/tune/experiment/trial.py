@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from syncline.core.error_frames import pack_error, unpack_error
 from syncline.train import metrics as metric_values
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig
@@ -237,11 +238,15 @@ class Trial:
 
     def __getstate__(self) -> dict[str, Any]:
         # Plain tuples take a tenth of the time of objects, and a search has many of them.
-        return {**self.__dict__, "_summaries": {key: summary.as_tuple() for key, summary in self._summaries.items()}}
+        summaries = {key: summary.as_tuple() for key, summary in self._summaries.items()}
+        # Many exceptions can be pickled but not be made again from that, and one would make the whole search unreadable.
+        exception = pack_error(self.exception) if self.exception is not None else None
+        return {**self.__dict__, "_summaries": summaries, "exception": exception}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._summaries = {key: MetricSummary.of(values) for key, values in state["_summaries"].items()}
+        self.exception = unpack_error(state["exception"]) if state["exception"] is not None else None
 
     def _summarize(self, key: str, value: float) -> None:
         summary = self._summaries.get(key)

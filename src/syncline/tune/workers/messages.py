@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from syncline.core.placement import PlacementGroup
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
@@ -81,7 +82,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class GoOn:
-    """The answer to WantsPlace and HasPlace. -> What the command at work comes to."""
+    """The answer to WantsPlace, AskedForPlace and HasPlace. -> What the command at work comes to."""
 
 
 Command = Start | Reset | Step | Save | Stop | GoOn
@@ -136,6 +137,14 @@ class WantsPlace:
 
 
 @dataclass(frozen=True)
+class AskedForPlace:
+    """That trainer has asked for its workers' resources, and may not have them yet. Answered with GoOn."""
+
+    place: PlacementGroup
+    """Which the trainer gives back itself, unless the trial is ended before."""
+
+
+@dataclass(frozen=True)
 class HasPlace:
     """That trainer has its workers' resources. Answered with GoOn."""
 
@@ -150,4 +159,4 @@ class Failed:
     """Its traceback, the user's frames last."""
 
 
-Outcome = Started | NotReset | Stepped | Saved | Stopped | WantsPlace | HasPlace | Failed
+Outcome = Started | NotReset | Stepped | Saved | Stopped | WantsPlace | AskedForPlace | HasPlace | Failed

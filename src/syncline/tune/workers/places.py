@@ -22,6 +22,7 @@ class Places:
         self._groups: dict[str, PlacementGroup] = {}
         self._in_use: dict[str, float] = {}
         self._counted: set[PlacementGroup] = set()
+        self._inner: dict[str, list[PlacementGroup]] = {}
 
     def reserve(self, trial_id: str, factory: PlacementGroupFactory) -> None:
         """Begin to reserve a trial's place. ValueError, with the numbers, where it can never be had."""
@@ -47,25 +48,46 @@ class Places:
             self._counted.add(group)
             self._count(group, +1)
 
+    def lend(self, trial_id: str) -> None:
+        """A trial's place is free for the trainer inside it."""
+        self._remove(self._groups.pop(trial_id, None))
+
+    def adopt(self, trial_id: str, group: PlacementGroup) -> None:
+        """A trainer inside the trial reserves this group. It is given back with the trial's place, should the trainer not do so."""
+        inner = self._inner.setdefault(trial_id, [])
+        for earlier in inner:  # a trainer that starts its workers again has given that back
+            self._uncount(earlier)
+        inner.append(group)
+        self._counted.add(group)
+        self._count(group, +1)
+
     def set_apart(self, trial_id: str, name: str) -> None:
         """A trial's place is that of `name` from now on: its process cleans up, and meanwhile the trial may reserve another place."""
         group = self._groups.pop(trial_id, None)
         if group is not None:
             self._groups[name] = group
+        if trial_id in self._inner:
+            self._inner[name] = self._inner.pop(trial_id)
 
     def give_back(self, trial_id: str) -> None:
-        """A trial holds nothing any more."""
-        group = self._groups.pop(trial_id, None)
-        if group is not None:
-            ensure_engine().remove_placement_group(group.id)
-            if group in self._counted:
-                self._counted.remove(group)
-                self._count(group, -1)
+        """A trial holds nothing any more, and what trainers inside it have reserved is free, too: their workers end."""
+        for group in (self._groups.pop(trial_id, None), *self._inner.pop(trial_id, ())):
+            self._remove(group)
 
     @property
     def in_use(self) -> Mapping[str, float]:
         """What all trials hold, by resource."""
         return {name: amount for name, amount in self._in_use.items() if amount > 1e-9}
+
+    def _remove(self, group: PlacementGroup | None) -> None:
+        if group is not None:
+            ensure_engine().remove_placement_group(group.id)
+            self._uncount(group)
+
+    def _uncount(self, group: PlacementGroup) -> None:
+        if group in self._counted:
+            self._counted.remove(group)
+            self._count(group, -1)
 
     def _count(self, group: PlacementGroup, sign: int) -> None:
         for bundle in group.bundle_specs:

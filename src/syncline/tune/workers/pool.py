@@ -43,6 +43,8 @@ class TrialProcess:
     """What its trial holds; None for one that is not in use."""
     used: bool = False
     """Whether a trainable was made in it."""
+    attempt: int = 0
+    """Which start of its trial it serves."""
 
 
 class ProcessPool:

@@ -57,7 +57,11 @@ class TrialRunner:
             assert trainable is not None, "Start comes first"
             self._host = _Host(trainable)
             set_reservation_host(
-                ReservationHost(before=lambda: self._ask(messages.WantsPlace()), after=lambda: self._ask(messages.HasPlace()))
+                ReservationHost(
+                    before=lambda: self._ask(messages.WantsPlace()),
+                    made=lambda place: self._ask(messages.AskedForPlace(place)),
+                    after=lambda: self._ask(messages.HasPlace()),
+                )
             )
             self._thread = threading.Thread(target=self._work, args=(self._host,), name="syncline-trial", daemon=True)
             self._thread.start()
@@ -83,7 +87,7 @@ class TrialRunner:
             self._outcomes.put(outcome)
         host.leave()
 
-    def _ask(self, question: messages.WantsPlace | messages.HasPlace) -> None:
+    def _ask(self, question: messages.WantsPlace | messages.AskedForPlace | messages.HasPlace) -> None:
         """Called on the thread that reserves, while a command is at work."""
         self._outcomes.put(question)
         self._answers.get()
