@@ -55,8 +55,8 @@ test-cluster: .venv/.stamp ## run the tests that start Ray clusters, two files a
 	@$(BIN)/python -m pytest --dist loadfile --timeout-method thread -m cluster $(TEST_ARGS)
 
 # Each kill costs some seconds; a failure names the seed that repeats it.
-chaos: .venv/.stamp ## kill trainings at random moments (KILLS=20 SEED=1), then see that the weights are those of an undisturbed run
-	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest --reruns 0 tests/train/chaos $(TEST_ARGS)
+chaos: .venv/.stamp ## kill trainings and searches at random moments (KILLS=20 SEED=1), then see that they end as undisturbed ones
+	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest --reruns 0 tests/train/chaos tests/tune/chaos $(TEST_ARGS)
 
 lint: .venv/.stamp ## ruff, mypy in strict mode, the import law
 	@$(BIN)/ruff check .

@@ -37,6 +37,7 @@ ROWS: tuple[Row, ...] = (
         contenders=_with_optuna("few"),
         metrics=(
             _per_s("trials_per_s", "50 trivial trials of 10 reports", Target(limit=100)),
+            _per_s("reused_per_s", "the same with reuse_actors=True", Target(limit=100)),
             _less("process_s", "the whole of that process", "s"),
         ),
         timeout_s=300.0,

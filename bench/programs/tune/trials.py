@@ -24,10 +24,10 @@ def trial(config: dict[str, Any]) -> None:
         tune.report({searches.METRIC: config["x"] / (step + 1)})
 
 
-def trials_per_s(tune: ModuleType, library: str, samples: int, reports: int) -> float:
+def trials_per_s(tune: ModuleType, library: str, samples: int, reports: int, *, reuse_actors: bool = False) -> float:
     """Of one `fit()`."""
     space = {"x": tune.uniform(0, 1), "reports": reports, "library": library}
-    tuner = searches.tuner(tune, trial, space, samples, name=f"{samples}-trials")
+    tuner = searches.tuner(tune, trial, space, samples, name=f"{samples}-trials-{reuse_actors}", reuse_actors=reuse_actors)
     begin = time.perf_counter()
     results = tuner.fit()
     seconds = time.perf_counter() - begin
@@ -41,7 +41,8 @@ def trials_per_s(tune: ModuleType, library: str, samples: int, reports: int) -> 
 def measure(library: str, what: str) -> common.Values:
     tune = searches.start(library)
     if what == "few":
-        return {"trials_per_s": trials_per_s(tune, library, scaled(FEW), REPORTS)}
+        few = {reuse: trials_per_s(tune, library, scaled(FEW), REPORTS, reuse_actors=reuse) for reuse in (False, True)}
+        return {"trials_per_s": few[False], "reused_per_s": few[True]}
     if library == "ray":
         return {"thousand_per_s": trials_per_s(tune, library, scaled(MANY_ON_RAY), 1)}
     thousand, ten_thousand = (trials_per_s(tune, library, scaled(samples), 1) for samples in (THOUSAND, TEN_THOUSAND))

@@ -29,7 +29,6 @@ from syncline.train.trainer import DataParallelTrainer
 from syncline.train.workers.shipped import ship
 from syncline.tune.callback import Callback, CallbackList
 from syncline.tune.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
-from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.controller import events
 from syncline.tune.controller.driver import SearchEnd, SearchWays, TuneController
 from syncline.tune.controller.journal import SearchStore
@@ -113,6 +112,10 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     search = search_algorithm(plan)
     storage = plan.storage
     storage.prepare()
+    if plan.run_config.log_files is not None and not storage.local:
+        logger.warning(
+            "`log_to_file` keeps what trials print in directories of this machine only: %s lies elsewhere.", storage.experiment_fs_path
+        )
     store = SearchStore(storage.files)
     # A configuration may serve a trainer, too, and have callbacks for it.
     callbacks = CallbackList(default_callbacks([one for one in plan.run_config.callbacks or () if isinstance(one, Callback)]))
@@ -128,14 +131,14 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
             search.add_samples(further_samples)
         tidy(machine, last)
         first = events.Resumed(total_resources=resources, finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored)
+    machine.limit(1 if engine.is_local_mode else float("inf"))
     store.snapshot(snapshot(machine, search, callbacks))
-    if engine.is_local_mode:
-        machine.limit(1)
     record = RunDirectory(storage.files)
     record.write_run(storage.experiment_dir_name, _description(plan, kind))
     reporter = plan.run_config.progress_reporter or default_reporter(plan.run_config.verbose, experiment_path=storage.experiment_fs_path)
     metric, mode = _objective(plan, search, machine.scheduler)
-    _begin_showing(reporter, search, metric, mode)
+    if reporter is not None:
+        reporter.setup(start_time=time.time(), total_samples=search.total_samples, metric=metric, mode=mode, trials=machine.trials)
     callbacks.setup(
         stop=machine.stopper,
         num_samples=plan.tune_config.num_samples,
@@ -165,12 +168,10 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     try:
         end = controller.run(first)
     except BaseException as error:
-        record.write_outcome("failed", f"{type(error).__name__}: {error}")
-        record.close()
+        _record_outcome(record, "failed", f"{type(error).__name__}: {error}")
         raise
     failed = sum(trial.status == Trial.ERROR for trial in machine.trials)
-    record.write_outcome("aborted" if end.interrupted else "finished", end.problem, failed_trials=failed)
-    record.close()
+    _record_outcome(record, "aborted" if end.interrupted else "finished", end.problem, failed_trials=failed)
     if end.error is not None and _fail_fast(plan) == "raise":
         trial = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
         raise unpack_error(end.error) from WorkerTraceback(f"in the trial {trial}\n{trial.error_text}")
@@ -273,7 +274,6 @@ def _new_machine(plan: SearchPlan, kind: type[Trainable], search: SearchAlgorith
     is_function = is_function_trainable(kind)
     failure = plan.run_config.failure_config
     max_failures = failure.max_failures if failure is not None else 0
-    limit = getattr(search, "max_concurrent", 0) or config.max_concurrent_trials or float("inf")
     rules = SearchRules(
         trainable_name=kind.__name__,
         is_function=is_function,
@@ -281,7 +281,7 @@ def _new_machine(plan: SearchPlan, kind: type[Trainable], search: SearchAlgorith
         trial_prefix=secrets.token_hex(3)[:5],
         metric=config.metric if isinstance(config.metric, str) else None,
         strict_metrics=not settings.flag("TUNE_DISABLE_STRICT_METRIC_CHECKING"),
-        max_concurrent=min(limit, config.max_concurrent_trials or float("inf")),
+        max_concurrent=min(getattr(search, "max_concurrent", 0) or float("inf"), config.max_concurrent_trials or float("inf")),
         max_failures=float("inf") if max_failures == -1 else max_failures,
         fail_fast=bool(_fail_fast(plan)),
         checkpoint_config=_checkpoint_config(plan, kind, is_function),
@@ -337,9 +337,13 @@ def _resources(plan: SearchPlan, kind: type[Trainable]) -> Callable[[dict[str, A
     return resources
 
 
-def _begin_showing(reporter: ProgressReporter | None, search: SearchAlgorithm, metric: str | None, mode: str | None) -> None:
-    if reporter is not None:
-        reporter.setup(start_time=time.time(), total_samples=search.total_samples, metric=metric, mode=mode)
+def _record_outcome(record: RunDirectory, status: str, problem: str | None, **fields: Any) -> None:
+    """How the search ended, for who looks at its directory. Where that cannot be written, the search has ended all the same."""
+    try:
+        record.write_outcome(status, problem, **fields)
+        record.close()
+    except OSError as error:
+        logger.warning("how the search ended cannot be recorded: %s", error)
 
 
 def _description(plan: SearchPlan, kind: type[Trainable]) -> Mapping[str, Any]:

@@ -110,7 +110,7 @@ def test_callbacks_hear_in_order() -> None:
 
 
 class Choosy(FIFOScheduler):
-    """Decides as it is told."""
+    """Decides as it is told, each time once."""
 
     def __init__(self, decisions: dict[tuple[int, int], str] | None = None) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Choosy(FIFOScheduler):
         self.completed: list[int] = []
 
     def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
-        return self.decisions.get((trial.index, result["training_iteration"]), self.CONTINUE)
+        return self.decisions.pop((trial.index, result["training_iteration"]), self.CONTINUE)
 
     def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
         self.completed.append(trial.index)
@@ -236,7 +236,7 @@ def test_the_time_budget_ends_everything() -> None:
     for _ in range(10):
         search.go_on()
     search.take(events.TimeUp())
-    assert search.ended == events.End()
+    assert search.ended == events.End(problem="its time budget is used up")
     assert set(statuses(search)) == {Trial.TERMINATED}
     assert search.held == {}
 
@@ -525,3 +525,12 @@ def test_a_searcher_is_asked_no_sooner_than_a_trial_may_run() -> None:
         assert not running or len(search.machine.get_live_trials()) == 1
         search.go_on()
     assert statuses(search) == [Trial.TERMINATED] * 3
+
+
+def test_a_function_that_is_paused_without_a_checkpoint_is_warned_of_once() -> None:
+    search = Simulation(scheduler=Choosy({(0, 2): "PAUSE", (1, 3): "PAUSE"}), samples=2, cpus=1, rules=rules(is_function=True))
+    search.run()
+    warnings = [do.text for do in search.done if isinstance(do, events.Warn)]
+    assert len(warnings) == 1
+    assert "here 0 of 2 iterations" in warnings[0]
+    assert statuses(search) == [Trial.TERMINATED] * 2

@@ -28,6 +28,10 @@ class Endings:
         self._told: set[str] = set()
         self._next = 0.0
 
+    def pass_over(self, trials: Sequence[Trial]) -> None:
+        """Of those that have ended by now, nothing is told: a restored search begins with them."""
+        self._told.update(trial.trial_id for trial in trials if trial.is_finished())
+
     def is_due(self, now: float) -> bool:
         """Whether a line may come now."""
         return self._wanted and now >= self._next

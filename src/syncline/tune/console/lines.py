@@ -63,6 +63,7 @@ class LinesReporter(ProgressReporter):
         self._start_time = self._clock() if start_time is None else start_time
         self._expected = total_samples
         self._view.metric, self._view.mode = metric, mode
+        self._endings.pass_over(kwargs.get("trials", ()))
         if self._experiment_path:
             self._write(f"Tune: results are in {self._experiment_path}")
 

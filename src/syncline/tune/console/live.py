@@ -75,6 +75,7 @@ class LiveReporter(ProgressReporter):
         self._start_time = self._clock() if start_time is None else start_time
         self._expected = total_samples
         self._view.metric, self._view.mode = metric, mode
+        self._endings.pass_over(kwargs.get("trials", ()))
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
         """At most twice a second, and at the end."""

@@ -30,7 +30,7 @@ class ProgressReporter:
             total_samples: So many trials will be made; `math.inf` without end, None if that is not known.
             metric: What the search optimises.
             mode: "min" or "max".
-            kwargs: What later versions may tell.
+            kwargs: `trials`, those that the search begins with; and what later versions may tell.
         """
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:

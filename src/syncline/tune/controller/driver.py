@@ -30,6 +30,7 @@ from syncline.tune.controller.events import Event, Instruction
 from syncline.tune.controller.journal import SearchStore
 from syncline.tune.controller.restore import snapshot
 from syncline.tune.controller.state import TuneMachine
+from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import EXPR_ERROR_FILE
@@ -153,6 +154,8 @@ class TuneController:
         self._leaving: dict[tuple[str, int], _Leaving] = {}
         self._untidy: set[str] = set()  # trials whose process was ended while it may have been saving
         self._heard = ""  # the trial that the event at hand is about
+        self._in_event = False  # if an error or an interrupt ends that early, what was written down counts, not what is in memory
+        self._directories = {trial.relative_logdir for trial in machine.trials}
         self._end: SearchEnd | None = None
         self._deadline = clock() + ways.budget_s if ways.budget_s is not None else None
         self._look_at = 0.0
@@ -172,6 +175,7 @@ class TuneController:
             events.Confirm: self._confirm,
             events.Delete: lambda do: upkeep.delete(self._trial(do.trial_id), do.checkpoint),
             events.WriteLines: lambda do: upkeep.write_lines(self._machine.rules.storage, do.lines),
+            events.Warn: lambda do: logger.warning("%s", do.text),
             events.LookAgain: lambda do: None,  # `_next` looks again when nothing has happened for a while
             events.End: self._finish,
         }
@@ -180,7 +184,7 @@ class TuneController:
         """Search until the end, the time budget, an error, or an interrupt. `first`: Begin, or Resumed.
 
         Raises:
-            TuneError: The search cannot go on.
+            TuneError: The search cannot go on, or cannot be kept.
         """
         try:
             self._take(first)
@@ -243,7 +247,7 @@ class TuneController:
             else:
                 rest.append(instruction)
         faults.reach("tune.before_journal")
-        self._store.append(happened)
+        self._keep(lambda: self._store.append(happened))
         faults.reach("tune.after_journal")
         for instruction in rest:
             self._do[type(instruction)](instruction)
@@ -252,22 +256,30 @@ class TuneController:
             self._snapshot()
 
     def _snapshot(self) -> None:
-        self._store.snapshot(snapshot(self._machine, self._search, self._callbacks))
+        self._keep(lambda: self._store.snapshot(snapshot(self._machine, self._search, self._callbacks)))
+
+    def _keep(self, write: Callable[[], None]) -> None:
+        """TuneError where the state of the search cannot be written down: without it, a restored search would train again."""
+        try:
+            write()
+        except OSError as error:
+            path = self._machine.rules.storage.experiment_fs_path
+            raise TuneError(
+                f"the state of the search cannot be written to {path!r} ({error.strerror or error}), so the search has ended; what was "
+                f"written before is kept. Free some room, or see to what else is wrong there, and go on with `Tuner.restore({path!r}, …)`."
+            ) from error
 
     def _close(self) -> None:
-        """Whatever runs is ended, what is collected is written."""
-        for leaving in self._leaving.values():
-            self._pool.end(leaving.process)
-            self._places.give_back(leaving.place_id)
-        for trial_id, process in self._processes.items():
+        """Whatever runs is ended, nothing is held any more, what is collected is written."""
+        for process in (*self._processes.values(), *(leaving.process for leaving in self._leaving.values())):
             self._pool.end(process)
-            self._places.give_back(trial_id)
-        self._leaving.clear()
         self._processes.clear()
+        self._leaving.clear()
         while not self._queue.empty():
             happened = self._queue.get()
             if isinstance(happened, _Asked):
                 self._asked(happened)
+        self._places.close()
         self._pool.close()
         for trial_id in sorted(self._untidy):
             self._tidy(self._trial(trial_id))
@@ -275,8 +287,9 @@ class TuneController:
         self._callbacks.on_experiment_end(trials=self._machine.trials)
         if self._reporter is not None:
             self._reporter.close()
-        self._snapshot()
-        self._store.close()
+        if not self._in_event:
+            self._snapshot()
+        self._keep(self._store.close)
 
     def _await_leaving(self) -> None:
         """Trainables that clean up have time to."""
@@ -331,8 +344,12 @@ class TuneController:
         return draft
 
     def _directory_of(self, draft: Trial) -> str:
-        directory = str(self._ways.directory_of(draft)) if self._ways.directory_of is not None else draft.name
-        return directory.replace("/", "_").strip() or draft.trial_id
+        wanted = str(self._ways.directory_of(draft)) if self._ways.directory_of is not None else draft.name
+        directory = wanted.replace("/", "_").strip() or draft.trial_id
+        if directory in self._directories:  # a program may give several trials one name
+            directory = f"{directory}_{draft.trial_id}"
+        self._directories.add(directory)
+        return directory
 
     def _tell_complete(self, do: events.TellComplete) -> None:
         self._search.on_trial_complete(do.trial_id, dict(do.result) if do.result is not None else None, do.error)
@@ -418,7 +435,10 @@ class TuneController:
 
     def _stop(self, do: events.StopTrial) -> None:
         """A function's process ends at once; a class may clean up first, or be used again."""
-        process = self._processes.pop(do.trial_id)
+        process = self._processes.pop(do.trial_id, None)
+        if process is None:  # the engine refused to start one
+            self._places.give_back(do.trial_id)
+            return
         if do.failed or do.trial_id != self._heard:
             self._untidy.add(do.trial_id)
         if do.failed or (self._machine.rules.is_function and not self._ways.reuse):

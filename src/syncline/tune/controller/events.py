@@ -322,6 +322,13 @@ class WriteLines:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Warn:
+    """Tell the person who runs the search something that is probably not meant."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LookAgain:
     """Nothing can go on, but the searcher may have something later. -> Tick."""
 
@@ -353,6 +360,7 @@ Instruction = (
     | Confirm
     | Delete
     | WriteLines
+    | Warn
     | LookAgain
     | End
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from syncline.core.error_frames import unpack_error
 from syncline.train.checkpoint import Checkpoint
@@ -69,12 +69,12 @@ class _Run:
     """One start of a trial."""
 
     attempt: int
-    stop_wanted: bool = False
-    """Somebody wants it to end after what it does now."""
     pause_wanted: bool = False
+    """Somebody wants it to leave its process after what it does now."""
     save_wanted: bool = False
-    then: str = "step"
-    """What follows a save: step, pause, finish, requeue."""
+    """Somebody wants it to be saved after what it does now."""
+    then: Literal["go on", "requeue", "finish"] = "go on"
+    """What follows: it goes on, or stays paused; it starts again at once; it ends."""
 
 
 @dataclass
@@ -108,15 +108,17 @@ class TuneMachine:
         self._running: dict[str, _Run] = {}
         self._attempts: dict[str, int] = {}
         self._donating: dict[str, _Exploit] = {}
-        self._moving: dict[str, float] = {}  # trials that are to have other resources, in front of the others
+        self._moving: dict[str, None] = {}  # in order, trials that are to have other resources, in front of the others
         self._reserving: str | None = None
         self._lending: set[str] = set()
         self._asking = False
         self._searcher_finished = False
         self._searcher_waits = False
+        self._room = float("inf")
         nobody_decides = type(scheduler) is FIFOScheduler and type(stopper) is NoopStopper
         self._collect_s = COLLECT_S if nobody_decides and not rules.checkpoint_config.checkpoint_frequency else 0.0
         self._looks = 0  # at a searcher that gives nothing though nothing runs
+        self._warned = False
         self._stopping = False  # no more trials start
         self._end: events.End | None = None
         self._out: list[Instruction] = []
@@ -136,9 +138,9 @@ class TuneMachine:
         out, self._out = self._out, []
         return out
 
-    def limit(self, trials: int) -> None:
-        """So many trials run at a time, and no more."""
-        self.rules = replace(self.rules, max_concurrent=min(trials, self.rules.max_concurrent))
+    def limit(self, trials: float) -> None:
+        """The engine at hand has room for so many trials at a time, whatever they hold."""
+        self._room = trials
 
     def move_to(self, storage: StorageContext) -> None:
         """The experiment directory lies there now."""
@@ -324,6 +326,7 @@ class TuneMachine:
         is_last = event.ended or bool(result.get(DONE)) or self.stopper(trial.trial_id, result)
         result[DONE] = is_last
         self._take_result(trial, result)
+        self._notify("result", trial, trial.last_result)  # in which `done` may still be set
         if event.checkpoint is not None:
             self._register(trial, event.checkpoint)
         decision = TrialScheduler.STOP
@@ -331,7 +334,6 @@ class TuneMachine:
             decision = self._ask_scheduler(lambda: self.scheduler.on_trial_result(self, trial, result))
         if decision == TrialScheduler.STOP:
             trial.last_result[DONE] = True
-        self._notify("result", trial, trial.last_result)
         if self.stopper.stop_all():
             self._stopping = True
         if trial.trial_id not in self._running or self._running[trial.trial_id] is not run:
@@ -420,6 +422,7 @@ class TuneMachine:
 
     def _time_up(self, event: events.TimeUp) -> None:
         self._stopping = True
+        self._end = events.End(problem="its time budget is used up")
 
     # -- what follows
 
@@ -442,7 +445,8 @@ class TuneMachine:
             self._asking = True
             self._out.append(events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}"))
             return  # what it says is handled at once
-        if self._asking or self._reserving is not None or self._lending or len(self._running) >= self.rules.max_concurrent:
+        room = min(self.rules.max_concurrent, self._room)
+        if self._asking or self._reserving is not None or self._lending or len(self._running) >= room:
             return
         trial = self._choice()
         if trial is not None:
@@ -480,9 +484,15 @@ class TuneMachine:
                 return
         if run.pause_wanted:
             self._leave(trial)
+            if self.rules.is_function and trial.checkpoint_iteration < trial.iteration:
+                self._warn_once(
+                    f"the function `{trial.trainable_name}` is paused between two reports and begins again from its last checkpoint, "
+                    f"here {trial.checkpoint_iteration} of {trial.iteration} iterations: report a checkpoint with every result, "
+                    "`tune.report(metrics, checkpoint=…)`, and begin from `tune.get_checkpoint()`."
+                )
             if run.then == "requeue":
                 self._requeue(trial)
-                self._moving[trial.trial_id] = 0.0
+                self._moving[trial.trial_id] = None
             else:
                 trial.begin_at(trial.checkpoint_iteration)
                 self._set(trial, Trial.PAUSED)
@@ -625,6 +635,11 @@ class TuneMachine:
 
     def _notify(self, hook: events.Hook, trial: Trial, subject: Any = None) -> None:
         self._out.append(events.Notify(hook=hook, trial_id=trial.trial_id, subject=subject))
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._out.append(events.Warn(text=text))
 
     def _write_scheduler_lines(self) -> None:
         drain: Callable[[], list[tuple[str, str]]] | None = getattr(self.scheduler, "drain_policy_log", None)

@@ -91,7 +91,8 @@ class Domain(Unresolved):
         return "(unknown)"
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}{self.domain_str}"
+        sampler = "" if self.sampler is None else f", {self.sampler}"
+        return f"{type(self).__name__}{self.domain_str}{sampler}"
 
     def _with(self: _DomainT, sampler: Sampler, allow_override: bool = False) -> _DomainT:
         new = copy(self)

@@ -74,6 +74,11 @@ class Places:
         for group in (self._groups.pop(trial_id, None), *self._inner.pop(trial_id, ())):
             self._remove(group)
 
+    def close(self) -> None:
+        """Nothing is held any more, nor waited for."""
+        for trial_id in {*self._groups, *self._inner}:
+            self.give_back(trial_id)
+
     @property
     def in_use(self) -> Mapping[str, float]:
         """What all trials hold, by resource."""
@@ -103,15 +108,16 @@ def check_possible(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mappi
         there = [node.get(name, 0.0) for node in nodes]
         together, largest = sum(amounts), max(amounts)
         if together > sum(there) + 1e-9:
-            _refuse(name, f"{together:g}", f"there are {sum(there):g}")
+            _refuse(name, f"{together:g} {name}", f"there are {sum(there):g}")
         if largest > max(there, default=0.0) + 1e-9:
-            _refuse(name, f"{largest:g} in one bundle, which lies on one machine,", f"the largest machine has {max(there, default=0.0):g}")
+            at_once = f"{largest:g} {name} in one bundle, which lies on one machine,"
+            _refuse(name, at_once, f"the largest machine has {max(there, default=0.0):g}")
 
 
 def _refuse(name: str, asked: str, there: str) -> None:
     lower = {"CPU": "'cpu'", "GPU": "'gpu'"}.get(name, repr(name))
     declare = {"CPU": "num_cpus=…", "GPU": "num_gpus=…"}.get(name, f"resources={{{name!r}: …}}")
     raise ValueError(
-        f"a trial needs {asked} {name} but {there}, so it can never run: ask for less with `tune.with_resources(trainable, {{{lower}: …}})`"
+        f"a trial needs {asked} but {there}, so it can never run: ask for less with `tune.with_resources(trainable, {{{lower}: …}})`"
         f" (`resources_per_trial` of `tune.run`), or say how much there is with `syncline.init({declare})`."
     )
