@@ -84,6 +84,60 @@ def test_a_terminated_search_leaves_nothing_running_and_goes_on(tmp_path: Path) 
         program.wait().check()
 
 
+TRAINERS = """
+import json, pathlib, tempfile
+
+import syncline
+from syncline import train, tune
+from syncline.tune.integration.ray_train import TuneReportCallback
+
+here = pathlib.Path.cwd()
+
+
+def loop(config):
+    checkpoint, step = train.get_checkpoint(), 0
+    if checkpoint is not None:
+        with checkpoint.as_directory() as directory:
+            step = int(pathlib.Path(directory, "step").read_text())
+    for step in range(step + 1, 8):
+        with tempfile.TemporaryDirectory() as directory:
+            pathlib.Path(directory, "step").write_text(str(step))
+            saved = train.Checkpoint(directory) if step % 3 == 0 else None
+            train.report({"step": step}, checkpoint=saved)
+
+
+def in_a_function(config):
+    run_config = train.RunConfig(name="run", storage_path=tune.get_context().get_trial_dir(), callbacks=[TuneReportCallback()])
+    train.DataParallelTrainer(loop, run_config=run_config).fit()
+
+
+syncline.init(num_cpus=1)
+for name, trainable in (("trainer", train.DataParallelTrainer(loop)), ("function", in_a_function)):
+    if tune.Tuner.can_restore(here / name):
+        tuner = tune.Tuner.restore(here / name, trainable)
+    else:
+        run_config = tune.RunConfig(name=name, storage_path=str(here), verbose=0)
+        tuner = tune.Tuner(trainable, tune_config=tune.TuneConfig(num_samples=2), run_config=run_config)
+    for result in tuner.fit():
+        rows = pathlib.Path(result.path, "result.json").read_text().splitlines()
+        steps = [(row["training_iteration"], row["step"]) for row in map(json.loads, rows)]
+        assert steps == [(step, step) for step in range(1, 8)], (name, steps)
+print("done")
+"""
+
+
+def test_what_trainers_in_trials_report_counts_once_whenever_the_program_is_killed(tmp_path: Path) -> None:
+    """The run of a trainer may know more than the search does when the kill comes."""
+    for kill in (6, 11, 8):
+        faults = {"SYNCLINE_FAULTS": f"tune.before_journal=kill:{kill}"}
+        with run_program(f"import os; os.chdir({str(tmp_path)!r})\n{TRAINERS}", environment=faults) as program:
+            assert program.wait().return_code == -signal.SIGKILL
+            assert_nothing_left(program)
+    with run_program(f"import os; os.chdir({str(tmp_path)!r})\n{TRAINERS}") as program:
+        program.wait_for("done")
+        program.wait().check()
+
+
 FULL = """
 import os, pathlib, sys
 

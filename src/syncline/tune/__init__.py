@@ -3,7 +3,7 @@
 Files, in the order in which a search flows through them: `config` (what a program states), `tuner` and `tune` (the two ways to begin),
 `launch` (what they have in common), `trainable/` (what is trained; `context`, `track`: what it may call; `registry`: by name),
 `search/` (who proposes configurations), `schedulers/` and `stopper/` (who ends trials early), `controller/` (decides: `state` with
-`events`, `view`; carries out: `driver`; keeps: `journal`, `snapshot`), `experiment/` (a trial), `execution/` (what it holds),
+`events`, `view`; carries out: `driver`, `upkeep`; keeps: `journal`, `restore`), `experiment/` (a trial), `execution/` (what it holds),
 `workers/` (where it happens), `callback` and `logger/` (who is told), `console/` and `progress_reporter` (what people see),
 `result_grid`, `analysis/` and `plots/` (what comes back).
 """

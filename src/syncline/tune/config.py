@@ -1,7 +1,8 @@
 """What a program tells a search before it starts.
 
 `TuneConfig` and `ResumeConfig` are tune's own; `RunConfig`, `FailureConfig` and `CheckpointConfig` are those of `syncline.train` with what
-trials need besides, so that one object serves a trainer and a search. All are frozen and checked as they are made.
+trials need besides, so that one object serves a trainer and a search. All are checked as they are made; all but `TuneConfig`, which older
+programs change afterwards, are frozen.
 """
 
 from __future__ import annotations

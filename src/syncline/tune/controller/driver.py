@@ -239,6 +239,7 @@ class TuneController:
             self._places.has_come(happened.trial_id)
             happened = events.PlaceHeld(trial_id=happened.trial_id)
         self._heard = getattr(happened, "trial_id", "")
+        self._in_event = True
         instructions = self._machine.handle(happened)
         rest: list[Instruction] = []
         for instruction in instructions:
@@ -252,6 +253,7 @@ class TuneController:
         for instruction in rest:
             self._do[type(instruction)](instruction)
             faults.reach("tune.after_instruction")
+        self._in_event = False
         if self._store.wants_snapshot:
             self._snapshot()
 

@@ -81,6 +81,7 @@ class _Run:
 class _Exploit:
     """A trial that is to go on from another one's checkpoint."""
 
+    source: Checkpoint
     donor_metrics: dict[str, Any]
     config: dict[str, Any]
     tag: str
@@ -108,6 +109,7 @@ class TuneMachine:
         self._running: dict[str, _Run] = {}
         self._attempts: dict[str, int] = {}
         self._donating: dict[str, _Exploit] = {}
+        self._outdated: list[tuple[str, Checkpoint]] = []  # of donors, deleted when they have been copied
         self._moving: dict[str, None] = {}  # in order, trials that are to have other resources, in front of the others
         self._reserving: str | None = None
         self._lending: set[str] = set()
@@ -206,7 +208,7 @@ class TuneMachine:
         self._pending.pop(trial.trial_id, None)
         self._set(trial, Trial.PAUSED)
         self._paused.pop(trial.trial_id, None)  # it waits for its checkpoint, nobody can choose it
-        self._donating[trial.trial_id] = _Exploit(dict(latest.metrics), dict(config), tag)
+        self._donating[trial.trial_id] = _Exploit(latest.checkpoint, dict(latest.metrics), dict(config), tag)
         self._out.append(events.Donate(trial_id=trial.trial_id, source=latest.checkpoint, checkpoint_index=trial.next_checkpoint_index))
 
     def update_resources(self, trial: Trial, factory: PlacementGroupFactory) -> None:
@@ -231,7 +233,8 @@ class TuneMachine:
         self.ended = self._stopping = self._asking = self._searcher_waits = False
         self._end = self._reserving = None
         self._running.clear()
-        self._donating.clear()
+        for trial_id in list(self._donating):
+            self._end_donation(trial_id)
         self._lending.clear()
         self._searcher_finished = False  # it may have been given more samples
         for trial in self.trials:
@@ -405,7 +408,7 @@ class TuneMachine:
         self._out.append(events.LetGoOn(trial_id=event.trial_id, attempt=event.attempt))
 
     def _donated(self, event: events.Donated) -> None:
-        exploit = self._donating.pop(event.trial_id, None)
+        exploit = self._end_donation(event.trial_id)
         trial = self._by_id[event.trial_id]
         if exploit is None or trial.is_finished():
             return
@@ -440,8 +443,7 @@ class TuneMachine:
 
     def _fill(self) -> None:
         """See that a trial waits to run, and that the one to run next waits for its place."""
-        may_ask = not (self._unstarted or self._searcher_finished or self._searcher_waits or self._asking)
-        if may_ask and len(self._running) < self.rules.max_concurrent:
+        if self._may_ask():
             self._asking = True
             self._out.append(events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}"))
             return  # what it says is handled at once
@@ -452,6 +454,8 @@ class TuneMachine:
         if trial is not None:
             self._reserving = trial.trial_id
             self._out.append(events.Reserve(trial_id=trial.trial_id, factory=trial.placement_group_factory))
+        elif self._may_ask():
+            self._fill()  # the scheduler has ended trials when it was asked, and the searcher may have waited for that
         elif not self._running and not self._donating and self._searcher_waits:
             self._looks += 1
             if self._looks > LOOKS:
@@ -460,6 +464,11 @@ class TuneMachine:
                     "wait for: return a configuration from `suggest`, or `Searcher.FINISHED`."
                 )
             self._out.append(events.LookAgain())
+
+    def _may_ask(self) -> bool:
+        """Whether the searcher is to be asked: no trial waits for its first start, and one more may run."""
+        waits = self._unstarted or self._searcher_finished or self._searcher_waits or self._asking
+        return not waits and len(self._running) < self.rules.max_concurrent
 
     def _choice(self) -> Trial | None:
         for trial_id in self._moving:
@@ -528,7 +537,7 @@ class TuneMachine:
         if tell_scheduler:
             self.scheduler.on_trial_complete(self, trial, trial.last_result)
         self._drop_reservation(trial)
-        self._donating.pop(trial.trial_id, None)
+        self._end_donation(trial.trial_id)
         self._set(trial, Trial.TERMINATED)
         self._searcher_waits = False
         self._out.append(events.TellComplete(trial_id=trial.trial_id, result=trial.last_result or None, error=False))
@@ -624,7 +633,23 @@ class TuneMachine:
         surplus = trial.take_checkpoint(checkpoint, trial.last_result if metrics is None else metrics)
         self._notify("checkpoint", trial, checkpoint)
         self._out.append(events.Confirm(trial_id=trial.trial_id, checkpoint=checkpoint))
-        self._out.extend(events.Delete(trial_id=trial.trial_id, checkpoint=other) for other in surplus)
+        for other in surplus:
+            self._delete(trial.trial_id, other)
+
+    def _delete(self, trial_id: str, checkpoint: Checkpoint) -> None:
+        """Nobody needs it any more, unless it is just being copied for another trial."""
+        if any(exploit.source == checkpoint for exploit in self._donating.values()):
+            self._outdated.append((trial_id, checkpoint))
+        else:
+            self._out.append(events.Delete(trial_id=trial_id, checkpoint=checkpoint))
+
+    def _end_donation(self, trial_id: str) -> _Exploit | None:
+        """What a trial waits for has come, or is not wanted any more."""
+        exploit = self._donating.pop(trial_id, None)
+        outdated, self._outdated = self._outdated, []
+        for donor_id, checkpoint in outdated:
+            self._delete(donor_id, checkpoint)
+        return exploit
 
     def _is_time_to_save(self, trial: Trial, result: Mapping[str, Any]) -> bool:
         frequency = self.rules.checkpoint_config.checkpoint_frequency

@@ -8,6 +8,8 @@ from syncline.train.callbacks import UserCallback
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import RunConfig
 from syncline.train.session import current_session
+from syncline.train.storage import StorageContext
+from syncline.tune.trainable.earlier_reports import earlier_reports
 from syncline.tune.trainable.session import TrialSession
 
 CHECKPOINT_PATH_KEY = "checkpoint_path"
@@ -33,8 +35,23 @@ class TuneReportCallback(UserCallback):
                 "to `Tuner`, beside the trainer."
             )
         self._trial = session  # while the trainer runs, the process may have another session
+        self._has_told_earlier = False
+
+    def tell_earlier(self, run_context: RunConfig, *, started: bool = False) -> None:
+        """Report what the run had reported before a kill, and the search does not know. `started`: the run has been started again."""
+        self._has_told_earlier = True
+        run = StorageContext.from_run_config(run_context)
+        if not f"{run.storage_fs_path}/".startswith(f"{self._trial.storage.experiment_fs_path}/"):
+            return  # a run that is not of this trial alone
+        for metrics, checkpoint in list(earlier_reports(run, self._trial.latest, started=started)):
+            self._tell(metrics, checkpoint)
 
     def after_report(self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:
         """Report what rank 0 did. Returns when the search wants the next result; the workers go on meanwhile."""
+        if not self._has_told_earlier:
+            self.tell_earlier(run_context, started=True)
+        self._tell(metrics[0], checkpoint)
+
+    def _tell(self, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
         where = {CHECKPOINT_PATH_KEY: checkpoint.path} if checkpoint is not None else {}
-        self._trial.hand_over({**metrics[0], **where}, checkpoint, in_place=True)
+        self._trial.hand_over({**metrics, **where}, checkpoint, in_place=True)

@@ -27,7 +27,7 @@ TrainFunction = Callable[[dict[str, Any]], Any]
 Resources = PlacementGroupFactory | Mapping[str, float] | Callable[[dict[str, Any]], Any] | None
 
 RESET_LIMIT_S = 2.0
-"""How long a function may take to end before its process becomes another trial's; else that gets a new process."""
+"""How long a function may take to end before its process is another trial's; else that gets a new process, if it can."""
 
 
 class FunctionTrainable(Trainable):
@@ -116,10 +116,8 @@ class FunctionTrainable(Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """True if the function has ended, or does at once: another call of it may begin."""
         self.cleanup()
-        if self._thread is not None:
-            self._thread.join(RESET_LIMIT_S)
-            if self._thread.is_alive():
-                return False
+        if not self.has_left():
+            return False
         self.setup(copy.deepcopy(new_config))
         return True
 
@@ -127,6 +125,12 @@ class FunctionTrainable(Trainable):
         """Tell the function to end. It does so at its next report; nobody waits for that."""
         self._exchange.stop()
         self._session.move_out()
+
+    def has_left(self) -> bool:
+        """Whether the function has ended, or does within RESET_LIMIT_S; after `cleanup()`."""
+        if self._thread is not None:
+            self._thread.join(RESET_LIMIT_S)
+        return self._thread is None or not self._thread.is_alive()
 
     def _next(self) -> Reported | Ended:
         if self.ended:

@@ -30,13 +30,15 @@ def trainer_trainable(trainer: DataParallelTrainer) -> type[FunctionTrainable]:
         session = current_session()
         assert session is not None, "the function of a trial has a session"
         storage = session.storage
+        callback = TuneReportCallback()
         run_config = replace(
             trainer.run_config,
             name=RUN_NAME,
             storage_path=storage.experiment_fs_path,
             storage_filesystem=storage.storage_filesystem,
-            callbacks=[*(trainer.run_config.callbacks or ()), TuneReportCallback()],
+            callbacks=[*(trainer.run_config.callbacks or ()), callback],
         )
+        callback.tell_earlier(run_config)
         trainer.changed(
             train_loop_config=config.get("train_loop_config"), scaling_config=scaling_of(trainer, config), run_config=run_config
         ).fit()

@@ -31,10 +31,13 @@ from syncline.train.workers.placement import ReservationHost, set_reservation_ho
 from syncline.train.workers.shipped import Shipped, loaded
 from syncline.tune.result import DONE, SHOULD_CHECKPOINT
 from syncline.tune.trainable.facts import TrialFacts
-from syncline.tune.trainable.function_trainable import FunctionTrainable
+from syncline.tune.trainable.function_trainable import RESET_LIMIT_S, FunctionTrainable
 from syncline.tune.trainable.trainable import Trainable
 from syncline.tune.workers import messages
 from syncline.tune.workers.messages import Command, Outcome, TrialSpec
+
+LEAVE_S = 2 * RESET_LIMIT_S
+"""How long a search in the program's own process waits for a trial that has been ended."""
 
 
 class TrialRunner:
@@ -73,9 +76,10 @@ class TrialRunner:
 
     def leave(self) -> None:
         """End what is at work here, where no process ends with it: in local mode."""
-        if self._host is not None:
+        if self._thread is not None:
             set_reservation_host(None)
             self._commands.put(None)
+            self._thread.join(LEAVE_S)  # the next trial comes to the same process, and what leaves changes the process's session
 
     def _work(self, host: _Host) -> None:
         while (command := self._commands.get()) is not None:
@@ -121,6 +125,7 @@ class _Host:
         """A function that waits in its report ends there; what is printed goes where it went before."""
         if isinstance(self._trainable, FunctionTrainable):
             self._trainable.cleanup()
+            self._trainable.has_left()
         self._keep_printed("", None)
 
     def _start(self, spec: TrialSpec) -> Outcome:
