@@ -207,18 +207,6 @@ def test_the_time_budget_ends_the_search(tmp_path: Path) -> None:
         assert analysis.trials[0].last_result["count"] > 1
 
 
-def test_no_more_trials_at_a_time_than_allowed(tmp_path: Path) -> None:
-    class Most(tune.Callback):
-        most = 0
-
-        def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
-            self.most = max(self.most, sum(other.status == "RUNNING" for other in trials))
-
-    most = Most()
-    assert len(run(steps, tmp_path, num_samples=4, max_concurrent_trials=1, callbacks=[most]).trials) == 4
-    assert most.most == 1
-
-
 def test_several_experiments(tmp_path: Path) -> None:
     common = {"storage_path": str(tmp_path), "stop": {"training_iteration": 2}}
     trials = tune.run_experiments(

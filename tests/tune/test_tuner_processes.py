@@ -21,7 +21,7 @@ from syncline.tune.integration.ray_train import TuneReportCallback
 from syncline.tune.schedulers import ASHAScheduler, FIFOScheduler
 from syncline.util import placement_group_table
 
-pytestmark = [pytest.mark.processes, pytest.mark.flaky(reruns=0)]
+pytestmark = pytest.mark.processes
 
 CPUS = 2
 
@@ -227,6 +227,19 @@ def test_a_paused_trial_goes_on_while_its_old_process_still_cleans_up(reuse: boo
     results = fit(Serves, tmp_path, space=space, stop={"training_iteration": 4}, scheduler=Alternating(), reuse_actors=reuse)
     assert not results.errors
     assert [result.metrics["count"] for result in results] == [4, 4, 4]
+
+
+def test_no_more_trials_at_a_time_than_allowed(tmp_path: Path) -> None:
+    def logs(config: dict[str, Any]) -> None:
+        for word in ("begins", "ends"):
+            with open(tmp_path / "log", "a") as file:
+                file.write(f"{word} {config['x']}\n")
+            time.sleep(0.02)
+
+    assert not fit(logs, tmp_path / "one", space={"x": tune.grid_search([1, 2, 3, 4])}, max_concurrent_trials=1).errors
+    words = (tmp_path / "log").read_text().split()
+    assert words[::2] == ["begins", "ends"] * 4
+    assert words[1::4] == words[3::4] == ["1", "2", "3", "4"]
 
 
 def test_where_trials_work(tmp_path: Path) -> None:

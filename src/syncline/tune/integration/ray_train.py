@@ -40,8 +40,8 @@ class TuneReportCallback(UserCallback):
     def tell_earlier(self, run_context: RunConfig, *, started: bool = False) -> None:
         """Report what the run had reported before a kill, and the search does not know. `started`: the run has been started again."""
         self._has_told_earlier = True
-        run = StorageContext.from_run_config(run_context)
-        if not f"{run.storage_fs_path}/".startswith(f"{self._trial.storage.experiment_fs_path}/"):
+        run, own = StorageContext.from_run_config(run_context), self._trial.facts.storage
+        if own is None or not f"{run.storage_fs_path}/".startswith(f"{own.experiment_fs_path}/"):
             return  # a run that is not of this trial alone
         for metrics, checkpoint in list(earlier_reports(run, self._trial.latest, started=started)):
             self._tell(metrics, checkpoint)

@@ -14,13 +14,12 @@ from typing import Any
 
 import cloudpickle
 
-from syncline.train.metrics import flatten
 from syncline.tune.search import searcher_state
 from syncline.tune.search.repeater import Repeater
 from syncline.tune.search.sample import fresh_generator
 from syncline.tune.search.search_algorithm import SearchAlgorithm, Suggestion
 from syncline.tune.search.searcher import Searcher, check_metric_and_mode, set_search_properties
-from syncline.tune.search.util import merge_dicts
+from syncline.tune.search.util import flatten_dict, merge_dicts
 from syncline.tune.search.variant_generator import ParsedSpace, Path, Variants, flat_params, format_vars, joined, leaves, value_at
 
 logger = logging.getLogger(__name__)
@@ -96,10 +95,10 @@ class SearchGenerator(SearchAlgorithm):
         return self._counter if self._finished else self._samples
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.searcher.on_trial_result(trial_id, flatten(result))
+        self.searcher.on_trial_result(trial_id, flatten_dict(result))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.searcher.on_trial_complete(trial_id, result=flatten(result) if result else None, error=error)
+        self.searcher.on_trial_complete(trial_id, result=flatten_dict(result) if result else None, error=error)
 
     def on_pause(self, trial_id: str) -> None:
         self.searcher.on_pause(trial_id)
