@@ -6,6 +6,7 @@ Not covered: names that are built at run time. To extend the law, add a row to o
 """
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,12 @@ READS_ENVIRONMENT = ("settings.py", "testing")
 HEAVY = ("torch", "pyarrow", "numpy", "pandas", "ray")
 
 
+@functools.lru_cache(maxsize=1)
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of the file that is looked at."""
+    return ast.parse(source)
+
+
 def source_files() -> list[Path]:
     return sorted((SRC / PACKAGE).rglob("*.py"))
 
@@ -134,7 +141,7 @@ def layer_violations(source: str, path: PurePosixPath) -> list[str]:
     if "core" in allowed:
         allowed |= CORE_FACE
     found = []
-    for line, name in imported_modules(ast.parse(source), path):
+    for line, name in imported_modules(parsed(source), path):
         parts = name.split(".")
         if parts[0] != PACKAGE or name in MAY_ALSO.get(str(path), ()):
             continue
@@ -151,7 +158,7 @@ def library_violations(source: str, path: PurePosixPath) -> list[str]:
     """Imports of libraries outside the files that may have them."""
     return [
         f"{path}:{line}: {name} is imported outside its place"
-        for line, name in imported_modules(ast.parse(source), path)
+        for line, name in imported_modules(parsed(source), path)
         for rule in LIBRARY_RULES
         if name.split(".")[0] == rule.library and not rule.allows(path)
     ]
@@ -160,7 +167,7 @@ def library_violations(source: str, path: PurePosixPath) -> list[str]:
 def environment_reads(source: str) -> list[int]:
     """Lines that read the process's environment. Writing it is allowed: `os.environ[k] = v`, `del`, and `update`, `pop`,
     `setdefault`, `clear` whose value nobody uses."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     lines = []
     for node in ast.walk(tree):

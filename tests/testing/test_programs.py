@@ -70,7 +70,8 @@ print("ready")
 """
 
 
-def test_process_that_outlives_its_program_is_found_and_ended() -> None:
+def test_process_that_outlives_its_program_is_found_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "LAST_OUTPUT_S", 0.1)  # the orphan holds both of its pipes open
     with run_program(ORPHAN) as program:
         program.wait_for("ready")
         program.wait()

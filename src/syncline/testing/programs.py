@@ -29,6 +29,8 @@ MARK = "SYNCLINE_TEST_PROGRAM"
 SHARED_MEMORY = Path("/dev/shm")
 SLOWNESS = 6
 """By how much limits are stretched, for machines that are slow or busy."""
+LAST_OUTPUT_S = 5.0
+"""How long the rest of an ended program's output is waited for. A child that outlives it holds the pipe open: `assert_nothing_left` tells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ class Program:
             self.end()
             raise AssertionError(f"the program did not end within {within_s:g} s; its output:\n{self.stdout}\n{self.stderr}") from None
         for reader in self._readers:
-            reader.join(5.0)  # a child that outlives the program holds the pipe open: that is for `assert_nothing_left` to tell
+            reader.join(LAST_OUTPUT_S)
         return Ended(return_code=code, stdout=self.stdout, stderr=self.stderr)
 
     def end(self) -> None:

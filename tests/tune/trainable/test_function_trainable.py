@@ -387,10 +387,11 @@ def test_the_thread_ends_with_the_trial() -> None:
         while True:
             context.report({"x": 1})
 
+    before = set(threading.enumerate())
     trainable = wrap_function(function)({})
     trainable.train()
     trainable.stop()
-    eventually(lambda: all(thread.name != "syncline-function" for thread in threading.enumerate()))
+    eventually(lambda: set(threading.enumerate()) <= before)
 
 
 def test_resources_of_the_function_are_the_class_s_request() -> None:
