@@ -30,7 +30,7 @@ SHARED_MEMORY = Path("/dev/shm")
 SLOWNESS = 6
 """By how much limits are stretched, for machines that are slow or busy."""
 LAST_OUTPUT_S = 5.0
-"""How long the rest of an ended program's output is waited for. A child that outlives it holds the pipe open: `assert_nothing_left` tells."""
+"""How long the output of an ended program is waited for. A child that outlives it holds the pipe open: `assert_nothing_left` tells."""
 
 
 @dataclass(frozen=True, kw_only=True)
