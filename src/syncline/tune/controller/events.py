@@ -178,6 +178,9 @@ Event = (
     | TimeUp
 )
 
+OF_A_START = (TrialStarted, TrialStepped, TrialSaved, TrialFailed, NotReset, PlaceWanted, PlaceFound)
+"""Those that mean one start of a trial, and nothing when that is over."""
+
 # -- instructions
 
 Hook = Literal["start", "restore", "result", "save", "checkpoint", "complete", "error", "recover"]

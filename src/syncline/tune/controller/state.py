@@ -135,7 +135,8 @@ class TuneMachine:
             TuneError: The search cannot go on: a metric is missing.
         """
         self._out = []
-        _HANDLERS[type(event)](self, event)
+        if not self._is_outdated(event):
+            _HANDLERS[type(event)](self, event)
         self._advance()
         out, self._out = self._out, []
         return out
@@ -189,7 +190,6 @@ class TuneMachine:
             run.save_wanted = should_checkpoint
         elif trial.status == Trial.PENDING and trial.trial_id in self._live:
             self._drop_reservation(trial)
-            self._pending.pop(trial.trial_id, None)
             self._set(trial, Trial.PAUSED)
 
     def save_trial(self, trial: Trial) -> None:
@@ -205,7 +205,6 @@ class TuneMachine:
             self._leave(trial)
         else:
             self._drop_reservation(trial)
-        self._pending.pop(trial.trial_id, None)
         self._set(trial, Trial.PAUSED)
         self._paused.pop(trial.trial_id, None)  # it waits for its checkpoint, nobody can choose it
         self._donating[trial.trial_id] = _Exploit(latest.checkpoint, dict(latest.metrics), dict(config), tag)
@@ -281,8 +280,6 @@ class TuneMachine:
         self._reserving = None
         trial = self._by_id[event.trial_id]
         attempt = self._attempts[trial.trial_id] = self._attempts.get(trial.trial_id, 0) + 1
-        self._pending.pop(trial.trial_id, None)
-        self._paused.pop(trial.trial_id, None)
         self._moving.pop(trial.trial_id, None)
         self._set(trial, Trial.RUNNING)
         self._running[trial.trial_id] = _Run(attempt)
@@ -300,20 +297,14 @@ class TuneMachine:
             self._give_up(self._by_id[event.trial_id], event.error, event.text)
 
     def _started(self, event: events.TrialStarted) -> None:
-        run = self._run_of(event.trial_id, event.attempt)
-        if run is None:
-            return
-        trial = self._by_id[event.trial_id]
+        trial, run = self._by_id[event.trial_id], self._running[event.trial_id]
         trial.location = event.location
         trial.start_time = trial.start_time or event.now
         self._notify("restore" if trial.checkpoints.latest is not None else "start", trial)
         self._next_step(trial, run)
 
     def _stepped(self, event: events.TrialStepped) -> None:
-        run = self._run_of(event.trial_id, event.attempt)
-        if run is None:
-            return
-        trial = self._by_id[event.trial_id]
+        trial, run = self._by_id[event.trial_id], self._running[event.trial_id]
         for earlier in event.earlier:
             passing = {**earlier, EXPERIMENT_TAG: trial.experiment_tag}
             self._take_result(trial, passing)
@@ -360,10 +351,7 @@ class TuneMachine:
         self.iteration += 1
 
     def _saved(self, event: events.TrialSaved) -> None:
-        run = self._run_of(event.trial_id, event.attempt)
-        if run is None:
-            return
-        trial = self._by_id[event.trial_id]
+        trial, run = self._by_id[event.trial_id], self._running[event.trial_id]
         if event.checkpoint is not None:
             self._register(trial, event.checkpoint)
         if run.then == "finish":
@@ -373,8 +361,6 @@ class TuneMachine:
             self._next_step(trial, run)
 
     def _failed(self, event: events.TrialFailed) -> None:
-        if self._run_of(event.trial_id, event.attempt) is None:
-            return
         trial = self._by_id[event.trial_id]
         self._leave(trial, failed=True)
         trial.num_failures += 1
@@ -387,23 +373,17 @@ class TuneMachine:
 
     def _not_reset(self, event: events.NotReset) -> None:
         """The trainable cannot take the place of another one: a new process has to."""
-        if self._run_of(event.trial_id, event.attempt) is None:
-            return
         trial = self._by_id[event.trial_id]
         self._leave(trial, failed=True)
         self._requeue(trial)
 
     def _place_wanted(self, event: events.PlaceWanted) -> None:
-        if self._run_of(event.trial_id, event.attempt) is None:
-            return
         self._lending.add(event.trial_id)
         if self._reserving is not None:
             self._drop_reservation(self._by_id[self._reserving])
         self._out.append(events.Lend(trial_id=event.trial_id, attempt=event.attempt))
 
     def _place_found(self, event: events.PlaceFound) -> None:
-        if self._run_of(event.trial_id, event.attempt) is None:
-            return
         self._lending.discard(event.trial_id)
         self._out.append(events.LetGoOn(trial_id=event.trial_id, attempt=event.attempt))
 
@@ -576,7 +556,6 @@ class TuneMachine:
     def _requeue(self, trial: Trial) -> None:
         """It starts again from its latest checkpoint, before trials that have not begun."""
         trial.begin_at(trial.checkpoint_iteration)
-        self._paused.pop(trial.trial_id, None)
         self._set(trial, Trial.PENDING)
         self._pending = {trial.trial_id: trial, **{key: other for key, other in self._pending.items() if key != trial.trial_id}}
 
@@ -672,10 +651,12 @@ class TuneMachine:
         if lines:
             self._out.append(events.WriteLines(lines=lines))
 
-    def _run_of(self, trial_id: str, attempt: int) -> _Run | None:
-        """The start that is meant, unless it is over."""
-        run = self._running.get(trial_id)
-        return run if run is not None and run.attempt == attempt else None
+    def _is_outdated(self, event: Event) -> bool:
+        """Whether it is about a start of a trial that is over."""
+        if not isinstance(event, events.OF_A_START):
+            return False
+        run = self._running.get(event.trial_id)
+        return run is None or run.attempt != event.attempt
 
     def _place_of(self, directory: str) -> StorageContext:
         experiment = self.rules.storage
