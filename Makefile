@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 TORCH := torch==2.13.0
-EXTRAS := test,lint,examples,cli
+EXTRAS := test,lint,examples,cli,dashboard,docs
 BENCH_ARGS ?=
 TEST_ARGS ?=
 KILLS ?= 20
