@@ -14,8 +14,8 @@ from syncline.cli import app
 from syncline.cli.doctor.judge import Check
 from syncline.cli.job_api import Job
 from syncline.cli.measuring import Measurement
-from syncline.cli.records import RunSummary
 from syncline.cli.status import Node
+from syncline.runs import RunSummary
 
 
 def run_python(program: str) -> subprocess.CompletedProcess:

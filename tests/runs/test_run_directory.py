@@ -243,4 +243,4 @@ def test_the_git_revision_is_read_from_the_repository_around_a_directory(tmp_pat
 
 
 def test_the_package_names_what_it_exports():
-    assert set(runs.__all__) == {"Files", "LocalFiles", "RunDirectory", "RunRecord", "environment"}
+    assert set(runs.__all__) == {"Attempt", "Files", "LocalFiles", "Run", "RunDirectory", "RunRecord", "RunSummary", "environment", "open"}

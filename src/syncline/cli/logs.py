@@ -14,10 +14,11 @@ import click
 
 from syncline.cli import records
 from syncline.cli.output import CommandError, json_option, print_json
-from syncline.cli.records import Place
-from syncline.runs.directory import LOGS_DIRECTORY
+from syncline.runs import finding
+from syncline.runs.follow import LogReader, log_files
+from syncline.runs.places import Place
 
-_RANK_FILE = re.compile(r"rank-(\d+)\.log")
+_RANK = re.compile(r"rank-(\d+)")
 PAUSE_S = 0.2
 """Between two looks at files that grow."""
 
@@ -30,49 +31,32 @@ class LogLine:
     text: str
 
 
-class RankFollower:
-    """Reads one rank's file on from where it stopped; lines are given out when their end is there."""
-
-    def __init__(self, run: Place, rank: int) -> None:
-        self._run = run
-        self._rank = rank
-        self._offset = 0
-        self._begun = b""
-
-    def lines(self, *, ending: bool = False) -> list[LogLine]:
-        """The lines that have been added; with `ending`, also one that has no end."""
-        data = self._run.read_from(f"{LOGS_DIRECTORY}/rank-{self._rank}.log", self._offset)
-        self._offset += len(data)
-        *whole, self._begun = (self._begun + data).split(b"\n")
-        if ending and self._begun:
-            whole.append(self._begun)
-            self._begun = b""
-        return [LogLine(rank=self._rank, text=shown(line.decode(errors="replace"))) for line in whole]
-
-
-def shown(line: str) -> str:
-    """A line as a terminal leaves it: of a progress bar that was drawn again and again, the last state."""
-    return line.rstrip("\r").rpartition("\r")[2]
-
-
 def ranks(run: Place) -> list[int]:
     """Ranks that have a log file, in order."""
-    return sorted(int(match.group(1)) for name in run.file_names(LOGS_DIRECTORY) if (match := _RANK_FILE.fullmatch(name)))
+    return sorted(int(match.group(1)) for file in log_files(run) if (match := _RANK.fullmatch(file.member)))
 
 
 def follow(run: Place, rank: int | None, *, pause_s: float = PAUSE_S) -> Iterator[LogLine]:
     """Every line of the run, or of one rank, as it comes; ends when the run has ended."""
-    followers: dict[int, RankFollower] = {}
+    readers: dict[int, LogReader] = {}
     while True:
-        ended = records.summarise(run).state != "running"
+        ended = finding.summarise(run).state != "running"
         for number in ranks(run):
             if rank is None or number == rank:
-                followers.setdefault(number, RankFollower(run, number))
-        for follower in followers.values():
-            yield from follower.lines(ending=ended)
+                readers.setdefault(number, _reader(run, number))
+        for number, reader in readers.items():
+            yield from _labelled(number, reader.lines(ending=ended))
         if ended:
             return
         time.sleep(pause_s)
+
+
+def _reader(run: Place, rank: int) -> LogReader:
+    return LogReader(run, f"rank-{rank}")
+
+
+def _labelled(rank: int, lines: list[str]) -> Iterator[LogLine]:
+    return (LogLine(rank=rank, text=line) for line in lines)
 
 
 @click.command(name="logs")
@@ -106,5 +90,5 @@ def logs_command(run: str | None, rank: int | None, following: bool, lines: int 
 
 def _present(run: Place, chosen: list[int], limit: int | None) -> Iterator[LogLine]:
     for rank in chosen:
-        lines = RankFollower(run, rank).lines(ending=True)
-        yield from lines if limit is None else lines[len(lines) - min(limit, len(lines)) :]
+        lines = _reader(run, rank).lines(ending=True)
+        yield from _labelled(rank, lines if limit is None else lines[len(lines) - min(limit, len(lines)) :])

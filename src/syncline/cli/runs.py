@@ -10,7 +10,7 @@ from rich.table import Table
 
 from syncline.cli import records
 from syncline.cli.output import ago, console, duration, json_option, print_json, state, table
-from syncline.cli.records import RunSummary
+from syncline.runs import RunSummary
 
 SHOWN_METRICS = 3
 """So many of a report's metrics are in the table; `--json` has all."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from syncline.core import refs as references
 from syncline.core.context import RuntimeContext, get_runtime_context
+from syncline.core.engine import LISTED, ActorListing, TaskListing
 from syncline.core.errors import NotAReferenceError
 from syncline.core.lifecycle import InitContext, ensure_engine, init, is_initialized, shutdown
 from syncline.core.refs import ObjectRef, ObjectRefGenerator
@@ -25,6 +26,7 @@ __all__ = [
     "ObjectRefGenerator",
     "RemoteFunction",
     "RuntimeContext",
+    "actors",
     "available_resources",
     "cancel",
     "cluster_resources",
@@ -42,6 +44,7 @@ __all__ = [
     "put",
     "remote",
     "shutdown",
+    "tasks",
     "timeline",
     "wait",
 ]
@@ -177,6 +180,16 @@ def cluster_resources() -> dict[str, float]:
 def available_resources() -> dict[str, float]:
     """What is free now, by resource."""
     return ensure_engine().available_resources()
+
+
+def actors(limit: int = LISTED) -> ActorListing:
+    """The actors that live or are to live, of every program on this engine; at most `limit` are named."""
+    return ensure_engine().actors(limit)
+
+
+def tasks(limit: int = LISTED) -> TaskListing:
+    """The tasks and calls that have not ended: counted by name and state, and those that run; at most `limit` of each are named."""
+    return ensure_engine().tasks(limit)
 
 
 def timeline(filename: str | Path | None = None) -> list[dict[str, Any]] | None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
@@ -51,6 +51,82 @@ class RuntimeFacts:
     assigned_resources: Mapping[str, float] | None = None
     gpu_ids: tuple[str, ...] = ()
     runtime_env: Mapping[str, Any] | None = None
+
+
+ActorStateName = Literal["PENDING", "STARTING", "ALIVE", "RESTARTING"]
+"""Waits for resources or a process; its constructor runs; answers calls; lost its process and waits for another."""
+TaskStateName = Literal["WAITING", "QUEUED", "RUNNING"]
+"""Waits for arguments; waits for a place, or for the calls before it; runs."""
+
+LISTED = 1000
+"""How many actors, running tasks and kinds of tasks a listing names unless it is told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorFacts:
+    """One actor that lives, or is to live, as people look at it. Serialisable; plain values only, so that JSON can hold it."""
+
+    actor_id: str
+    """As the runtime context of the actor gives it."""
+    class_name: str
+    name: str | None
+    state: ActorStateName
+    pid: int | None
+    """None where it has no process now."""
+    node_id: str | None
+    """Where it runs; None where it does not."""
+    resources: Mapping[str, float]
+    """What it holds while it lives."""
+    restarts: int
+    pending_calls: int | None
+    """Calls without an answer; None where the engine does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """One task or call that runs. Serialisable, as `ActorFacts`."""
+
+    task_id: str
+    name: str
+    """The function's, or `Class.method`."""
+    state: TaskStateName
+    pid: int | None
+    node_id: str | None
+    started: float | None
+    """In seconds since the epoch; None where the engine does not know, as for calls that an actor runs at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCount:
+    """How many tasks and calls of one name are in one state."""
+
+    name: str
+    state: TaskStateName
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorListing:
+    """The actors of an engine, now; those that ended for good are left out."""
+
+    actors: tuple[ActorFacts, ...] = ()
+    total: int = 0
+    """How many there are; more than in `actors` where those are limited."""
+    unknown: str | None = None
+    """Why the engine cannot tell; None where it can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskListing:
+    """The tasks and calls of an engine that have not ended, now."""
+
+    counts: tuple[TaskCount, ...] = ()
+    """The most frequent first."""
+    running: tuple[TaskFacts, ...] = ()
+    total: int = 0
+    """How many there are, running or not."""
+    unknown: str | None = None
+    """Why the engine cannot tell; None where it can."""
 
 
 class Engine(ABC):
@@ -207,6 +283,15 @@ class Engine(ABC):
     @abstractmethod
     def facts(self) -> RuntimeFacts:
         """Of the calling thread: in a worker, the task that it runs."""
+
+    def actors(self, limit: int = LISTED) -> ActorListing:
+        """The actors that live or are to live, of every program on this engine; at most `limit` are named. None where no account is kept,
+        as where everything runs in the calling process."""
+        return ActorListing()
+
+    def tasks(self, limit: int = LISTED) -> TaskListing:
+        """The tasks and calls that have not ended, counted by name and state, and those that run; at most `limit` of each are named."""
+        return TaskListing()
 
     def stack_of(self, actor_id: int) -> str | None:
         """The Python stacks of all threads of an actor's process, taken from outside, so that one that answers nothing shows where it is.

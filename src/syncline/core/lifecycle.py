@@ -143,6 +143,11 @@ def is_initialized() -> bool:
     return refs._engine is not None
 
 
+def is_program() -> bool:
+    """Whether this process started its engine, or connected it to a cluster: a program does, a worker does not."""
+    return _process.started is not None
+
+
 def ensure_engine() -> Engine:
     """The engine of this process, started now if need be. RuntimeError in a child that a program forked while its engine ran."""
     engine = refs._engine

@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from syncline.data.execute.recording.place import RecordPlace
 
 MIB = 1024**2
 
@@ -193,6 +196,9 @@ class DataContext:
     """Log more of them."""
     print_on_execution_start: bool = False
     """Print the plan when an execution begins."""
+    record_executions: bool = True
+    """Executions that last longer than two seconds leave a run directory `data_…` below the storage path, which the dashboard shows; the
+    200 newest are kept. Those that feed a training run are recorded in its run directory. False: none are."""
     s3_try_create_dir: bool = False
     """Make directories on S3 when writing there, which needs rights that are often missing."""
     warn_on_driver_memory_usage_bytes: int = 2048 * MIB
@@ -200,6 +206,7 @@ class DataContext:
 
     _execution_idx: int = 0
     _execution_seed: int | None = None
+    _record_place: RecordPlace | None = None
     _configs: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -234,6 +241,14 @@ class DataContext:
     def copy(self) -> DataContext:
         """A copy that shares nothing that can change."""
         return copy.deepcopy(self)
+
+    def for_tasks(self) -> DataContext:
+        """What the tasks of an execution need of it."""
+        if self._record_place is None:
+            return self
+        mine = copy.copy(self)
+        mine._record_place = None  # filesystems may take long to arrive in a process, and tasks record nothing
+        return mine
 
     def get_config(self, key: str, default: Any = None) -> Any:
         """A value that `set_config` stored."""

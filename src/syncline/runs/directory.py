@@ -2,11 +2,13 @@
 
 Lines go to files that stay open and are written one by one: each costs microseconds, and a kill loses at most the one being written. On a
 filesystem that is not this machine's, the lines are collected in a temporary directory and uploaded by `flush`, at a cost that does not
-grow with the record; whole files go there at once. One process writes a record at a time. Not covered: reading (`record.py`).
+grow with the record; whole files go there at once. Reports and samples are thinned (`thinning.py`), so that a record stays small however
+long a run lasts. One process writes a record at a time. Not covered: reading (`record.py`, `run.py`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -14,21 +16,58 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
-from syncline.runs.environment import environment
+from syncline.runs.environment import details, environment
 from syncline.runs.files import Files
 from syncline.runs.lines import SEALED_BYTES, LineFile, read_pieces, sealed_name
+from syncline.runs.secrets import masked
+from syncline.runs.thinning import Thinning
 from syncline.runs.values import encode, plain
 
+FORMAT = 1
+"""Version of all that is described in the package's docstring; a reader refuses what is newer."""
 RUN_FILE = "run.json"
+ENVIRONMENT_FILE = "environment.json"
 EVENTS_FILE = "events.jsonl"
 METRICS_FILE = "metrics.jsonl"
+LATEST_FILE = "latest.json"
+WORKERS_FILE = "workers.jsonl"
+TRIALS_FILE = "trials.jsonl"
 CHECKPOINTS_FILE = "checkpoints.json"
 OUTCOME_FILE = "outcome.json"
 LOGS_DIRECTORY = "logs"
+DATA_DIRECTORY = "data"
+PROFILES_DIRECTORY = "profiles"
+NAMES_OF_THE_RECORD = frozenset(
+    {
+        RUN_FILE,
+        ENVIRONMENT_FILE,
+        EVENTS_FILE,
+        METRICS_FILE,
+        LATEST_FILE,
+        WORKERS_FILE,
+        TRIALS_FILE,
+        CHECKPOINTS_FILE,
+        OUTCOME_FILE,
+        LOGS_DIRECTORY,
+        DATA_DIRECTORY,
+        PROFILES_DIRECTORY,
+    }
+)
+"""What programs may not name their checkpoints."""
+
+RunKind = Literal["train", "tune", "data"]
+
+_THINNED = {METRICS_FILE: Thinning(first_bytes=9_900_000), WORKERS_FILE: Thinning(first_bytes=1_000_000)}
+_LATEST_EVERY_S = 5.0
+"""How often the latest report is written where it is not among those that are kept."""
+_DETAILS_LIMIT_S = 10.0
+"""How long the end of a run waits for the details of its environment."""
 _LOG_GROWTH = 1.1
 """A log is uploaded again when it has grown by this factor, so that all uploads together are a small multiple of its length."""
+
+logger = logging.getLogger("syncline")
 
 
 class RunDirectory:
@@ -48,27 +87,71 @@ class RunDirectory:
         self._unsent: set[str] = set()
         self._logs_sent: dict[str, int] = {}  # bytes of each log that were uploaded last
         self._staging: str | None = None
+        self._sizes: dict[str, int] = {}  # bytes of each file of lines, with its sealed pieces
+        self._samples: dict[int | str, int] = {}
+        self._latest: bytes | None = None  # of rank 0, not among the reports that are kept and not written yet
+        self._latest_at = 0.0
+        self._details: threading.Thread | None = None
 
-    def write_run(self, name: str, config: Mapping[str, Any]) -> None:
-        """Write `run.json`: the configuration (any objects; see `values.plain`), the environment and the time."""
-        record = {"name": name, "started": self._clock(), "config": plain(config), "environment": environment()}
-        self._files.write(RUN_FILE, encode(record))
+    def write_run(self, name: str, config: Mapping[str, Any], kind: RunKind = "train", *, detailed: bool = True) -> None:
+        """Write `run.json`: the configuration (any objects; see `values.plain`) without secrets, the environment and the time.
+
+        Args:
+            name: What people call the run.
+            config: How it was configured.
+            kind: What runs.
+            detailed: Whether `environment.json` follows, written beside the run.
+        """
+        record = {"format": FORMAT, "kind": kind, "name": name, "started": self._clock()}
+        self._files.write(RUN_FILE, encode({**record, "config": masked(plain(config)), "environment": environment()}))
+        if detailed:
+            self._details = threading.Thread(target=self._write_details, name="syncline-environment", daemon=True)
+            self._details.start()
 
     def event(self, event: str, **fields: Any) -> None:
         """Add a line to `events.jsonl`."""
         self._append(EVENTS_FILE, {"time": self._clock(), "event": event, **fields})
 
-    def report(self, iteration: int, rank: int, metrics: Mapping[str, Any], time_s: float | None = None) -> None:
-        """Add a report to `metrics.jsonl`.
+    def report(
+        self, iteration: int, member: int | str, metrics: Mapping[str, Any], time_s: float | None = None, *, wanted: bool = False
+    ) -> None:
+        """Add a report to `metrics.jsonl`, unless that has become so large that only some are kept.
 
         Args:
             iteration: Number of the report, counted on over restarts.
-            rank: Who made it.
+            member: Who made it: a rank, or the id of a trial.
             metrics: As `syncline.train.metrics.clean` leaves them.
             time_s: When it was made, in seconds since the epoch; now if not given.
+            wanted: It is kept as long as there is room: one with a checkpoint.
         """
         when = self._clock() if time_s is None else time_s
-        self._append(METRICS_FILE, {"iteration": iteration, "time": when, "rank": rank, "metrics": metrics})
+        record = {"iteration": iteration, "time": when, _who(member): member, "metrics": metrics}
+        if not self._append_some(METRICS_FILE, record, member, iteration, wanted=wanted) and member == 0:
+            with self._lock:
+                self._latest = encode(record)
+            if self._clock() >= self._latest_at + _LATEST_EVERY_S:
+                self._write_latest()
+
+    def sample(self, member: int | str, attempt: int, pid: int, usage: Mapping[str, Any], spent: Mapping[str, float] | None = None) -> None:
+        """Add a sample of one worker's process to `workers.jsonl`.
+
+        Args:
+            member: A rank, or the id of a trial.
+            attempt: The number of the worker group.
+            pid: The process.
+            usage: What `usage.Sampler` has seen.
+            spent: Where its time has gone since the attempt began, in seconds.
+        """
+        record: dict[str, Any] = {"time": self._clock(), _who(member): member, "attempt": attempt, "pid": pid, "usage": usage}
+        if spent is not None:
+            record["spent"] = spent
+        with self._lock:
+            number = self._samples[member] = self._samples.get(member, -1) + 1
+        self._append_some(WORKERS_FILE, record, member, number)
+
+    def line(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add a line to another file of the record, such as `trials.jsonl` or `data/train.jsonl`."""
+        self._append(name, record)
 
     def write_checkpoints(self, state: Mapping[str, Any]) -> None:
         """Replace `checkpoints.json`."""
@@ -95,6 +178,9 @@ class RunDirectory:
 
     def close(self) -> None:
         """Flush everything, and close every file. Later calls open them again."""
+        if self._details is not None:
+            self._details.join(_DETAILS_LIMIT_S)
+        self._write_latest()
         with self._lock:
             self._flush(1.0)
             self.abandon()
@@ -110,6 +196,7 @@ class RunDirectory:
                 self._staging = None
                 self._unsent.clear()
                 self._logs_sent.clear()
+                self._sizes.clear()
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -117,7 +204,21 @@ class RunDirectory:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _write_details(self) -> None:
+        try:
+            self._files.write(ENVIRONMENT_FILE, encode(details()))
+        except OSError as error:  # a record without them is still one
+            logger.debug("the details of the environment cannot be written: %s", error)
+
+    def _write_latest(self) -> None:
+        with self._lock:
+            latest, self._latest = self._latest, None
+        if latest is not None:
+            self._latest_at = self._clock()
+            self._files.write(LATEST_FILE, latest)
+
     def _flush(self, log_growth: float) -> None:
+        self._write_latest()
         with self._lock:
             if self._files.local_path is not None:
                 return
@@ -127,7 +228,7 @@ class RunDirectory:
             for name, sent in self._logs_sent.items():  # others write these
                 path = self._local(name)
                 size = os.path.getsize(path) if os.path.exists(path) else 0
-                if size > sent * log_growth:
+                if size > sent * log_growth or size < sent:  # one that was begun anew has become shorter
                     self._logs_sent[name] = self._send(name)
 
     def _send_lines(self, name: str) -> None:
@@ -149,17 +250,37 @@ class RunDirectory:
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
         line = encode(record)
         with self._lock:
-            file = self._open.get(name)
-            if file is None:
-                file = self._open[name] = self._open_to_append(name)
-            file.append(line)
-            self._unsent.add(name)
+            self._add(name, line)
+
+    def _append_some(self, name: str, record: Mapping[str, Any], member: int | str, iteration: int, *, wanted: bool = False) -> bool:
+        """Add a line to a file that is thinned, if its rule keeps that; whether it does."""
+        line = encode(record)
+        with self._lock:
+            self._opened(name)
+            size_bytes = self._sizes[name]
+            if not _THINNED[name].keeps(member, iteration, line_bytes=len(line), size_bytes=size_bytes, wanted=wanted):
+                return False
+            self._add(name, line)
+        return True
+
+    def _add(self, name: str, line: bytes) -> None:
+        self._opened(name).append(line)
+        self._sizes[name] += len(line)
+        self._unsent.add(name)
+
+    def _opened(self, name: str) -> LineFile:
+        file = self._open.get(name)
+        if file is None:
+            file = self._open[name] = self._open_to_append(name)
+            self._sizes.setdefault(name, file.size_bytes)
+        return file
 
     def _open_to_append(self, name: str) -> LineFile:
         path = self._local(name)
         if self._files.local_path is None and not os.path.exists(path):
             *sealed, current = read_pieces(self._files, name)
             self._sealed[name] = len(sealed)
+            self._sizes[name] = sum(map(len, sealed)) + len(current)
             with open(path, "wb") as file:
                 file.write(current)
         return LineFile(path)
@@ -173,3 +294,8 @@ class RunDirectory:
         path = os.path.join(root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
+
+
+def _who(member: int | str) -> str:
+    """The field of a line that says whose it is."""
+    return "trial" if isinstance(member, str) else "rank"

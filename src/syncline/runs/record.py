@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, METRICS_FILE, OUTCOME_FILE, RUN_FILE
+from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, LATEST_FILE, METRICS_FILE, OUTCOME_FILE, RUN_FILE
 from syncline.runs.files import Files
 from syncline.runs.lines import read_pieces
 
@@ -51,8 +51,16 @@ class RunRecord:
         return self._lines(EVENTS_FILE)
 
     def reports(self, rank: int | None = None) -> list[dict[str, Any]]:
-        """Every report, first in first: {"iteration", "time", "rank", "metrics"}; those of one rank if given."""
-        return [line for line in self._lines(METRICS_FILE) if rank is None or line["rank"] == rank]
+        """Every report that is kept, first in first, and rank 0's latest: {"iteration", "time", "rank", "metrics"}.
+
+        Args:
+            rank: Only its reports. A search has "trial" instead of "rank".
+        """
+        reports = [line for line in self._lines(METRICS_FILE) if rank is None or line["rank"] == rank]
+        latest = self._object(LATEST_FILE)
+        if latest is not None and rank in (None, 0) and (not reports or latest["iteration"] > reports[-1]["iteration"]):
+            reports.append(latest)
+        return reports
 
     def _object(self, name: str) -> dict[str, Any] | None:
         data = self._files.read(name)

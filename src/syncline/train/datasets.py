@@ -9,15 +9,18 @@ import difflib
 import importlib
 import json
 import logging
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from syncline.runs import LocalFiles
 from syncline.train.backend import Worker
 from syncline.train.config import DataConfig
 from syncline.train.session import TrainSession, in_session
 
 if TYPE_CHECKING:  # programs without datasets need not wait for the import of them
     from syncline.data import DataIterator, Dataset
+    from syncline.runs import Files
 
 logger = logging.getLogger("syncline")
 
@@ -36,11 +39,18 @@ def check(datasets: GivenDatasets, config: DataConfig) -> None:
 
 
 class Datasets:
-    """The datasets of a run, for the controller."""
+    """The datasets of a run, for the controller.
 
-    def __init__(self, given: GivenDatasets, config: DataConfig) -> None:
+    Args:
+        given: What the trainer was given.
+        config: How they are shared out.
+        files: The run directory, where reading them is recorded; None for nowhere.
+    """
+
+    def __init__(self, given: GivenDatasets, config: DataConfig, files: Files | None = None) -> None:
         self._given = given
         self._config = config
+        self._files = files
         self._made: dict[str, Dataset] = {}
 
     def shares(self, workers: Sequence[Worker]) -> list[dict[str, DataIterator]]:
@@ -50,9 +60,19 @@ class Datasets:
         for name, given in self._given.items():
             if name not in self._made:
                 self._made[name] = _made(name, given)
+        datasets = {name: self._recorded(name, dataset) for name, dataset in self._made.items()}
         return self._config.configure(
-            self._made, world_size=len(workers), worker_handles=None, worker_node_ids=[worker.node_id for worker in workers]
+            datasets, world_size=len(workers), worker_handles=None, worker_node_ids=[worker.node_id for worker in workers]
         )
+
+    def _recorded(self, name: str, dataset: Dataset) -> Dataset:
+        """A copy that one worker group reads: the program's own dataset has no part in the run."""
+        if self._files is None:
+            return dataset
+        # A process that reads need not know `syncline.train` for a directory of this machine.
+        files = self._files if self._files.local_path is None else LocalFiles(self._files.local_path)
+        place = importlib.import_module("syncline.data.execute.recording.place")
+        return dataset._recorded_in(place.RecordPlace(files=files, dataset=name, key=secrets.token_hex(8)))
 
 
 def whole(given: GivenDatasets) -> dict[str, DataIterator]:

@@ -34,7 +34,7 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
 from syncline.data.filesystem import exchange
-from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, LOGS_DIRECTORY, METRICS_FILE, OUTCOME_FILE, RUN_FILE
+from syncline.runs.directory import NAMES_OF_THE_RECORD
 from syncline.train import filesystem as directories
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import RunConfig
@@ -50,7 +50,7 @@ _AT_START = RetryPolicy(attempts=5)
 """A person may be waiting to hear that a path is wrong."""
 _MARKER_PREFIX = f"{directories.TEMPORARY_PREFIX}commit-"
 _BESIDE = "~again-"
-_OF_THE_RECORD = frozenset({RUN_FILE, EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, OUTCOME_FILE, LOGS_DIRECTORY, "controller.json"})
+_OF_THE_RECORD = NAMES_OF_THE_RECORD | {"controller.json"}
 
 
 class StorageFullError(OSError):

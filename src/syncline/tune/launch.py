@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import cloudpickle
@@ -32,7 +33,10 @@ from syncline.tune.config import CheckpointConfig, FailureConfig, ResumeConfig, 
 from syncline.tune.controller import events
 from syncline.tune.controller.driver import SearchEnd, SearchWays, TuneController
 from syncline.tune.controller.journal import SearchStore
+from syncline.tune.controller.live import watched
+from syncline.tune.controller.record import SearchRecord, earlier_lines
 from syncline.tune.controller.restore import move, restore, snapshot, storage_at
+from syncline.tune.controller.running import RunningTrials
 from syncline.tune.controller.state import SearchRules, TuneMachine
 from syncline.tune.controller.upkeep import tidy
 from syncline.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
@@ -117,8 +121,7 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
             "`log_to_file` keeps what trials print in directories of this machine only: %s lies elsewhere.", storage.experiment_fs_path
         )
     store = SearchStore(storage.files)
-    # A configuration may serve a trainer, too, and have callbacks for it.
-    callbacks = CallbackList(default_callbacks([one for one in plan.run_config.callbacks or () if isinstance(one, Callback)]))
+    callbacks = CallbackList(default_callbacks(callbacks_of(plan)))
     resources = api.cluster_resources()
     first: events.Event = events.Begin(total_resources=resources)
     if resume is None:
@@ -133,10 +136,13 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         first = events.Resumed(total_resources=resources, finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored)
     machine.limit(1 if engine.is_local_mode else float("inf"))
     store.snapshot(snapshot(machine, search, callbacks))
-    record = RunDirectory(storage.files)
-    record.write_run(storage.experiment_dir_name, _description(plan, kind))
-    reporter = plan.run_config.progress_reporter or default_reporter(plan.run_config.verbose, experiment_path=storage.experiment_fs_path)
     metric, mode = _objective(plan, search, machine.scheduler)
+    record = RunDirectory(storage.files)
+    earlier = earlier_lines(storage.files) if resume is not None else []
+    record.write_run(storage.experiment_dir_name, _description(plan, kind, machine, search, (metric, mode)), kind="tune")
+    running = RunningTrials()
+    search_record = SearchRecord(record, time.time, address=engine.node_address(), running=running, earlier=earlier)
+    reporter = plan.run_config.progress_reporter or default_reporter(plan.run_config.verbose, experiment_path=storage.experiment_fs_path)
     if reporter is not None:
         reporter.setup(start_time=time.time(), total_samples=search.total_samples, metric=metric, mode=mode, trials=machine.trials)
     callbacks.setup(
@@ -163,10 +169,11 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         callbacks=callbacks,
         reporter=reporter,
         store=store,
-        record=record,
+        record=search_record,
     )
     try:
-        end = controller.run(first)
+        with watched(storage, record, search_record, running, controller.actor_of):
+            end = controller.run(first)
     except BaseException as error:
         _record_outcome(record, "failed", f"{type(error).__name__}: {error}")
         raise
@@ -186,6 +193,16 @@ def as_search_trainable(plan: SearchPlan) -> type[Trainable]:
         check_keys(plan.param_space)
         return trainer_trainable(plan.trainable)
     return as_trainable_class(plan.trainable)
+
+
+def callbacks_of(plan: SearchPlan) -> list[Callback]:
+    """Those of the search's configuration that are for searches, and those of a trainer's that are, because its trials leave them out: a
+    tracker gets a run per trial, and everything once. Where both have one of the same class, the search's alone is called."""
+    # A configuration may serve a trainer, too, and have callbacks for it.
+    callbacks = [one for one in plan.run_config.callbacks or () if isinstance(one, Callback)]
+    kinds = {type(one) for one in callbacks}
+    trainers = plan.trainable.run_config.callbacks or () if isinstance(plan.trainable, DataParallelTrainer) else ()
+    return [*callbacks, *(one for one in trainers if isinstance(one, Callback) and type(one) not in kinds)]
 
 
 def search_algorithm(plan: SearchPlan) -> SearchAlgorithm:
@@ -346,10 +363,14 @@ def _record_outcome(record: RunDirectory, status: str, problem: str | None, **fi
         logger.warning("how the search ended cannot be recorded: %s", error)
 
 
-def _description(plan: SearchPlan, kind: type[Trainable]) -> Mapping[str, Any]:
+def _description(
+    plan: SearchPlan, kind: type[Trainable], machine: TuneMachine, search: SearchAlgorithm, objective: tuple[str | None, str | None]
+) -> Mapping[str, Any]:
+    metric, mode = objective
     return {
-        "kind": "tune",
         "trainable": kind.__name__,
+        "objective": {"metric": metric, "mode": mode},
+        "trials": {"prefix": machine.rules.trial_prefix, "expected": search.total_samples if isfinite(search.total_samples) else None},
         "param_space": plan.param_space,
         "tune_config": plan.tune_config,
         "run_config": plan.run_config,

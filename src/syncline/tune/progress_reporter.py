@@ -18,7 +18,7 @@ from typing import Any
 from rich import box
 
 from syncline.core.terminals import is_watched
-from syncline.tune.console import values
+from syncline.train.console.values import duration, located, moment
 from syncline.tune.console.lines import LinesReporter
 from syncline.tune.console.live import LiveReporter
 from syncline.tune.console.pages import page
@@ -173,12 +173,12 @@ class TuneReporterBase(ProgressReporter):
     def _lines(self, snapshot: Snapshot, trials: Sequence[Trial], sys_info: Sequence[str]) -> list[str]:
         """What stands above the tables."""
         now = self._clock()
-        lines = [f"Current time: {values.moment(now)} (running for {values.duration(now - self._start_time)})", *sys_info]
+        lines = [f"Current time: {moment(now)} (running for {duration(now - self._start_time)})", *sys_info]
         if snapshot.best is not None:
             lines.append(f"Current best trial: {best_text(snapshot.best)}")
         if trials:
             storage = trials[0].storage
-            path = values.located(storage.storage_fs_path, local=storage.local, scheme=storage.storage_filesystem.type_name)
+            path = located(storage.storage_fs_path, local=storage.local, scheme=storage.storage_filesystem.type_name)
             lines.append(f"Result directory: {path}")
         of = "" if self._total_samples is None else f"/{'infinite' if math.isinf(self._total_samples) else int(self._total_samples)}"
         states = ", ".join(f"{count} {status}" for status, count in snapshot.counts.items())

@@ -2,13 +2,14 @@
 
 import os
 import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
+from fake_libraries import install
 from syncline.air.integrations import comet, mlflow, wandb
 from syncline.train import session as train_session
+from syncline.train.storage import StorageContext
 from syncline.tune.logger.comet import CometLoggerCallback
 from syncline.tune.logger.mlflow import MLflowLoggerCallback
 from syncline.tune.logger.wandb import WandbLoggerCallback
@@ -34,18 +35,11 @@ def in_trial():
 
 
 @pytest.fixture
-def as_rank():
-    """Makes this process a worker of a trainer."""
-    yield lambda rank: train_session.set_session(SimpleNamespace(world_rank=rank, experiment_name="run"))
+def as_rank(tmp_path):
+    """Makes this process a worker of a trainer that keeps its run in `tmp_path/run`."""
+    facts = {"experiment_name": "run", "storage": StorageContext(tmp_path, "run"), "local_mode": False}
+    yield lambda rank, **other: train_session.set_session(SimpleNamespace(world_rank=rank, **{**facts, **other}))
     train_session.set_session(None)
-
-
-def install(monkeypatch, name, **content):
-    made = ModuleType(name)
-    made.__spec__ = ModuleSpec(name, None, origin="played")
-    made.__dict__.update(content)
-    monkeypatch.setitem(sys.modules, name, made)
-    return made
 
 
 @pytest.fixture
@@ -107,6 +101,23 @@ def test_only_rank_0_logs_to_wandb_unless_all_are_to(wandb_runs, as_rank, rank, 
     assert (wandb_runs == [{"mode": "disabled"}]) is disabled
 
 
+def test_wandb_in_a_trainer_gets_the_runs_name_and_a_restart_goes_on_in_its_run(wandb_runs, as_rank):
+    for rank in (0, 0, 1):
+        as_rank(rank)
+        wandb.setup_wandb(api_key="k", rank_zero_only=False)
+    first, again, other = ((named["id"], named["name"], named["group"], named["resume"]) for named in wandb_runs)
+    assert first[1:] == ("run", "run", "allow")
+    assert again == first
+    assert other[1:3] == ("run-rank-1", "run")
+    assert other[0] != first[0]
+
+
+def test_wandb_where_nothing_is_kept_gets_a_new_run(wandb_runs, as_rank):
+    as_rank(0, local_mode=True)
+    wandb.setup_wandb(api_key="k")
+    assert (wandb_runs[0]["id"], wandb_runs[0]["name"]) == (None, "run")
+
+
 @pytest.fixture
 def mlflow_calls(monkeypatch):
     calls = []
@@ -157,6 +168,12 @@ def test_mlflow_makes_an_experiment_only_if_it_may(mlflow_calls, monkeypatch):
         ("create_experiment", ("new",), {"artifact_location": None}),
         ("start_run", (), {"run_name": "named", "experiment_id": "8", "tags": None}),
     ]
+
+
+def test_mlflow_in_a_trainer_takes_the_experiment_of_the_runs_name(mlflow_calls, as_rank):
+    as_rank(0)
+    mlflow.setup_mlflow(create_experiment_if_not_exists=True)
+    assert mlflow_calls[0] == ("create_experiment", ("run",), {"artifact_location": None})
 
 
 def test_other_ranks_get_an_mlflow_that_does_nothing(mlflow_calls, as_rank):

@@ -1,14 +1,11 @@
-"""Trials for tests of loggers, and what is written of them."""
+"""Trials for tests of loggers."""
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-from tensorboardX.crc32c import crc32c
-from tensorboardX.proto.event_pb2 import Event
 
 from syncline.train.config import CheckpointConfig
 from syncline.train.storage import StorageContext
@@ -63,21 +60,3 @@ class Search:
 
     def end(self) -> None:
         self.callbacks.on_experiment_end(trials=[])
-
-
-def events(content: bytes) -> list[Any]:
-    """The messages of an event file, as tensorboardX defines them; AssertionError where a checksum is wrong."""
-    found, start = [], 0
-    while start < len(content):
-        (size,) = struct.unpack_from("<Q", content, start)
-        data = content[start + 12 : start + 12 + size]
-        assert struct.unpack_from("<I", content, start + 8)[0] == _masked(content[start : start + 8])
-        assert struct.unpack_from("<I", content, start + 12 + size)[0] == _masked(data)
-        found.append(Event.FromString(data))
-        start += size + 16
-    return found
-
-
-def _masked(data: bytes) -> int:
-    checksum = crc32c(data)
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_libraries import Recorder, install, raising
 from logged_trials import Search, make_trial
 
+from fake_libraries import Recorder, install, raising
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.logger import tracker
 from syncline.tune.logger.aim import AimLoggerCallback
@@ -38,9 +38,13 @@ class Noting(TrackerCallback):
 
     def _begin_run(self, trial, run):
         self.calls.append(("begin", trial.name, run))
-        return f"run of {trial.trial_id}"
+        return f"run of {trial.id}"
 
-    def _log_result(self, run, trial, result):
+    @property
+    def logs_checkpoints(self):
+        return True
+
+    def _log_result(self, run, trial, result, step):
         self.calls.append(("log", run, result["loss"]))
 
     def _log_checkpoint(self, run, trial, directory):

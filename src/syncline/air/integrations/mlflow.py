@@ -1,4 +1,4 @@
-"""MLflow: `setup_mlflow` for the functions that train, and `MLflowLoggerCallback` for the search around them."""
+"""MLflow: `setup_mlflow` for the functions that train, and `MLflowLoggerCallback` for the search or the trainer around them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def setup_mlflow(
         tracking_uri: MLflow's server, database or directory; by default as MLflow finds it (`MLFLOW_TRACKING_URI`).
         registry_uri: MLflow's registry of models.
         experiment_id: The experiment; by default `MLFLOW_EXPERIMENT_ID`, then the trial's id.
-        experiment_name: The experiment if there is none of that id; by default `MLFLOW_EXPERIMENT_NAME`, then the trial's name.
+        experiment_name: The experiment if there is none of that id; by default `MLFLOW_EXPERIMENT_NAME`, then the name of the trial, or
+            of the trainer's run.
         tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
         artifact_location: Where a new experiment keeps artifacts.
         run_name: The run's name; by default that of the experiment.

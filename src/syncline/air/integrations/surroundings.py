@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from syncline.train.session import current_session
+from syncline.train.storage import StorageContext
 from syncline.tune.trainable.session import TrialSession
 
 
@@ -14,10 +15,13 @@ class Surroundings:
 
     trial_id: str | None = None
     trial_name: str | None = None
+    """In a worker of a trainer, the name of its run."""
     experiment_name: str | None = None
     """The name of the search, or of the trainer's run."""
     rank: int | None = None
     """The number of the trainer's worker; None in a trial, which has no ranks."""
+    storage: StorageContext | None = None
+    """Where the trainer's run keeps its files; None in a trial, and where nothing is kept."""
 
     @classmethod
     def now(cls) -> Surroundings:
@@ -28,4 +32,5 @@ class Surroundings:
         if isinstance(session, TrialSession):
             facts = session.facts
             return cls(trial_id=facts.trial_id, trial_name=facts.trial_name, experiment_name=facts.experiment_name)
-        return cls(experiment_name=session.experiment_name, rank=session.world_rank)
+        name = session.experiment_name
+        return cls(trial_name=name, experiment_name=name, rank=session.world_rank, storage=None if session.local_mode else session.storage)

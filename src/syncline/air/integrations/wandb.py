@@ -1,13 +1,15 @@
-"""Weights & Biases: `setup_wandb` for the functions that train, and `WandbLoggerCallback` for the search around them."""
+"""Weights & Biases: `setup_wandb` for the functions that train, and `WandbLoggerCallback` for the search or the trainer around them."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from syncline import settings
 from syncline.air.integrations.surroundings import Surroundings
 from syncline.data.optional import load
+from syncline.tune.logger.kept import KeptRun
 from syncline.tune.logger.wandb import (
     WANDB_ENV_VAR,
     WANDB_GROUP_ENV_VAR,
@@ -45,7 +47,9 @@ def setup_wandb(
 ) -> Any:
     """Begin a run of W&B in a function that trains, and return it.
 
-    In a trial, the run has the trial's id and name and the search as its group; a trial that is started again goes on in its run.
+    In a trial, the run has the trial's id and name and the search as its group; in a worker of a trainer, the name of the trainer's run,
+    which is its group, too. Where a trial or a worker group is started again, or a trainer's run is continued, it goes on in its run of
+    W&B.
 
     Args:
         config: Becomes the run's configuration.
@@ -64,8 +68,8 @@ def setup_wandb(
         return wandb.init(mode="disabled")
     set_api_key(api_key_file, api_key)
     arguments: dict[str, Any] = {
-        "id": kwargs.pop("trial_id", None) or here.trial_id,
-        "name": kwargs.pop("trial_name", None) or here.trial_name,
+        "id": kwargs.pop("trial_id", None) or here.trial_id or kwargs.get("id") or _kept_id(here),
+        "name": kwargs.pop("trial_name", None) or _name(here),
         "resume": "allow",
         "reinit": "finish_previous",
         "allow_val_change": True,
@@ -76,3 +80,17 @@ def setup_wandb(
     run = wandb.init(**{**arguments, **kwargs})
     call_hook(WANDB_PROCESS_RUN_INFO_HOOK, run)
     return run
+
+
+def _kept_id(here: Surroundings) -> str | None:
+    """The id of this rank's run of W&B, made up the first time; None where there is no trainer."""
+    if here.storage is None:
+        return None
+    kept = KeptRun(here.storage.files, f"setup_wandb rank {here.rank}")
+    run_id = kept.read() or secrets.token_hex(8)
+    kept.write(run_id)
+    return run_id
+
+
+def _name(here: Surroundings) -> str | None:
+    return f"{here.trial_name}-rank-{here.rank}" if here.rank else here.trial_name

@@ -25,6 +25,7 @@ from syncline.cli import records
 from syncline.cli.doctor.facts import NodeFacts, Space, TorchFacts
 from syncline.core import gpus
 from syncline.core.interfaces import interface_of
+from syncline.runs.places import Place
 
 SHARED_MEMORY = "/dev/shm"
 _LIBRARIES = ("syncline", "ray", "torch")
@@ -37,7 +38,7 @@ class NodeProbe:
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._token = secrets.token_bytes(8)
-        self._made: Sequence[records.Place] = ()
+        self._made: Sequence[Place] = ()
 
     def facts(self) -> NodeFacts:
         """All that the node can say alone. Imports torch, which takes seconds."""
@@ -93,7 +94,7 @@ class NodeProbe:
         self._made = place.missing()
         name = f"{_PROBE_PREFIX}{secrets.token_hex(8)}"
         try:
-            place.files.write(name, text.encode())
+            place.write(name, text.encode())
         except OSError:
             self._remove_made()
             raise
@@ -101,7 +102,7 @@ class NodeProbe:
 
     def read(self, storage_path: str, name: str) -> str:
         """The text of that file. FileNotFoundError if it is not there."""
-        data = records.place(storage_path).files.read(name)
+        data = records.place(storage_path).read(name)
         if data is None:
             raise FileNotFoundError(errno.ENOENT, "the file is not there", name)
         return data.decode()

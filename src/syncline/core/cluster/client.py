@@ -5,6 +5,7 @@ Each request takes a round trip, and values travel through the head.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import os
@@ -19,12 +20,12 @@ import ray
 from ray._private.ray_constants import RAY_RUNTIME_ENV_URI_PIN_EXPIRATION_S_ENV_VAR as PIN_VARIABLE
 from ray.client_builder import ClientBuilder
 
-from syncline.core.cluster import actors, facts, handles, tasks, timeline, versions
+from syncline.core.cluster import actors, facts, handles, listings, tasks, timeline, versions
 from syncline.core.cluster.engine import ClusterEngine
 from syncline.core.cluster.head import Head
 from syncline.core.cluster.relay import RelayedStream, relayed
 from syncline.core.config import EngineConfig
-from syncline.core.engine import Submitted
+from syncline.core.engine import LISTED, ActorListing, Submitted, TaskListing
 from syncline.core.plans import CallPlan, TaskPlan
 from syncline.core.refs import ObjectRef, ObjectRefGenerator
 
@@ -70,6 +71,12 @@ class ClientEngine(ClusterEngine):
 
     def draining_nodes(self) -> Mapping[str, float | None]:
         return dict(_there(facts.draining_nodes))
+
+    def actors(self, limit: int = LISTED) -> ActorListing:
+        return _there(functools.partial(listings.actors, limit))  # type: ignore[no-any-return]
+
+    def tasks(self, limit: int = LISTED) -> TaskListing:
+        return _there(functools.partial(listings.tasks, limit))  # type: ignore[no-any-return]
 
     def timeline(self) -> list[dict[str, Any]]:
         return list(_there(timeline.events))

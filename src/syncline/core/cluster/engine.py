@@ -15,7 +15,7 @@ import ray.exceptions
 from ray.experimental import internal_kv
 
 from syncline.core import errors, runtime_env, serialization
-from syncline.core.cluster import arguments, feasible, handles, timeline
+from syncline.core.cluster import arguments, feasible, handles, listings, timeline
 from syncline.core.cluster import facts as facts_of
 from syncline.core.cluster.actors import await_end, entry_of, remote_class
 from syncline.core.cluster.errors import timed_out, translated
@@ -24,7 +24,7 @@ from syncline.core.cluster.handles import ClusterRef, ReadyRef, ray_ref
 from syncline.core.cluster.streams import Streams
 from syncline.core.cluster.tasks import Kind, remote_function
 from syncline.core.cluster.watch import Guard
-from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
+from syncline.core.engine import LISTED, ActorListing, ActorRecord, Engine, RuntimeFacts, Submitted, TaskListing
 from syncline.core.options import ActorOptions, TaskOptions
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
@@ -317,6 +317,14 @@ class ClusterEngine(Engine):
 
     def facts(self) -> RuntimeFacts:
         return facts_of.now(self._environment)
+
+    def actors(self, limit: int = LISTED) -> ActorListing:
+        self._guard.check()
+        return listings.actors(limit)
+
+    def tasks(self, limit: int = LISTED) -> TaskListing:
+        self._guard.check()
+        return listings.tasks(limit)
 
     def timeline(self) -> list[dict[str, Any]]:
         return timeline.events()

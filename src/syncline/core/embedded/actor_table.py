@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -257,6 +258,7 @@ class ActorTable:
         if call is None or call_id not in tasks.tasks:
             tasks.drop(process, values)
             return
+        process.since = ended
         actor = self.actors.get(process.actor_id)
         if actor is not None:
             tasks.timeline.append((f"{actor.spec.class_name}.{call.method}", process.pid, started, ended))
@@ -300,6 +302,8 @@ class ActorTable:
         hub = self._hub
         process = hub.processes[worker]
         call.worker = worker
+        if not process.tasks:
+            process.since = time.time()
         process.tasks[call.id] = call
         values = hub.tasks.values_of(call)
         message = (m.INVOKE, call.id, call.method, call.mode, call.args, values, call.count, call.returns[1:], call.group, call.retry_on)

@@ -200,6 +200,11 @@ class ActorLife:
                 return True
         return False
 
+    @property
+    def unanswered(self) -> int:
+        """How many calls were queued or sent and not answered."""
+        return len(self._queue) + len(self._in_flight)
+
     def waiting_calls(self) -> list[int]:
         """Calls that wait for the actor to be alive, in order."""
         return [call_id for call_id, _ in self._queue]

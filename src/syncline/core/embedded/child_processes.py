@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from syncline.core.embedded.link import RemoteLink
 from syncline.core.embedded.messages import Message
 from syncline.core.embedded.pump import Pump, Waiter
 from syncline.core.embedded.reactor import Reactor
+from syncline.core.unix_sockets import by_short_name
 
 SOCKET_NAME = "hub.sock"
 WELCOME_S = 60.0
@@ -42,7 +42,7 @@ def listen(directory: Path) -> socket.socket:
     """The hub's socket, in the session's directory, which only this user may enter."""
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
-    _by_short_name(directory, listener.bind)
+    by_short_name(directory, SOCKET_NAME, listener.bind)
     listener.listen(128)
     return listener
 
@@ -52,7 +52,7 @@ def join(session: str) -> EmbeddedEngine:
     facts = SessionFacts(**json.loads(session))
     connection = socket.socket(socket.AF_UNIX)
     try:
-        _by_short_name(Path(facts.directory), connection.connect)
+        by_short_name(Path(facts.directory), SOCKET_NAME, connection.connect)
     except OSError as error:
         connection.close()
         raise RuntimeError(
@@ -87,12 +87,3 @@ def join(session: str) -> EmbeddedEngine:
     engine = EmbeddedEngine(link, facts, numbers[0], environment={}, end=leave, abandon=abandon)
     pump.start()
     return engine
-
-
-def _by_short_name(directory: Path, use: Callable[[str], None]) -> None:
-    """Call `use(path)` with a name of the socket that fits into the 107 bytes that the system allows, however long the directory's is."""
-    fd = os.open(directory, os.O_PATH | os.O_CLOEXEC)
-    try:
-        use(f"/proc/self/fd/{fd}/{SOCKET_NAME}")
-    finally:
-        os.close(fd)

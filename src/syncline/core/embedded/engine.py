@@ -17,7 +17,7 @@ from syncline.core.embedded import stacks
 from syncline.core.embedded.link import Link
 from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.values import make_value, open_value
-from syncline.core.engine import ActorRecord, Engine, RuntimeFacts, Submitted
+from syncline.core.engine import LISTED, ActorListing, ActorRecord, Engine, RuntimeFacts, Submitted, TaskListing
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
@@ -338,6 +338,12 @@ class EmbeddedEngine(Engine):
             actor=serialization.unpack(work.record) if work.record is not None else None,
             runtime_env=self._environment,
         )
+
+    def actors(self, limit: int = LISTED) -> ActorListing:
+        return self._link.request("actors", limit)  # type: ignore[no-any-return]
+
+    def tasks(self, limit: int = LISTED) -> TaskListing:
+        return self._link.request("tasks", limit)  # type: ignore[no-any-return]
 
     def stack_of(self, actor_id: int) -> str | None:
         pid: int | None = self._link.request("actor_pid", actor_id)

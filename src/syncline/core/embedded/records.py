@@ -28,6 +28,7 @@ class Process:
         "pid",
         "ready",
         "segments",
+        "since",
         "tasks",
         "waits",
     )
@@ -43,6 +44,7 @@ class Process:
         self.tasks: dict[int, Task] = {}  # handed to it and not finished, in order
         self.waits: dict[int, Arrival] = {}  # what it waits for: id, or -id where it does not want the value
         self.segments: dict[str, Segment] = {}  # given to it to write, and not yet part of a value
+        self.since = 0.0  # when the first of `tasks` began, in seconds since the epoch; means nothing where several run at once
         self.ready = False
         self.label = ""
         self.actor_id = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from syncline.core.embedded import listings
 from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.records import Process
 from syncline.core.embedded.store import Segment
@@ -20,6 +21,7 @@ class Requests:
         self._hub = hub
         self._operations: dict[str, Callable[..., Any]] = {
             "actor_pid": lambda _, actor_id: hub.actors.pid_of(actor_id),
+            "actors": lambda _, limit: listings.actors(hub, limit),
             "allocate": self._allocate,
             "available": lambda _: {name: amount for name, amount in hub.scheduler.available().items() if amount},
             "cancel": self._cancel,
@@ -34,6 +36,7 @@ class Requests:
             "remove_group": lambda _, group_id: hub.groups.remove(group_id),
             "resize": lambda _, amounts: hub.carry_out(hub.scheduler.resize(amounts)),
             "statistics": self._statistics,
+            "tasks": lambda _, limit: listings.tasks(hub, limit),
             "timeline": lambda _: hub.tasks.trace(),
             "total": lambda _: hub.scheduler.total(),
         }

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHM_ROOT = Path("/dev/shm")
+SESSION_PREFIX = "session-"
 _LOCK = "owner.lock"
 DEATH_S = 1.0
 """How long a dying driver may keep its locks after its connections are closed: the system closes its files in no particular order."""
@@ -56,21 +57,37 @@ class Session:
             os.close(self._locks.pop())
 
 
-def create_session(temp_dir: str | None, *, shm_root: Path = SHM_ROOT) -> Session:
-    """Make a session's directories and remove what dead sessions of this user left. OSError when no directory can be written."""
-    base = Path(temp_dir or tempfile.gettempdir()) / f"syncline-{os.getuid()}"
+def sessions_directory(temp_dir: str | os.PathLike[str] | None) -> Path:
+    """Where this user's sessions lie below a directory for temporary files."""
+    return Path(temp_dir or tempfile.gettempdir()) / f"syncline-{os.getuid()}"
+
+
+def is_private(directory: Path) -> bool:
+    """Whether a directory is there and belongs to this user, rather than to one who would like to be taken for them."""
+    try:
+        return directory.lstat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def create_session(temp_dir: str | None, *, shm_root: Path | None = SHM_ROOT) -> Session:
+    """Make a session's directories and remove what dead sessions of this user left. OSError when no directory can be written.
+
+    `shm_root` None: a session without objects, which has no directory in shared memory.
+    """
+    base = sessions_directory(temp_dir)
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if base.lstat().st_uid != os.getuid():
+    if not is_private(base):
         raise PermissionError(f"{base} belongs to another user, so a session cannot be kept private there: set SYNCLINE_TMPDIR")
     prefix = f"syncline-{os.getuid()}-"
-    _sweep(base, "session-")
+    _sweep(base, SESSION_PREFIX)
     id = f"{os.getpid()}-{secrets.token_hex(4)}"
-    directory = base / f"session-{id}"
+    directory = base / f"{SESSION_PREFIX}{id}"
     directory.mkdir(mode=0o700)
     locks = [_lock(directory)]
     (directory / "logs").mkdir()
     shm: Path | None = None
-    if os.access(shm_root, os.W_OK):
+    if shm_root is not None and os.access(shm_root, os.W_OK):
         _sweep(shm_root, prefix)
         shm = shm_root / f"{prefix}{id}"
         try:

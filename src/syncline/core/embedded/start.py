@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 
 from syncline import settings
-from syncline.core import gpus, limits, refs
+from syncline.core import control, gpus, limits, refs
 from syncline.core.config import EngineConfig
+from syncline.core.control_engine import EngineAnswers
 from syncline.core.embedded import child_processes, interrupts
 from syncline.core.embedded.channel import Channel
 from syncline.core.embedded.engine import EmbeddedEngine, SessionFacts
@@ -86,6 +87,7 @@ class _Driver:
             self._hub.flush()
         interrupts.install()
         self._pump.start()
+        control.offer(control.ENGINE, EngineAnswers(self.engine), directory=self._session.directory)
 
     def _on_connection(self, _: int) -> None:
         try:
@@ -102,6 +104,7 @@ class _Driver:
                 return
             self._ended = True
         with interrupts.shielded():
+            control.close()
             with self._hub.guard:
                 self._hub.closed = True
             self._pump.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,8 @@ class TaskTable:
         plan, plan_id = task.plan, task.plan_id
         assert plan is not None
         task.worker = worker
+        if not process.tasks:
+            process.since = time.time()
         process.tasks[task_id] = task
         known = process.known
         if plan_id not in known:
@@ -128,6 +131,7 @@ class TaskTable:
             if task is not None:
                 self._hub.carry_out(self._hub.scheduler.finished(process.number, task_id))
             return
+        process.since = ended
         plan = task.plan
         assert plan is not None
         self.timeline.append((plan.spec.name, process.pid, started, ended))

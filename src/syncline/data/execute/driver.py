@@ -30,7 +30,10 @@ from syncline.data.execute.lanes import Lanes
 from syncline.data.execute.outbox import MadeAgain, Outbox, OutputBlock
 from syncline.data.execute.program import Program
 from syncline.data.execute.progress import Progress
-from syncline.data.execute.scheduler import Scheduler
+from syncline.data.execute.recording.lines import Ended
+from syncline.data.execute.recording.recorder import Recorder, recorder_for
+from syncline.data.execute.recording.writer import writer
+from syncline.data.execute.scheduler import Counts, Scheduler
 from syncline.data.execute.stages import Exchanged
 from syncline.data.execute.stats import ExecutionStats, Meter
 from syncline.data.execute.store import BlockStore, stages_to_store
@@ -82,6 +85,7 @@ class Driver:
         self._began = self._moved_at = self._ticked_at = time.monotonic()
         self._ended_at: float | None = None
         self._progress: Progress | None = None
+        self._recorder: Recorder | None = None
         self._over = False
         self._has_left = threading.Event()
 
@@ -125,7 +129,7 @@ class Driver:
 
     def fail(self, error: BaseException) -> None:
         """The program gets `error`. From any thread."""
-        self.post(partial(self._end, error))
+        self.post(partial(self._end, error, "stopped"))
         if not self.is_local:
             self._has_left.wait(_LEAVE_S)
 
@@ -145,6 +149,10 @@ class Driver:
             first_block_s=None if outbox.first_at is None else outbox.first_at - self._began,
             program_waited_s=outbox.waited_s,
         )
+
+    def counts(self) -> Counts:
+        """Where everything stands. For the driver's thread."""
+        return self._scheduler.snapshot()
 
     # -- the loop
 
@@ -185,17 +193,29 @@ class Driver:
 
     @property
     def _has_to_tick(self) -> bool:
+        return self._is_at_work or self._recorder is not None
+
+    @property
+    def _is_at_work(self) -> bool:
         return bool(self._jobs) or self._lanes.have_pools
 
     def _begin(self) -> None:
         self._lanes.open(self)
         if self._program.context.enable_progress_bars and not self.is_local:
             self._progress = Progress.where_people_look(self._program.context, self._program.name)
+        if not self.is_local:
+            self._recorder = recorder_for(self._program)
         self._slots = self._free_slots()
         self._tell(m.Started(slots=self._slots, budget_bytes=self._program.shape.budget_bytes))
 
     def _tick(self) -> None:
         now = self._ticked_at = time.monotonic()
+        if self._is_at_work:
+            self._work_tick(now)
+        if self._recorder is not None and not self._over:
+            self._recorder.look(now - self._began, self._scheduler.held_bytes, self)
+
+    def _work_tick(self, now: float) -> None:
         self._lanes.tick(now)
         if self._over:
             return
@@ -236,9 +256,9 @@ class Driver:
     # -- the end
 
     def _leave(self) -> None:
-        self._end(None)
+        self._end(None, "stopped")
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None, ended: Ended = "errored") -> None:
         if self._over:
             return
         self._over = True
@@ -251,6 +271,8 @@ class Driver:
         self._jobs, self._samples = {}, {}
         self._keepers.close()
         self._store.clear()
+        if self._recorder is not None:  # before anybody hears of the end, and ends this process
+            self._recorder.end(self._ended_at - self._began, ended, error, self)
         self._scheduler.handle(m.Abandoned())  # it lets go of everything, too; what is to be done then has been done here
         try:
             if self._progress is not None:  # before the program hears of the end, and writes something of its own
@@ -370,7 +392,7 @@ class Driver:
         self._store.drop(instruction.block)
 
     def _finish(self, _: m.Finish) -> None:
-        self._end(None)
+        self._end(None, "finished")
 
     def _give_up(self, instruction: m.Fail) -> None:
         self._end(instruction.error)
@@ -472,12 +494,15 @@ _DO: dict[type, Callable[[Driver, Any], None]] = {
 }
 
 _live: weakref.WeakSet[Driver] = weakref.WeakSet()
+_RECORDS_S = 5.0
+"""How long the engine waits, when it ends, for what is still to be recorded."""
 
 
 def _end_all() -> None:
     """The engine ends, and with it all executions."""
     for driver in list(_live):
         driver.fail(RuntimeError("the execution of a dataset ended because syncline was shut down: iterate before `shutdown()`"))
+    writer().drain(_RECORDS_S)
 
 
 lifecycle.shutdown_hooks.append(_end_all)

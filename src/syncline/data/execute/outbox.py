@@ -64,10 +64,16 @@ class Outbox:
         self._ready: deque[OutputBlock] = deque()
         self._ended = False
         self._error: BaseException | None = None
-        self.waited_s = 0.0
-        """How long `take` waited, all in all."""
+        self._waited_s = 0.0
+        self._waits_since: float | None = None
         self.first_at: float | None = None
         """When the first block was there."""
+
+    @property
+    def waited_s(self) -> float:
+        """How long `take` waited, all in all, and still waits."""
+        since = self._waits_since
+        return self._waited_s + (0.0 if since is None else time.monotonic() - since)
 
     def deliver(self, block: OutputBlock) -> None:
         """One more block."""
@@ -102,9 +108,12 @@ class Outbox:
         """The next block, waited for; None after `timeout_s` seconds. Raises the error, once, and StopIteration at the end."""
         with self._changed:
             if self.is_open:
-                began = time.monotonic()
-                self._changed.wait_for(lambda: not self.is_open, timeout_s)
-                self.waited_s += time.monotonic() - began
+                began = self._waits_since = time.monotonic()
+                try:
+                    self._changed.wait_for(lambda: not self.is_open, timeout_s)
+                finally:
+                    self._waits_since = None
+                    self._waited_s += time.monotonic() - began
             if self._ready:
                 return self._ready.popleft()
             if not self._ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,10 @@ class Program:
     caches: tuple[Any, ...] = ()
     """What it does about the caches of the plan (`data.cache`), JSON."""
     name: str = ""
+    is_pass: bool = False
+    """Whether it delivers the rows of an epoch to those who iterate, other than executions that look something up."""
+    plan: Callable[[], str] | None = None
+    """What is executed, as text for people."""
 
     def restart_at(self, point: Any) -> list[Any]:
         """A point of the scheduler's with all that it depends on."""

@@ -347,6 +347,11 @@ class Scheduler:
 
     # -- counts
 
+    @property
+    def held_bytes(self) -> int:
+        """Of blocks that count against the budget."""
+        return self._ledger.counted_bytes
+
     def snapshot(self) -> Counts:
         """Where everything stands; costs the same whatever is queued."""
         return Counts(

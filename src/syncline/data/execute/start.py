@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from syncline.data.cache import Origin, settle
@@ -13,7 +14,7 @@ from syncline.data.execute.program import Program, restart_point
 from syncline.data.execute.shape import Shape, shape_for
 from syncline.data.execute.stages import Keeping
 from syncline.data.iterate.position import Restart
-from syncline.data.plan import seeds
+from syncline.data.plan import explain, seeds
 from syncline.data.plan.lowering import lower
 from syncline.data.plan.nodes import Node
 from syncline.data.plan.rules import optimize
@@ -54,7 +55,7 @@ def start(
     if not caches.as_recorded:
         point = None
     caches = replace(caches, keeps=point is None)
-    stages = lower(optimize(node, context), context, shape, seed=seed, epoch=epoch, caches=caches)
+    stages = lower(optimize(node, context), context.for_tasks(), shape, seed=seed, epoch=epoch, caches=caches)
     if context.print_on_execution_start:
         logger.info("%s begins: %s", name or "an execution", " -> ".join(stage.name for stage in stages))
     for stage in stages:
@@ -71,6 +72,8 @@ def start(
             point=point,
             caches=caches.states,
             name=name,
+            is_pass=restart is not None,
+            plan=partial(explain.executed, node, stages),
         )
     )
 

@@ -8,7 +8,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -21,8 +21,11 @@ from syncline.data.plan import facts
 from syncline.data.plan.nodes import HeldBlock, Node
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from syncline.data.dataset import Dataset, MaterializedDataset
     from syncline.data.execute.execution import Execution
+    from syncline.data.execute.recording.place import RecordPlace
     from syncline.data.iterator import DataIterator
 
 
@@ -105,6 +108,14 @@ class Handle(ABC):
         """The same plan, executed under other options."""
         changed = self._derive(self._node)
         changed._context.execution_options = copy.deepcopy(options)
+        return changed
+
+    def _recorded_in(self, place: RecordPlace) -> Self:
+        """The same dataset, whose executions are recorded in the directory of a run."""
+        changed = copy.copy(self)
+        changed._context = self._context.copy()
+        changed._context._record_place = place
+        changed._learned = replace(self._learned, loops=None)
         return changed
 
     @abstractmethod

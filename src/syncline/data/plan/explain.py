@@ -64,6 +64,11 @@ def text(node: Node, context: DataContext, shape: Shape | None = None) -> str:
     )
 
 
+def executed(node: Node, stages: Sequence[Stage]) -> str:
+    """The plan as it was written, and the stages of one execution of it."""
+    return "\n".join(["-------- Logical Plan --------", _detailed(node), "", "-------- Stages --------", stage_tree(stages)])
+
+
 def tree(node: Node) -> str:
     """The operators, each above its inputs."""
     return _tree(node, lambda each: each.name, lambda each: each.inputs)

@@ -6,8 +6,8 @@
     globals().update(conformance.tests_for_engine({}, traits=TRAITS))
 
 `suite` holds what they have in common; the topics are `tasks`, `generators`, `objects`, `actors`, `async_actors`, `errors`,
-`cancelling`, `resources`, `placement`, `environments`, `machine`, `utilities`, `crashes` and `terminating`. Not covered: what only one
-engine has, such as when exactly memory is freed.
+`cancelling`, `resources`, `placement`, `environments`, `machine`, `listings`, `utilities`, `crashes` and `terminating`. Not covered: what
+only one engine has, such as when exactly memory is freed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from syncline.testing.conformance.crashes import ActorCrashes, TaskCrashes
 from syncline.testing.conformance.environments import Environments
 from syncline.testing.conformance.errors import Errors
 from syncline.testing.conformance.generators import ActorGenerators, Generators
+from syncline.testing.conformance.listings import Listings
 from syncline.testing.conformance.machine import Machine
 from syncline.testing.conformance.objects import Objects, Waiting, WaitingForWork
 from syncline.testing.conformance.placement import PlacementGroups
@@ -55,6 +56,7 @@ SUITES: tuple[type[Suite], ...] = (
     PlacementGroups,
     Environments,
     Machine,
+    Listings,
     ActorPools,
     Queues,
     TaskCrashes,

@@ -32,6 +32,8 @@ from syncline.train.controller.events import Event, Instruction, WorkerFailure
 from syncline.train.controller.goodput import GoodputMeter
 from syncline.train.controller.hangs import ranks_text
 from syncline.train.controller.ledger import Ledger
+from syncline.train.controller.live import LiveActions
+from syncline.train.controller.observers import Observers
 from syncline.train.controller.policy import FailureBudgets
 from syncline.train.controller.state import Limits, State, TrainStateMachine
 from syncline.train.controller.validation import Validation, ValidationEnded, ValidationQueue, merged
@@ -83,6 +85,7 @@ class TrainController:
         self._local_mode = ensure_engine().is_local_mode
         self._node_id = get_runtime_context().get_node_id()
         self._ledger = Ledger(spec)
+        self._observers = Observers(spec)
         failure_config = spec.run_config.failure_config or FailureConfig()
         self._machine = TrainStateMachine(
             budgets=FailureBudgets(failure_config), limits=_limits(failure_config, spec.scaling_config, fixed=self._local_mode)
@@ -91,7 +94,7 @@ class TrainController:
         self._deadlines: dict[str, float] = {}
         self._reservation = Reservation(spec.scaling_config)
         self._backend: Backend[Any] = spec.backend_config.backend_cls()
-        self._datasets = Datasets(loaded(spec.datasets), spec.data_config)
+        self._datasets = Datasets(loaded(spec.datasets), spec.data_config, self._ledger.storage.files)
         self._group: TrainingGroup | None = None
         self._attempt = 0
         self._run_token = secrets.token_hex(4)
@@ -102,6 +105,8 @@ class TrainController:
         self._draining_validations = False
         self._questions: list[events.AnswerCheckpoints] = []
         self._goodput = GoodputMeter()
+        self.live = LiveActions()
+        """Answers questions about the workers, from any thread."""
         self._end: events.End | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.Reserve: self._reserve,
@@ -141,13 +146,15 @@ class TrainController:
     def run_unloaded(self) -> tuple[Result, bytes | None]:
         """`run`, but with what rank 0 returned as pickled bytes beside the result, for a process that cannot load it."""
         try:
+            self._observers.start(self._ledger.storage.experiment_fs_path, self._ledger.steps.next_step)
             self._function, self._config = self._shipped()
-            with termination.noticed(self._program_terminated):
+            with termination.noticed(self._program_terminated), self.live.offered(self._ledger.storage.experiment_fs_path):
                 self._handle(events.Begin(next_index=self._ledger.next_index))
                 self._loop()
         except BaseException as error:
             self._handle(events.Interrupted())
             self._ledger.close("aborted", f"{type(error).__name__}: {error}")
+            self._observers.end(None, error)
             raise
         finally:
             if self._validations is not None:
@@ -189,8 +196,9 @@ class TrainController:
         for message in batch.messages:
             if not isinstance(message, Spent):
                 self._handle(events.Said(attempt=batch.attempt, rank=batch.rank, message=message))
-            elif batch.attempt == self._attempt:
+            elif batch.attempt == self._attempt and self._group is not None:
                 self._goodput.spent(batch.rank, message.times)
+                self._ledger.sample(self._group.workers[batch.rank], self._attempt, message)
         self._acknowledge(batch)
 
     def _next(self) -> Event | _Batch | ValidationEnded | _Interruption:
@@ -271,7 +279,8 @@ class TrainController:
             self._say(self._opening())
         else:
             self._ledger.discard_unfinished()
-        self._ledger.event("attempt", number=instruction.attempt, workers=[vars(worker) for worker in self._group.workers])
+        workers = [vars(worker) for worker in self._group.workers]
+        self._ledger.begin_attempt(instruction.attempt, instruction.first_index, workers=workers)
         self._queue.put(events.GroupStarted(attempt=instruction.attempt))
 
     @contextmanager
@@ -342,6 +351,7 @@ class TrainController:
 
         self._running_group.launch(self._function, self._config, self._spec.backend_config.train_func_context, on_batch, on_end)
         self._goodput.attempt_began(self._clock())
+        self.live.group = self._group
         self._requeue_validations()
         self._look_at_nodes()
 
@@ -370,6 +380,7 @@ class TrainController:
         self._queue.put(events.RoomSeen(attempt=instruction.attempt, workers=self._reservation.possible_size()))
 
     def _stop_group(self, instruction: events.StopGroup) -> None:
+        self.live.group = None
         spent = {rank: asdict(times) for rank, times in sorted(self._goodput.ranks.items())}
         self._ledger.event("step_times", attempt=instruction.attempt, ranks=spent)
         self._goodput.attempt_ended(self._clock(), lost=not instruction.graceful)
@@ -414,10 +425,7 @@ class TrainController:
             self._send(events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint)))
             if validation is not None:
                 self._validate(report.index, checkpoint, validation)
-        for callback in self._spec.run_config.callbacks or ():
-            callback.after_report(
-                run_context=self._spec.run_config, metrics=[dict(metrics or {}) for metrics in report.metrics], checkpoint=checkpoint
-            )
+        self._observers.report(self._ledger.steps.of(report.index), report.metrics, checkpoint)
 
     def _answer_checkpoints(self, instruction: events.AnswerCheckpoints) -> None:
         if instruction.validated and self._validations is not None and not self._validations.idle:
@@ -495,9 +503,8 @@ class TrainController:
 
     def _notify_failure(self, instruction: events.NotifyFailure) -> None:
         exceptions = {rank: failure.exception for rank, failure in instruction.failures.items()}
-        self._ledger.failed(self._attempt, exceptions)
-        for callback in self._spec.run_config.callbacks or ():
-            callback.after_exception(run_context=self._spec.run_config, worker_exceptions=exceptions)  # type: ignore[arg-type]
+        self._ledger.failed(self._attempt, instruction.failures)
+        self._observers.failure(exceptions)
 
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
         self._ledger.check_room()
@@ -549,6 +556,7 @@ class TrainController:
         error = self._end.error
         if error is not None:
             self._ledger.close("errored", str(error))
+            self._observers.end(None, error)
             raise error
         if goodput is not None:
             self._say(str(goodput))
@@ -558,7 +566,9 @@ class TrainController:
         shown = ", ".join(f"{name}={value:.4g}" for name, value in metrics.items() if isinstance(value, (int, float)))
         took = f"finished in {self._clock() - self._began:.1f} s" + (f" with {shown}" if shown else "")
         self._say(f"training {took}; {storage.experiment_fs_path}")
-        return Result.from_path(storage.experiment_fs_path, storage.storage_filesystem), self._end.return_value
+        result = Result.from_path(storage.experiment_fs_path, storage.storage_filesystem)
+        self._observers.end(result, None)
+        return result, self._end.return_value
 
 
 def _limits(failures: FailureConfig, scaling: ScalingConfig, *, fixed: bool) -> Limits:

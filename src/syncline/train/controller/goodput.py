@@ -85,12 +85,22 @@ class GoodputMeter:
         """The shares when the last attempt has ended; None if there was none."""
         if self._began is None or self._ended is None or self._ended <= self._began:
             return None
-        total = self._ended - self._began
-        shares = {"data": self._spent.data_s, "report": self._spent.report_s, "communication": self._spent.communication_s}
-        shares = {name: min(1.0, seconds / total) for name, seconds in shares.items()}
-        restarts = min(1.0, self._restarts_s / total)
-        compute = max(0.0, 1.0 - restarts - sum(shares.values()))
-        return Goodput(total_s=total, compute=compute, restarts=restarts, **shares)
+        return _shares(self._ended - self._began, self._spent, self._restarts_s)
+
+    def goodput_so_far(self, now: float) -> Goodput | None:
+        """The shares if everything ended well now; None before the first attempt. Ranks say where their time went now and then only."""
+        if self._began is None or now <= self._began:
+            return None
+        waiting_s = now - self._ended if self._ended is not None else 0.0
+        return _shares(now - self._began, _sum(self._spent, _mean(self._ranks), 1.0), self._restarts_s + waiting_s)
+
+
+def _shares(total_s: float, spent: StepTimes, restarts_s: float) -> Goodput:
+    shares = {"data": spent.data_s, "report": spent.report_s, "communication": spent.communication_s}
+    shares = {name: min(1.0, seconds / total_s) for name, seconds in shares.items()}
+    restarts = min(1.0, restarts_s / total_s)
+    compute = max(0.0, 1.0 - restarts - sum(shares.values()))
+    return Goodput(total_s=total_s, compute=compute, restarts=restarts, **shares)
 
 
 def _mean(ranks: Mapping[int, StepTimes]) -> StepTimes:

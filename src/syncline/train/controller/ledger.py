@@ -8,21 +8,32 @@ checkpoints, and rests that a mark or the list tell, so that the next start dele
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from syncline import faults
 from syncline.runs import RunDirectory, RunRecord
+from syncline.runs.tensorboard import ScalarWriter
+from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.controller.barriers import CompleteReport
 from syncline.train.controller.checkpoints import CheckpointManager, Registered
+from syncline.train.controller.events import WorkerFailure
+from syncline.train.controller.steps import StepCount
 from syncline.train.controller.tenure import Tenure
 from syncline.train.errors import WorkerGroupError, worker_failure_message
 from syncline.train.storage import FULL_DISK, MINIMUM_FREE_BYTES, StorageContext, StorageFullError, asked_name
-from syncline.train.workers.messages import Reported
+from syncline.train.workers.messages import Reported, Spent
+from syncline.train.workers.placement import is_hosted
 from syncline.train.workers.spec import RunSpec
 
 logger = logging.getLogger("syncline")
+
+TOLD_FAILURES = 16
+"""Of so many ranks the record tells how they failed."""
+LONGEST_TRACEBACK = 20_000
+"""Characters of each that are kept."""
 
 
 class Ledger:
@@ -41,6 +52,8 @@ class Ledger:
         files = self.storage.files
         self._tenure = Tenure(files)  # first of all: what is read below stays as it is
         self._directory = RunDirectory(files)
+        self._scalars = ScalarWriter(files)
+        self._has_told_of_scalars = False
         record = RunRecord(files)
         state = record.checkpoints()
         checkpoint_config = spec.run_config.checkpoint_config
@@ -58,9 +71,11 @@ class Ledger:
         iterations = [report["iteration"] for report in record.reports()] + [entry.index for entry in self._manager.registered]
         self.next_index = max(iterations, default=-1) + 1
         """The number of the run's next report."""
+        self.steps = StepCount((event for event in record.events() if event["event"] == "attempt"), self.next_index)
+        """Which step each report is."""
         self.last_metrics: Mapping[str, Any] | None = None
         """Rank 0's latest report in this call of `fit()`."""
-        self._directory.write_run(self.storage.experiment_dir_name, spec.description())
+        self._directory.write_run(self.storage.experiment_dir_name, spec.description(), detailed=not is_hosted())
         self._directory.event("started", continued=self.next_index > 0, next_report=self.next_index)
 
     @property
@@ -78,22 +93,42 @@ class Ledger:
         """Write down that something happened."""
         self._directory.event(name, **fields)
 
+    def begin_attempt(self, number: int, first_report: int, **fields: Any) -> None:
+        """Write down that an attempt begins; `first_report` is the number of its first report."""
+        latest = self._manager.latest
+        first_step = self.steps.begin(first_report, latest.index if latest is not None else None)
+        self._scalars.restart(first_step)
+        self.event("attempt", number=number, first_report=first_report, first_step=first_step, **fields)
+
     def record(self, rank: int, report: Reported) -> None:
         """Write down one rank's metrics. RuntimeError where another controller has taken over."""
         if self.storage.local:  # elsewhere, what is written here leaves this machine with the next checkpoint
             self._check_tenure()
         if rank == 0:
             self.last_metrics = report.metrics
-        self._directory.report(report.index, rank, report.metrics, report.time)
+            self._draw(lambda: self._scalars.add(self.steps.of(report.index), report.metrics, report.time))
+        has_checkpoint = report.part is not None or report.uploading
+        self._directory.report(report.index, rank, report.metrics, report.time, wanted=has_checkpoint)
 
     def log_path(self, name: str) -> str:
         """A file of this machine for what a worker prints; it ends in the run directory."""
         return self._directory.log_path(name)
 
-    def failed(self, attempt: int, exceptions: Mapping[int, BaseException]) -> None:
+    def sample(self, worker: Worker, attempt: int, spent: Spent) -> None:
+        """Write down what a worker's process uses, and where its time has gone."""
+        self._directory.sample(worker.rank, attempt, worker.pid, spent.usage, asdict(spent.times))
+
+    def failed(self, attempt: int, failures: Mapping[int, WorkerFailure]) -> None:
         """Write down that ranks have failed, and remember those that found no room on the disk."""
+        exceptions = {rank: failure.exception for rank, failure in failures.items()}
         self._found_no_room = {rank: error for rank, error in exceptions.items() if isinstance(error, OSError) and error.errno in FULL_DISK}
-        self.event("failure", attempt=attempt, ranks={rank: repr(error) for rank, error in exceptions.items()})
+        told = sorted(failures)[:TOLD_FAILURES]
+        self.event(
+            "failure",
+            attempt=attempt,
+            ranks={rank: repr(exceptions[rank])[:LONGEST_TRACEBACK] for rank in told},
+            tracebacks={rank: text[-LONGEST_TRACEBACK:] for rank in told if (text := failures[rank].traceback)},
+        )
 
     def check_room(self) -> None:
         """Before another attempt: see that a checkpoint which did not fit would fit now. No worker of this run may be writing.
@@ -144,6 +179,7 @@ class Ledger:
         self._store(surplus, confirm=checkpoint)
         self._directory.event("checkpoint", report=report.index, name=self.storage.name_of(checkpoint))
         self._directory.flush()
+        self._draw(self._scalars.flush)
         latest = self._manager.latest
         assert latest is not None, "one was just registered"
         return latest
@@ -182,7 +218,9 @@ class Ledger:
         """
         if self._tenure.is_over:
             self._directory.abandon()
+            self._scalars.close(keep=False)
             return
+        self._draw(self._scalars.close)
         self.discard_unfinished()
         try:
             self._directory.event(status)
@@ -192,6 +230,15 @@ class Ledger:
             if error is None:
                 raise
             logger.warning("how the run ended cannot be written to %s: %s", self.storage.experiment_fs_path, problem)
+
+    def _draw(self, write: Callable[[], None]) -> None:
+        """Do something to the files for TensorBoard, whose failure is no reason to end the run."""
+        try:
+            write()
+        except OSError as error:
+            if not self._has_told_of_scalars:
+                self._has_told_of_scalars = True
+                logger.warning("the file for TensorBoard in %s lacks what follows: %s", self.storage.experiment_fs_path, error)
 
     def _check_tenure(self) -> None:
         if self._tenure.is_over:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import cloudpickle
 
@@ -18,6 +19,7 @@ from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import pack_error
 from syncline.core.tracebacks import user_traceback
 from syncline.train.controller.driver import TrainController
+from syncline.train.controller.live import LiveError
 from syncline.train.controller.story import Attached, Ended, Story, Told
 from syncline.train.storage import StorageContext
 from syncline.train.workers.shipped import Shipped
@@ -75,6 +77,14 @@ class RunActor:
             controller = self._controller
         if controller is not None:
             controller.interrupt()
+
+    def ask(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        """What the run answers, as `LiveActions.answer` does. LiveError before it has begun, too."""
+        with self._lock:
+            controller = self._controller
+        if controller is None:
+            raise LiveError("the run is only just starting, so it has no workers yet: ask again in a moment")
+        return controller.live.answer(action, arguments)
 
     def wait_until_ended(self, timeout_s: float) -> bool:
         """Whether the run has ended when this returns, after at most so long."""

@@ -118,9 +118,11 @@ class Terminating:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Where this rank's time has gone in this attempt so far. For the record only."""
+    """Where this rank's time has gone in this attempt so far, and what its process uses. For the record only."""
 
     times: StepTimes
+    usage: Mapping[str, Any]
+    """As `runs.usage.Sampler` gives it."""
 
 
 Spoken = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed | Stuck | Terminating

@@ -12,7 +12,9 @@ from syncline.train.workers.watchdog import Judge, Look, communicates, is_in_col
 
 LOOK_S = 0.1
 TELL_S = 5.0
-"""How often the controller hears where the time went, from a rank that reports nothing."""
+"""How often the controller hears where the time went and what the process uses."""
+FIRST_TELL_S = 1.0
+"""When it hears so first: somebody may be looking, and much is to be seen of how a run begins."""
 
 
 class Observer:
@@ -32,7 +34,8 @@ class Observer:
 
     def _look(self, thread: threading.Thread) -> None:
         assert thread.ident is not None, "the thread has started"
-        last = told = time.monotonic()
+        last = time.monotonic()
+        tell_at = last + FIRST_TELL_S
         while True:
             thread.join(LOOK_S)
             if not thread.is_alive():  # its clock goes with it
@@ -44,8 +47,8 @@ class Observer:
             message = self._judge.consider(Look(_cpu_s(thread.ident, now), is_in_collective(frame)), now)
             if message is not None:
                 self._say(message)
-            if now - told >= TELL_S:
-                told = now
+            if now >= tell_at:
+                tell_at = now + TELL_S
                 self._tell()
             last = now
 

@@ -1,4 +1,4 @@
-"""What a training function prints, kept in the run directory too: one file per rank, capped.
+"""What a training function prints, kept in the run directory too: two files per rank, of which the later one grows.
 
 Covered: Python's `sys.stdout` and `sys.stderr`. Not covered: what libraries written in C print past them; the engine shows that.
 """
@@ -11,37 +11,56 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-LIMIT_BYTES = 32_000_000
-"""After so much, the file says that it is full, and the rest is only shown."""
+PART_BYTES = 16_000_000
+"""When a file has become so large, it becomes the earlier part, in place of the one that was that, and a new one begins."""
 
 
 class RankLog:
-    """The file of one rank, written to by both streams. An error of the filesystem costs log lines, never the work."""
+    """The file of one rank, written to by both streams: `rank-0.log`, and what came before that in `rank-0.1.log`.
 
-    def __init__(self, path: str, limit_bytes: int = LIMIT_BYTES) -> None:
+    An error of the filesystem costs log lines, never the work.
+    """
+
+    def __init__(self, path: str, part_bytes: int = PART_BYTES) -> None:
         self._lock = threading.Lock()
-        self._left = limit_bytes
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._path = path
+        self._part_bytes = part_bytes
+        self._fd = self._open()
+        self._size = os.fstat(self._fd).st_size
 
     def write(self, text: str) -> None:
         """Append."""
         data = text.encode(errors="backslashreplace")
         with self._lock:
-            if self._left < 0:
+            if self._fd < 0:
                 return
             try:
-                os.write(self._fd, data[: self._left])
-                self._left -= len(data)
-                if self._left < 0:
-                    os.write(self._fd, b"\n(the log is full)\n")
+                if self._size + len(data) > self._part_bytes and self._size:
+                    self._begin_part()
+                os.write(self._fd, data)
+                self._size += len(data)
             except OSError:
-                self._left = -1
+                self._end()
 
     def close(self) -> None:
         """Nothing more is written."""
         with self._lock:
-            self._left = -1
+            self._end()
+
+    def _begin_part(self) -> None:
+        stem, extension = os.path.splitext(self._path)
+        os.replace(self._path, f"{stem}.1{extension}")
+        before, self._fd = self._fd, self._open()
+        os.close(before)
+        self._size = 0
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+
+    def _end(self) -> None:
+        if self._fd >= 0:
             os.close(self._fd)
+            self._fd = -1
 
 
 class Tee:

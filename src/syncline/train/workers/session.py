@@ -36,7 +36,6 @@ from syncline.train.workers.messages import (
     ControllerMessage,
     PreemptionNoticed,
     Reported,
-    Spent,
     Terminating,
     Uploaded,
 )
@@ -129,15 +128,13 @@ class WorkerSession(TrainSession):
         """The training function begins now."""
         self._began = time.perf_counter()
 
-    def spent(self) -> Spent:
+    def spent(self) -> StepTimes:
         """Where the time since then has gone."""
-        return Spent(
-            times=StepTimes(
-                total_s=time.perf_counter() - self._began,
-                data_s=self.readers.waited_s,
-                report_s=self.reported_s,
-                communication_s=sum(meter() for meter in self.communication_meters),
-            )
+        return StepTimes(
+            total_s=time.perf_counter() - self._began,
+            data_s=self.readers.waited_s,
+            report_s=self.reported_s,
+            communication_s=sum(meter() for meter in self.communication_meters),
         )
 
     # -- reports

@@ -19,12 +19,14 @@ from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import pack_error
 from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
+from syncline.runs.usage import Sampler
 from syncline.train.session import set_session
 from syncline.train.workers import stacks
-from syncline.train.workers.messages import ControllerMessage, Failed, Finished, WorkerMessage
+from syncline.train.workers.messages import ControllerMessage, Failed, Finished, Spent, WorkerMessage
 from syncline.train.workers.observer import Observer
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.output import keep_output
+from syncline.train.workers.profiling import recorder
 from syncline.train.workers.ranks import WorkerFacts
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.shipped import Shipped, loaded
@@ -48,6 +50,8 @@ class TrainWorker:
         self._outbox = Outbox()
         self._session: WorkerSession | None = None
         self._thread: threading.Thread | None = None
+        self._sampler: Sampler | None = None
+        self._sampling = threading.Lock()
 
     def facts(self) -> WorkerFacts:
         """Where this worker is and what it has; `node_ip` is for the controller to fill in."""
@@ -87,8 +91,8 @@ class TrainWorker:
         )
         self._session.begin()
         self._thread.start()
-        session, outbox = self._session, self._outbox
-        observer = Observer(hang_limit_s=session.hang_limit_s, say=outbox.put, tell=lambda: outbox.put(session.spent()))
+        session = self._session
+        observer = Observer(hang_limit_s=session.hang_limit_s, say=self._outbox.put, tell=lambda: self._tell(session))
         session.communication_meters.append(lambda: observer.communicated_s)
         observer.follow(self._thread)
 
@@ -119,12 +123,13 @@ class TrainWorker:
         try:
             faults.reach("train.start")
             train, settings = loaded(function), loaded(config)
+            recorder.prepare()
             with context():
                 value = train() if settings is None else train(dict(settings))
             session.finish_uploads()
             session.close_shares()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
-            self._outbox.put(session.spent())
+            self._tell(session)
         except BaseException as error:  # SystemExit too: a rank that leaves early leaves the others waiting
             session.finish_uploads(UPLOADS_OF_FAILED_S)  # what it has reported before counts
             self._fail(error)
@@ -135,8 +140,16 @@ class TrainWorker:
         text = user_traceback(error).rstrip()
         sys.stdout.flush()
         if self._session is not None:
-            self._outbox.put(self._session.spent())
+            self._tell(self._session)
         self._outbox.close(Failed(exception=pack_error(error, traceback_text=text), traceback=text))
+
+    def _tell(self, session: WorkerSession) -> None:
+        """Where the time has gone, and what this process uses."""
+        with self._sampling:
+            if self._sampler is None:
+                self._sampler = Sampler(gpu_ids=session.gpu_ids)
+            usage = self._sampler.sample()
+        self._outbox.put(Spent(times=session.spent(), usage=usage))
 
 
 def _pickled_return_value(value: Any) -> bytes:

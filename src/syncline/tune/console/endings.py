@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from syncline.train.console.values import counted, duration
 from syncline.tune.console import values
 from syncline.tune.console.snapshot import View
 from syncline.tune.experiment.trial import Trial
@@ -47,13 +48,13 @@ class Endings:
         if self._each:
             return [self._line(trial) for trial in ended]
         self._next = now + INTERVAL_S
-        others = f" (and {values.counted(len(ended) - 1, 'other')})" if len(ended) > 1 else ""
+        others = f" (and {counted(len(ended) - 1, 'other')})" if len(ended) > 1 else ""
         return [f"{self._line(ended[-1])}{others}; {len(self._told)} have ended"]
 
     def _line(self, trial: Trial) -> str:
         """`train_00003 TERMINATED after 10 iterations and 3.2 s: loss=0.12`."""
-        took = values.duration(float(trial.last_result.get(TIME_TOTAL_S) or 0.0))
-        text = f"{trial} {trial.status} after {values.counted(trial.iteration, 'iteration')} and {took}"
+        took = duration(float(trial.last_result.get(TIME_TOTAL_S) or 0.0))
+        text = f"{trial} {trial.status} after {counted(trial.iteration, 'iteration')} and {took}"
         if trial.status == Trial.ERROR:
             return f"{text}: {values.last_line(trial.exception, trial.error_text)}"
         numbers = self._view.numbers(trial)

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from syncline.train.console.values import duration
 from syncline.tune.console.endings import Endings
 from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.console.snapshot import View
 from syncline.tune.console.summary import best_text, closing_lines, errors_line, status_text
-from syncline.tune.console.values import duration
 from syncline.tune.experiment.trial import Trial
 
 FIRST_S = 30.0

@@ -12,13 +12,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from syncline.train.console.streams import redirected
+from syncline.train.console.values import duration
 from syncline.tune.console.endings import Endings
 from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.console.snapshot import Snapshot, View
-from syncline.tune.console.streams import redirected
 from syncline.tune.console.summary import best_text, closing_lines, failure_text, status_text
 from syncline.tune.console.tables import errors_table, trials_table
-from syncline.tune.console.values import duration
 from syncline.tune.experiment.trial import Trial
 
 INTERVAL_S = 0.5

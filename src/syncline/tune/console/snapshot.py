@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from syncline.train import filesystem as directories
 from syncline.train import metrics as metric_values
+from syncline.train.console.values import is_number, located, shortened, text_of
 from syncline.tune.console import values
 from syncline.tune.console.scan import Scan, choose, scan
 from syncline.tune.experiment.trial import Trial
@@ -140,7 +141,7 @@ class View:
         """The latest metrics of one trial, those that have columns, by heading."""
         self._find_metrics([trial])
         held = {heading: metric_values.lookup(trial.last_result, key) for key, heading in (self.metrics or self._found).items()}
-        return {heading: values.text_of(value) for heading, value in held.items() if value is not None}
+        return {heading: text_of(value) for heading, value in held.items() if value is not None}
 
     def _only_metric(self) -> str | None:
         """The one metric that trials report, where the program has not said which one counts."""
@@ -157,7 +158,7 @@ class View:
                     return
                 if key in FAMILIAR_METRICS:
                     self._found.setdefault(key, FAMILIAR_METRICS[key])
-                elif key not in AUTO_RESULT_KEYS and values.is_number(value):
+                elif key not in AUTO_RESULT_KEYS and is_number(value):
                     self._found.setdefault(key, "value" if key == DEFAULT_METRIC else key)
 
     def _table(self, chosen: Sequence[Trial]) -> tuple[list[Column], list[list[str]]]:
@@ -178,9 +179,9 @@ class View:
         return [column for column, _ in described], [list(row) for row in zip(*(cells for _, cells in described), strict=True)]
 
     def _column(self, heading: str, kind: Kind, held: Sequence[Any]) -> tuple[Column, list[str]]:
-        numeric = all(value is None or values.is_number(value) for value in held)
-        column = Column(heading=values.shortened(heading, self.length), kind=kind, is_numeric=numeric)
-        return column, [values.text_of(value, self.length) for value in held]
+        numeric = all(value is None or is_number(value) for value in held)
+        column = Column(heading=shortened(heading, self.length), kind=kind, is_numeric=numeric)
+        return column, [text_of(value, self.length) for value in held]
 
     def _best(self, found: Scan, metric: str | None) -> Best | None:
         if found.best is None or metric is None:
@@ -191,7 +192,7 @@ class View:
         return Best(
             trial=str(trial),
             metric=metric,
-            value=values.text_of(metric_values.lookup(trial.last_result, metric)),
+            value=text_of(metric_values.lookup(trial.last_result, metric)),
             iteration=trial.iteration,
             parameters=values.parameters_text({key: _parameter(trial, key) for key in keys}),
             checkpoint=values.place(checkpoint) if checkpoint is not None else None,
@@ -219,5 +220,5 @@ def _failure(trial: Trial) -> Failure:
         times=max(1, trial.num_failures),
         recovered=trial.status != Trial.ERROR,
         message=values.last_line(trial.exception, trial.error_text),
-        file=values.located(path, local=storage.local, scheme=storage.storage_filesystem.type_name),
+        file=located(path, local=storage.local, scheme=storage.storage_filesystem.type_name),
     )

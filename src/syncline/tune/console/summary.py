@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
+from syncline.train.console.values import counted, duration, shortened
 from syncline.tune.console.snapshot import Best, Failure, Snapshot
-from syncline.tune.console.values import counted, duration, shortened
 
 
 def status_text(snapshot: Snapshot, expected: int | float | None) -> str:

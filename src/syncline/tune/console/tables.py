@@ -15,9 +15,9 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from syncline.train.console.values import shortened
 from syncline.tune.console.snapshot import Column, Failure, Snapshot
 from syncline.tune.console.summary import hidden_text
-from syncline.tune.console.values import shortened
 
 STYLES = {"RUNNING": "green", "PENDING": "dim", "PAUSED": "yellow", "TERMINATED": "", "ERROR": "red"}
 _BESIDE_CELL = 3

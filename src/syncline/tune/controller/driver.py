@@ -21,13 +21,13 @@ from syncline.core import api
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup
-from syncline.runs import RunDirectory
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.callback import CallbackList
 from syncline.tune.console.reporter import ProgressReporter
 from syncline.tune.controller import events, upkeep
 from syncline.tune.controller.events import Event, Instruction
 from syncline.tune.controller.journal import SearchStore
+from syncline.tune.controller.record import SearchRecord
 from syncline.tune.controller.restore import snapshot
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.error import TuneError
@@ -130,7 +130,7 @@ class TuneController:
         callbacks: CallbackList,
         reporter: ProgressReporter | None,
         store: SearchStore,
-        record: RunDirectory,
+        record: SearchRecord,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -188,6 +188,7 @@ class TuneController:
         """
         try:
             self._take(first)
+            self._record.changes(self._machine.trials)
             while self._end is None:
                 self._take(self._next())
             self._await_leaving()
@@ -196,6 +197,11 @@ class TuneController:
             return SearchEnd(problem="it was interrupted", error=None, interrupted=True)
         finally:
             self._close()
+
+    def actor_of(self, trial_id: str) -> Any:
+        """The actor in which a trial runs; None if it does not. From any thread."""
+        process = self._processes.get(trial_id)
+        return process.actor if process is not None else None
 
     # -- the loop
 
@@ -249,6 +255,7 @@ class TuneController:
                 rest.append(instruction)
         faults.reach("tune.before_journal")
         self._keep(lambda: self._store.append(happened))
+        self._record.changes(self._machine.drain_changed())
         faults.reach("tune.after_journal")
         for instruction in rest:
             self._do[type(instruction)](instruction)
@@ -501,6 +508,7 @@ class TuneController:
         trial = self._trial(do.trial_id)
         where: dict[str, Any] = {"iteration": self._machine.iteration, "trials": self._machine.trials, "trial": trial}
         if do.hook == "result":
+            self._record.result(trial, do.subject)
             self._callbacks.on_trial_result(**where, result=do.subject)
         elif do.hook == "checkpoint":
             self._callbacks.on_checkpoint(**where, checkpoint=do.subject)
@@ -516,13 +524,12 @@ class TuneController:
             self._callbacks.on_trial_complete(**where)
         elif do.hook == "recover":
             self._write_error(trial)
+            self._record.failure(trial, goes_on=True)
             self._callbacks.on_trial_recover(**where)
         else:
             self._write_error(trial)
+            self._record.failure(trial, goes_on=False)
             self._callbacks.on_trial_error(**where)
-        if do.hook in ("start", "restore", "complete", "error", "recover"):
-            why = {"error": trial.error_text} if do.hook in ("error", "recover") else {}
-            self._record.event(f"trial_{do.hook}", trial=trial.trial_id, name=trial.name, iteration=trial.iteration, **why)
 
     def _write_error(self, trial: Trial) -> None:
         text = f"Failure # {max(trial.num_failures, 1)} (occurred at {time.strftime('%Y-%m-%d_%H-%M-%S')})\n{trial.error_text}\n\n"

@@ -124,9 +124,10 @@ class TuneMachine:
         self._stopping = False  # no more trials start
         self._end: events.End | None = None
         self._out: list[Instruction] = []
+        self._changed: dict[str, Trial] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "search_alg": None, "_out": []}
+        return {**self.__dict__, "search_alg": None, "_out": [], "_changed": {}}
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take an event in; what is to be done now, in order.
@@ -140,6 +141,11 @@ class TuneMachine:
         self._advance()
         out, self._out = self._out, []
         return out
+
+    def drain_changed(self) -> list[Trial]:
+        """The trials that are new, have been started, or whose status was set, since this was asked last."""
+        changed, self._changed = list(self._changed.values()), {}
+        return changed
 
     def limit(self, trials: float) -> None:
         """The engine at hand has room for so many trials at a time, whatever they hold."""
@@ -181,6 +187,7 @@ class TuneMachine:
             return
         if trial.trial_id in self._running:
             self._leave(trial)
+        trial.stopped_by = "scheduler"
         self._complete(trial, tell_scheduler=False)
 
     def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
@@ -265,6 +272,7 @@ class TuneMachine:
             name=event.name,
         )
         self.trials.append(trial)
+        self._changed[trial.trial_id] = trial
         self._by_id[trial.trial_id] = self._live[trial.trial_id] = self._pending[trial.trial_id] = trial
         self._unstarted.add(trial.trial_id)
         self.scheduler.on_trial_add(self, trial)
@@ -299,6 +307,7 @@ class TuneMachine:
     def _started(self, event: events.TrialStarted) -> None:
         trial, run = self._by_id[event.trial_id], self._running[event.trial_id]
         trial.location = event.location
+        self._changed[trial.trial_id] = trial
         trial.start_time = trial.start_time or event.now
         self._notify("restore" if trial.checkpoints.latest is not None else "start", trial)
         self._next_step(trial, run)
@@ -333,6 +342,7 @@ class TuneMachine:
         if trial.trial_id not in self._running or self._running[trial.trial_id] is not run:
             return  # the scheduler has taken it out of its process
         if decision == TrialScheduler.STOP:
+            trial.stopped_by = "" if is_last else "scheduler"
             self._finish(trial, run, tell_scheduler=is_last)
             return
         self._out.append(events.TellResult(trial_id=trial.trial_id, result=result))
@@ -544,6 +554,7 @@ class TuneMachine:
                 if run.then == "finish":
                     continue
                 self._leave(trial)
+            trial.stopped_by = "search"
             self._complete(trial, tell_scheduler=True)
 
     def _leave(self, trial: Trial, *, failed: bool = False) -> None:
@@ -555,6 +566,7 @@ class TuneMachine:
 
     def _requeue(self, trial: Trial) -> None:
         """It starts again from its latest checkpoint, before trials that have not begun."""
+        trial.location = ""  # where a kill has left it running
         trial.begin_at(trial.checkpoint_iteration)
         self._set(trial, Trial.PENDING)
         self._pending = {trial.trial_id: trial, **{key: other for key, other in self._pending.items() if key != trial.trial_id}}
@@ -586,13 +598,14 @@ class TuneMachine:
         if how == "RESTART":
             self._reset(trial)
         else:
-            trial.exception, trial.error_text, trial.num_failures = None, "", 0
+            trial.exception, trial.error_text, trial.num_failures, trial.stopped_by = None, "", 0, ""
             self._live[trial.trial_id] = trial
             self._requeue(trial)
         self.scheduler.on_trial_add(self, trial)
 
     def _set(self, trial: Trial, status: str) -> None:
         trial.status = status
+        self._changed[trial.trial_id] = trial
         self._unstarted.discard(trial.trial_id)
         self._pending.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from syncline.core.error_frames import pack_error, unpack_error
 from syncline.train import metrics as metric_values
@@ -125,6 +125,8 @@ class Trial:
         self.error_text = ""
         """The traceback of the last failure, the user's frames last."""
         self.num_failures = 0
+        self.stopped_by: Literal["", "scheduler", "search"] = ""
+        """Who ended it before its time: the scheduler, or the search, which ended itself."""
         self.start_time: float | None = None
         """When it first ran, in seconds since the epoch."""
         self.location = ""

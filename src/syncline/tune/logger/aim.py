@@ -1,4 +1,4 @@
-"""`AimLoggerCallback`: each trial as a run of Aim."""
+"""`AimLoggerCallback`: each trial, or a training run, as a run of Aim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from syncline.data.optional import load, require
 from syncline.train.metrics import flatten
 from syncline.tune.logger.rows import flat_result
-from syncline.tune.logger.tracker import Outcome, TrackedTrial, TrackerCallback
+from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
 from syncline.tune.result import CONFIG, PID, TIME_TOTAL_S, TIMESTAMP, TIMESTEPS_TOTAL, TRAINING_ITERATION
 
 _PREFIX = "ray/tune/"
@@ -19,13 +19,13 @@ _NUMBERS = (int, float, np.floating, np.integer)
 
 
 class AimLoggerCallback(TrackerCallback):
-    """Logs each trial as a run of Aim: the finite numbers of its results, and its hyperparameters.
+    """Logs each trial, or a training run, as a run of Aim: the finite numbers of its results, and its hyperparameters.
 
     A result's values `context` and `epoch` are passed to Aim as what it calls so.
 
     Args:
-        repo: Aim's repository: a directory or an `aim.Repo`; the search's directory by default.
-        experiment_name: Aim's name of the experiment; the search's name by default.
+        repo: Aim's repository: a directory or an `aim.Repo`; the directory of the search, or of the training run, by default.
+        experiment_name: Aim's name of the experiment; the name of the search, or of the training run, by default.
         metrics: Which metrics are logged; all by default.
         aim_run_kwargs: For `aim.Run`.
 
@@ -33,6 +33,8 @@ class AimLoggerCallback(TrackerCallback):
         ImportError: aim is not installed.
         ValueError: `metrics` is empty.
     """
+
+    step_keys = (TIMESTEPS_TOTAL, TRAINING_ITERATION)
 
     def __init__(
         self, repo: Any = None, experiment_name: str | None = None, metrics: list[str] | None = None, **aim_run_kwargs: Any
@@ -46,27 +48,35 @@ class AimLoggerCallback(TrackerCallback):
         self._metrics = metrics
         self._aim_run_kwargs = aim_run_kwargs
 
-    def _begin_run(self, trial: TrackedTrial, run: Any) -> Any:
+    @property
+    def place(self) -> str:
+        return self._experiment_name or ""
+
+    def _begin_run(self, tracked: Tracked, run: Any) -> Any:
         if run is not None:
             run.close()
         aim = load("aim", purpose="AimLoggerCallback", install="aim")
-        repo = self._repo_path or trial.experiment_path
-        run = aim.Run(repo=repo, experiment=self._experiment_name or trial.experiment, **self._aim_run_kwargs)
-        run["trial_id"] = trial.trial_id
-        run["trial_log_dir"] = trial.path
-        if trial.location:
-            run["trial_ip"] = trial.location.rpartition(":")[0]
-        if trial.evaluated_params:
-            run["hparams"] = {key: _hyperparameter(value) for key, value in flatten(trial.evaluated_params).items()}
+        known = {} if tracked.key is None else {"run_hash": tracked.key}
+        experiment = self._experiment_name or tracked.experiment or tracked.name
+        run = aim.Run(repo=self._repo_path or tracked.experiment_path, experiment=experiment, **{**known, **self._aim_run_kwargs})
+        if tracked.kind == "trial":
+            run["trial_id"] = tracked.id
+        run[f"{tracked.kind}_log_dir"] = tracked.path
+        if tracked.location:
+            run["trial_ip"] = tracked.location.rpartition(":")[0]
+        if tracked.evaluated_params:
+            run["hparams"] = {key: _hyperparameter(value) for key, value in flatten(tracked.evaluated_params).items()}
         return run
 
-    def _log_result(self, run: Any, trial: TrackedTrial, result: dict[str, Any]) -> None:
-        step = result.get(TIMESTEPS_TOTAL) or result.get(TRAINING_ITERATION)
+    def _key_of(self, run: Any, tracked: Tracked) -> str:
+        return str(run.hash)
+
+    def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
         for key, value in flat_result(result, _LEFT_OUT).items():
             if isinstance(value, _NUMBERS) and math.isfinite(value) and (self._metrics is None or key in self._metrics):
                 run.track(value=value, name=_PREFIX + key, epoch=result.get("epoch"), step=step, context=result.get("context"))
 
-    def _end_run(self, run: Any, trial: TrackedTrial, outcome: Outcome) -> None:
+    def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
         run.close()
 
 

@@ -1,4 +1,4 @@
-"""`Background`: calls that a network may delay, made in threads, so that a search neither waits for them nor fails with them."""
+"""`Background`: calls that a network may delay, made in threads, so that a run neither waits for them nor fails with them."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ class Background:
     def close(self, timeout_s: float) -> None:
         """As `wait`, and the threads end; a warning if calls are left."""
         if not self.wait(timeout_s):
-            logger.warning(
-                "%s took more than %.0f s at the end of the search; %d steps are left out.", self._purpose, timeout_s, self.backlog
-            )
+            logger.warning("%s took more than %.0f s at the end of the run; %d steps are left out.", self._purpose, timeout_s, self.backlog)
         for waiting in self._queues:
             waiting.put(None)
         self._queues = []
@@ -74,7 +72,7 @@ class Background:
             except Exception:
                 if not self._told:
                     self._told = True
-                    logger.warning("%s failed; the search goes on. Further failures are not shown.", self._purpose, exc_info=True)
+                    logger.warning("%s failed; the run goes on. Further failures are not shown.", self._purpose, exc_info=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_queues": []}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from syncline import settings
 from syncline.data.optional import load, require
 from syncline.train.metrics import flatten
-from syncline.tune.logger.tracker import Outcome, TrackedTrial, TrackerCallback
+from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
 from syncline.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION
 
 _Item = TypeVar("_Item")
@@ -24,23 +24,28 @@ _STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "inte
 
 
 class MLflowLoggerCallback(TrackerCallback):
-    """Logs each trial as a run of an MLflow experiment: its configuration as parameters, the numbers of its results as metrics.
+    """Logs each trial, or a training run, as a run of an MLflow experiment: its configuration as parameters, the numbers of its results as
+    metrics.
 
-    The runs are begun where the search runs, not in the trials; for MLflow within a trial there is
-    `syncline.air.integrations.mlflow.setup_mlflow`. A trial of a restored search goes on in its run.
+    The runs are begun where the search or the training is controlled; for MLflow within a trial or a training function there is
+    `syncline.air.integrations.mlflow.setup_mlflow`. A trial of a restored search goes on in its run, and so does a training run that is
+    started again.
 
     Args:
         tracking_uri: MLflow's server, database or directory; by default as MLflow finds it (`MLFLOW_TRACKING_URI`).
         registry_uri: MLflow's registry of models.
         experiment_name: The experiment, made if there is none of that name; `MLFLOW_EXPERIMENT_NAME` by default.
-        tags: Tags of every run, besides `trial_name`.
+        tags: Tags of every run, besides `trial_name`, or `run_name` of a training run.
         tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
-        save_artifact: Whether the trial's directory is logged as an artifact at its end, if it is on this machine.
+        save_artifact: Whether the directory of the trial, or of the training run, is logged as an artifact at its end, with its
+            checkpoints, if it is on this machine.
         log_params_on_trial_end: Whether the configuration is logged at the end, and not at the start.
 
     Raises:
         ImportError: mlflow is not installed.
     """
+
+    step_keys = (TIMESTEPS_TOTAL, TRAINING_ITERATION)
 
     def __init__(
         self,
@@ -77,30 +82,36 @@ class MLflowLoggerCallback(TrackerCallback):
     def set_state(self, state: dict[str, Any]) -> None:
         self._run_ids = dict(state["run_ids"])
 
-    def _begin_run(self, trial: TrackedTrial, run: str | None) -> str:
-        known = run or (self._run_ids.get(trial.trial_id) if trial.is_continued else None)
+    @property
+    def place(self) -> str:
+        return self.experiment_name or ""
+
+    def _begin_run(self, tracked: Tracked, run: str | None) -> str:
+        known = run or tracked.key or (self._run_ids.get(tracked.id) if tracked.is_continued else None)
         if known is not None:
             self._client().update_run(known, status="RUNNING")
             return known
-        tags = {**(self.tags or {}), "trial_name": trial.name}
-        run_id = str(self._client().create_run(self._experiment_id, run_name=trial.name, tags=tags).info.run_id)
-        self._run_ids[trial.trial_id] = run_id
+        tags = {**(self.tags or {}), f"{tracked.kind}_name": tracked.name}
+        run_id = str(self._client().create_run(self._experiment_id, run_name=tracked.name, tags=tags).info.run_id)
+        self._run_ids[tracked.id] = run_id
         if not self.log_params_on_trial_end:
-            log_params(self._client(), run_id, trial.config)
+            log_params(self._client(), run_id, tracked.config)
         return run_id
 
-    def _log_result(self, run: str, trial: TrackedTrial, result: dict[str, Any]) -> None:
-        step = int(result.get(TIMESTEPS_TOTAL) or result.get(TRAINING_ITERATION) or 0)
+    def _key_of(self, run: str, tracked: Tracked) -> str:
+        return run
+
+    def _log_result(self, run: str, tracked: Tracked, result: dict[str, Any], step: int) -> None:
         log_metrics(self._client(), run, result, step)
 
-    def _end_run(self, run: str, trial: TrackedTrial, outcome: Outcome) -> None:
+    def _end_run(self, run: str, tracked: Tracked, outcome: Outcome) -> None:
         client = self._client()
         if outcome != "interrupted":
-            self._run_ids.pop(trial.trial_id, None)
-            if self.should_save_artifact and trial.local_path is not None:
-                client.log_artifacts(run, trial.local_path)
+            self._run_ids.pop(tracked.id, None)
+            if self.should_save_artifact and tracked.local_path is not None:
+                client.log_artifacts(run, tracked.local_path)
             if self.log_params_on_trial_end:
-                log_params(client, run, trial.config)
+                log_params(client, run, tracked.config)
         client.set_terminated(run, status=_STATUS[outcome])
 
     def _client(self) -> Any:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.data.optional import load
+from syncline.runs import event_file
 from syncline.train.metrics import flatten
-from syncline.tune.logger import event_file
 from syncline.tune.logger.logger import LoggerCallback
 from syncline.tune.logger.rows import flat_result
 from syncline.tune.logger.trial_files import TrialFiles

@@ -16,8 +16,8 @@ from syncline import settings
 from syncline.data.optional import load, require
 from syncline.runs import values
 from syncline.train.metrics import flatten
-from syncline.tune.logger.tracker import TIMEOUT_S, Outcome, TrackedTrial, TrackerCallback, is_below
-from syncline.tune.result import CONFIG, DATE, DONE, EXPERIMENT_TAG, HOSTNAME, NODE_IP, PID, SHOULD_CHECKPOINT, TRAINING_ITERATION, TRIAL_ID
+from syncline.tune.logger.tracker import TIMEOUT_S, Outcome, Tracked, TrackerCallback, is_below
+from syncline.tune.result import CONFIG, DATE, DONE, EXPERIMENT_TAG, HOSTNAME, NODE_IP, PID, SHOULD_CHECKPOINT, TRIAL_ID
 
 logger = logging.getLogger("syncline")
 
@@ -36,22 +36,23 @@ _LEFT_OUT = (DONE, SHOULD_CHECKPOINT)
 
 
 class WandbLoggerCallback(TrackerCallback):
-    """Logs each trial as a run of Weights & Biases.
+    """Logs each trial, or a training run, as a run of Weights & Biases.
 
-    The run has the trial's id and name, and its configuration. The key comes from the arguments, from `WANDB_API_KEY`, from an earlier
-    `wandb login`, or from the function that `WANDB_SETUP_API_KEY_HOOK` names; with `WANDB_MODE` offline or disabled none is needed. Numbers
-    and media are logged; arrays of three, four and five dimensions as an image (height, width, channels), images, and videos.
+    The run has the trial's id and name, or the training run's name, and the configuration. The key comes from the arguments, from
+    `WANDB_API_KEY`, from an earlier `wandb login`, or from the function that `WANDB_SETUP_API_KEY_HOOK` names; with `WANDB_MODE` offline or
+    disabled none is needed. Numbers and media are logged; arrays of three, four and five dimensions as an image (height, width, channels),
+    images, and videos. A training run that is started again goes on in its run of W&B.
 
     Args:
         project: W&B's project; `WANDB_PROJECT_NAME` by default.
-        group: W&B's group; `WANDB_GROUP_NAME`, else the search's name by default.
+        group: W&B's group; `WANDB_GROUP_NAME`, else the search's name by default; a training run has none.
         api_key_file: A file with the key in its first line.
         api_key: The key.
         excludes: Keys of results and of the configuration that are not logged.
         log_config: Whether every result updates the run's configuration, for schedulers that change it.
-        upload_checkpoints: Whether checkpoints are logged as artifacts, if they are on this machine.
+        upload_checkpoints: Whether checkpoints are logged as artifacts; those of trials if they are on this machine.
         save_checkpoints: The older name of `upload_checkpoints`.
-        upload_timeout: So many seconds the end of the search waits for what has not been sent.
+        upload_timeout: So many seconds the end of the search, or of the training run, waits for what has not been sent.
         video_kwargs: For `wandb.Video`.
         image_kwargs: For `wandb.Image`.
         kwargs: For `wandb.init`; they beat what is said above.
@@ -95,30 +96,41 @@ class WandbLoggerCallback(TrackerCallback):
         set_api_key(self.api_key_path, self.api_key)
         self.project = find_project(self.project)
         if not self.project:
-            raise ValueError(f"W&B keeps runs in projects, and this search has none: give `project=…`, or set {WANDB_PROJECT_ENV_VAR}.")
+            raise ValueError(f"W&B keeps runs in projects, and none is named: give `project=…`, or set {WANDB_PROJECT_ENV_VAR}.")
         self.group = self.group or settings.environment(WANDB_GROUP_ENV_VAR)
 
-    def _begin_run(self, trial: TrackedTrial, run: Any) -> Any:
+    @property
+    def logs_checkpoints(self) -> bool:
+        return self.upload_checkpoints
+
+    @property
+    def place(self) -> str:
+        return self.project or ""
+
+    def _begin_run(self, tracked: Tracked, run: Any) -> Any:
         if run is not None:
             return run
-        config = {key: value for key, value in trial.config.items() if key not in self.excludes}
+        config = {key: value for key, value in tracked.config.items() if key not in self.excludes}
         arguments: dict[str, Any] = {
-            "id": trial.trial_id,
-            "name": trial.name,
-            "resume": "allow" if trial.is_continued else None,
+            "id": tracked.id,
+            "name": tracked.name,
+            "resume": "allow" if tracked.is_continued else None,
             "reinit": "create_new",
             "allow_val_change": True,
-            "group": self.group or trial.experiment,
+            "group": self.group or tracked.experiment,
             "project": self.project,
             "config": as_logged(config),
-            "dir": trial.local_path,
+            "dir": tracked.local_path,
         }
         run = _wandb().init(**{**arguments, **self.kwargs})
-        run.config.update({"trial_log_path": trial.path}, allow_val_change=True)
+        run.config.update({f"{tracked.kind}_log_path": tracked.path}, allow_val_change=True)
         call_hook(WANDB_PROCESS_RUN_INFO_HOOK, run)
         return run
 
-    def _log_result(self, run: Any, trial: TrackedTrial, result: dict[str, Any]) -> None:
+    def _key_of(self, run: Any, tracked: Tracked) -> str:
+        return str(run.id)
+
+    def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
         left_out = (*_LEFT_OUT, *self.excludes, *(() if self.log_config else (CONFIG,)))
         logged: dict[str, Any] = {}
         config: dict[str, Any] = dict(result.get(CONFIG) or {}) if self.log_config else {}
@@ -131,15 +143,14 @@ class WandbLoggerCallback(TrackerCallback):
             elif _is_shown(value):
                 logged[key] = value
         run.config.update(as_logged({key: value for key, value in config.items() if key != "callbacks"}), allow_val_change=True)
-        run.log(logged, step=result.get(TRAINING_ITERATION))
+        run.log(logged, step=step)
 
-    def _log_checkpoint(self, run: Any, trial: TrackedTrial, directory: str) -> None:
-        if self.upload_checkpoints:
-            artifact = _wandb().Artifact(name=f"checkpoint_{trial.name}", type="model")
-            artifact.add_dir(directory)
-            run.log_artifact(artifact)
+    def _log_checkpoint(self, run: Any, tracked: Tracked, directory: str) -> None:
+        artifact = _wandb().Artifact(name=tracked.artifact_name, type="model")
+        artifact.add_dir(directory)
+        run.log_artifact(artifact)
 
-    def _end_run(self, run: Any, trial: TrackedTrial, outcome: Outcome) -> None:
+    def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
         run.finish(exit_code=0 if outcome == "finished" else 1)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.train import metrics as metric_values
-from syncline.tune.console.values import parameters_text, text_of
+from syncline.train.console.values import text_of
+from syncline.tune.console.values import parameters_text
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.outcomes.choosing import nothing_best
 from syncline.tune.outcomes.history import read_history

@@ -9,6 +9,7 @@ from typing import Any
 from syncline.train.config import ScalingConfig
 from syncline.train.session import current_session
 from syncline.train.trainer import DataParallelTrainer
+from syncline.tune.callback import Callback
 from syncline.tune.execution.placement_groups import Gang
 from syncline.tune.integration.ray_train import TuneReportCallback
 from syncline.tune.trainable.function_trainable import FunctionTrainable, wrap_function
@@ -22,7 +23,8 @@ _KEYS = ("train_loop_config", "scaling_config")
 def trainer_trainable(trainer: DataParallelTrainer) -> type[FunctionTrainable]:
     """The class whose trials run `trainer`, each with its `train_loop_config` (added to the trainer's own) and `scaling_config`.
 
-    A trial reserves its whole worker group at once, and holds nothing itself.
+    A trial reserves its whole worker group at once, and holds nothing itself. The trainer's callbacks that are callbacks of searches, too,
+    are the search's (`launch.py`).
     """
 
     def train(config: dict[str, Any]) -> None:
@@ -36,7 +38,7 @@ def trainer_trainable(trainer: DataParallelTrainer) -> type[FunctionTrainable]:
             name=RUN_NAME,
             storage_path=storage.experiment_fs_path,
             storage_filesystem=storage.storage_filesystem,
-            callbacks=[*(trainer.run_config.callbacks or ()), callback],
+            callbacks=[*(one for one in trainer.run_config.callbacks or () if not isinstance(one, Callback)), callback],
         )
         callback.tell_earlier(run_config)
         trainer.changed(

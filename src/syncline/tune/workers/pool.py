@@ -26,8 +26,12 @@ logger = logging.getLogger("syncline")
 
 SPARE = 2
 """So many processes wait for trials to come."""
+CONCURRENCY = 3
+"""Calls that a process takes at once: the controller's, and those that look at the trial."""
 CLEAN_UP_S = 10.0
 """How long a class trainable's `cleanup` may take."""
+
+_EVERY_PROCESS: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": CONCURRENCY}
 
 OnOutcome = Callable[[Outcome | None, BaseException | None], None]
 """Called with what a command came to, or the error of the engine, on any thread."""
@@ -76,7 +80,9 @@ class ProcessPool:
         """Trials that hold this are to come: start what they will run in, if they hold it by themselves."""
         if self._on_one_machine and not self._is_local_mode and not self._reuse and self._holds_nothing(factory):
             while len(self._waiting) < SPARE:
-                self._waiting.append(TrialProcess(self._actor_class.options(num_cpus=0, max_restarts=0).remote()))
+                self._waiting.append(
+                    TrialProcess(self._actor_class.options(num_cpus=0, max_restarts=0, max_concurrency=CONCURRENCY).remote())
+                )
 
     def start(self, process: TrialProcess, spec: TrialSpec, on_outcome: OnOutcome) -> None:
         """Make the trainable, or have the one that is there become another trial's."""
@@ -133,7 +139,7 @@ class ProcessPool:
         return self._reuse or factory.head_cpus <= 1
 
     def _start(self, factory: PlacementGroupFactory, place: PlacementGroup | None) -> Any:
-        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0}
+        options = dict(_EVERY_PROCESS)
         if place is not None and not self._holds_nothing(factory):
             options |= _options(factory.head_bundle)
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(

@@ -33,7 +33,7 @@ from syncline.tune.result import DONE, SHOULD_CHECKPOINT
 from syncline.tune.trainable.facts import TrialFacts
 from syncline.tune.trainable.function_trainable import RESET_LIMIT_S, FunctionTrainable
 from syncline.tune.trainable.trainable import Trainable
-from syncline.tune.workers import messages
+from syncline.tune.workers import looking, messages
 from syncline.tune.workers.messages import Command, Outcome, TrialSpec
 
 LEAVE_S = 2 * RESET_LIMIT_S
@@ -41,7 +41,7 @@ LEAVE_S = 2 * RESET_LIMIT_S
 
 
 class TrialRunner:
-    """Hosts a trainable. `run` is called by the controller only, one call at a time."""
+    """Hosts a trainable. `run` is called by the controller only, one call at a time; others look in meanwhile."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """`modules` are imported now; a failure is told by the trainable that needs them."""
@@ -66,13 +66,21 @@ class TrialRunner:
                     after=lambda: self._ask(messages.HasPlace()),
                 )
             )
-            self._thread = threading.Thread(target=self._work, args=(self._host,), name="syncline-trial", daemon=True)
+            self._thread = threading.Thread(target=self._work, args=(self._host,), name=looking.TRIAL_THREAD, daemon=True)
             self._thread.start()
         if isinstance(command, messages.GoOn):
             self._answers.put(command)
         else:
             self._commands.put(command)
         return self._outcomes.get()
+
+    def stack(self) -> str:
+        """Where the trainable is. Called while a command is at work."""
+        return looking.stack()
+
+    def cpu_profile(self, seconds: float, afterwards_s: float) -> bytes:
+        """A flame graph of this process, an SVG. Called while a command is at work."""
+        return looking.cpu_profile(seconds, afterwards_s)
 
     def leave(self) -> None:
         """End what is at work here, where no process ends with it: in local mode."""

@@ -1,0 +1,57 @@
+// Colours and keys of every page; no data of runs gets here.
+(() => {
+  const root = document.documentElement;
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const modes = ["system", "light", "dark"];
+  let mode = "system";
+  try {
+    mode = modes.includes(localStorage.getItem("syncline-theme")) ? localStorage.getItem("syncline-theme") : "system";
+  } catch {} // a browser that keeps nothing
+
+  const isDark = () => (mode === "system" ? system.matches : mode === "dark");
+  function apply() {
+    root.dataset.theme = isDark() ? "dark" : "light";
+    root.dataset.mode = mode;
+    if (typeof setDark === "function" && document.body) setDark(mode === "system" ? null : mode === "dark");
+  }
+  apply();
+  system.addEventListener("change", () => (apply(), announce()));
+  window.addEventListener("load", apply);
+
+  function announce() {
+    if (window.did_handshake) emitEvent("sl-theme");
+  }
+  window.slNextTheme = () => {
+    mode = modes[(modes.indexOf(mode) + 1) % modes.length];
+    try {
+      localStorage.setItem("syncline-theme", mode);
+    } catch {}
+    apply();
+    announce();
+  };
+  window.slColor = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+
+  const typing = (element) => element?.closest("input, textarea, select, [contenteditable]");
+  const rowLinks = () => [...document.querySelectorAll("[data-sl-rows] tbody a.sl-link")];
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const filter = document.querySelector("[data-sl-filter]");
+    const field = filter?.matches("input") ? filter : filter?.querySelector("input");
+    if (event.key === "/" && field && !typing(event.target)) {
+      event.preventDefault();
+      field.focus();
+      field.select();
+      return;
+    }
+    const down = event.key === "ArrowDown" || (event.key === "j" && !typing(event.target));
+    const up = event.key === "ArrowUp" || (event.key === "k" && !typing(event.target));
+    if (!down && !up) return;
+    const links = rowLinks();
+    const at = links.indexOf(document.activeElement);
+    const inFilter = field && event.target === field;
+    if (at < 0 && !inFilter) return;
+    event.preventDefault();
+    if (up && at <= 0) field?.focus();
+    else links[Math.min(at + (down ? 1 : -1), links.length - 1)]?.focus();
+  });
+})();

@@ -1,0 +1,191 @@
+"""The list of runs: searched, filtered, sorted and paged on the server, brought up to date while one looks.
+
+What one sees is in the address, so that it can be kept and sent. Updates replace texts of rows: focus and scrolling stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from syncline.dashboard import look
+from syncline.dashboard.catalogue import PAGE_ROWS, Catalogue, Query, Row, Selection, error_line, metrics_text
+from syncline.dashboard.look.tables import CELL, HEADER, Column, clean_row, described
+from syncline.dashboard.pages.view import in_thread, url_of
+
+INTERVAL_S = 2.0
+AT_ONCE_S = 2.0
+"""So long the answer waits for the list; a slower storage path is shown when it has been listed."""
+ANY = ""
+COLUMNS = (
+    Column(name="name", label="Run", yielding=True),
+    Column(name="state", label="State", kind="state"),
+    Column(name="kind", label="Kind", minor=True),
+    Column(name="started", label="Started", number=True),
+    Column(name="duration", label="Duration", number=True, minor=True),
+    Column(name="reports", label="Reports", number=True, minor=True),
+    Column(name="last", label="Last report", yielding=True, sortable=False),
+    Column(name="workers", label="Workers", number=True, minor=True),
+    Column(name="storage", label="Storage", minor=True),
+)
+
+
+async def show_list(catalogue: Catalogue, query: Query) -> None:
+    """Build the list in the present visitor's page, and keep it up to date."""
+    with look.frame("Runs", place="/", wide=True):
+        listing = Listing(catalogue, query)
+    await asyncio.wait({asyncio.create_task(listing.show())}, timeout=AT_ONCE_S)
+    ui.timer(INTERVAL_S, listing.show, immediate=False)
+
+
+class Listing:
+    """One visitor's list."""
+
+    def __init__(self, catalogue: Catalogue, query: Query) -> None:
+        self._catalogue = catalogue
+        self._query = query
+        self._client = ui.context.client
+        self._asked = 0
+        with ui.element("div").classes("sl-title-row"):
+            look.Text("h1", "Runs", "sl-title")
+            self._count = look.Text("span", "", "sl-soft")
+            self._count.props["role"] = "status"
+        with ui.element("div").classes("sl-bar").props('role="search"'):
+            self._filter = (
+                ui.input(placeholder="Filter: name, state, host, metric   ( / )", value=query.q, on_change=self._filtered)
+                .props('outlined dense clearable debounce="150" type="search" aria-label="Filter runs" data-sl-filter maxlength="200"')
+                .classes("sl-field")
+            )
+            self._state = self._choice("State", query.state)
+            self._kind = self._choice("Kind", query.kind)
+        self._problems = look.note("", "error")
+        self._empty = look.note("")
+        with ui.element("div").classes("sl-section sl-list").props("data-sl-rows"):
+            self._table = self._make_table()
+            with ui.element("nav").classes("sl-bar").props('aria-label="Pages"') as self._pages:
+                self._newer = ui.button("Previous", on_click=lambda: self._turn(-1)).props("no-caps flat dense").classes("sl-action")
+                self._range = look.Text("span", "", "sl-soft")
+                self._older = ui.button("Next", on_click=lambda: self._turn(1)).props("no-caps flat dense").classes("sl-action")
+        for element in (self._problems, self._empty, self._pages):
+            element.visible = False
+
+    def _choice(self, label: str, value: str) -> ui.select:
+        options = {ANY: f"any {label.lower()}"} | ({value: look.printable(value)} if value else {})
+        made = ui.select(options, value=value, on_change=self._filtered).props("outlined dense options-dense").classes("sl-choice")
+        made.props["aria-label"] = label
+        return made
+
+    def _make_table(self) -> ui.table:
+        columns = [column for column in COLUMNS if column.name != "storage" or len(self._catalogue.storages) > 1]
+        table = ui.table(columns=[described(column) for column in columns], rows=[], row_key="key", pagination=self._pagination(0))
+        table.props("flat dense binary-state-sort hide-pagination wrap-cells hide-no-data").classes("sl-table")
+        table.props["aria-label"] = "Runs"
+        table.add_slot("header-cell", HEADER)
+        table.add_slot("body-cell", CELL)
+        table.on("request", self._sorted, ["pagination"])
+        return table
+
+    def _pagination(self, matching: int) -> dict[str, object]:
+        query = self._query
+        return {
+            "sortBy": query.sort,
+            "descending": query.descending,
+            "page": query.page + 1,
+            "rowsPerPage": PAGE_ROWS,
+            "rowsNumber": matching,  # that there is a number at all leaves sorting and paging to us
+        }
+
+    async def _filtered(self) -> None:
+        await self._ask(replace(self._query, q=self._filter.value or "", state=self._state.value, kind=self._kind.value, page=0))
+
+    async def _sorted(self, event: GenericEventArguments) -> None:
+        wanted = event.args["pagination"]
+        asked = Query.of({"sort": f"{'-' if wanted.get('descending') else ''}{wanted.get('sortBy')}"})
+        await self._ask(replace(self._query, sort=asked.sort, descending=asked.descending, page=0))
+
+    async def _turn(self, pages: int) -> None:
+        await self._ask(replace(self._query, page=max(0, self._query.page + pages)))
+
+    async def _ask(self, query: Query) -> None:
+        if query != self._query:
+            self._query = query
+            address = f"/?{query.address()}".rstrip("?")
+            self._client.run_javascript(f"history.replaceState(null, '', {json.dumps(address)})")
+            await self.show()
+
+    async def show(self) -> None:
+        """Look again, and show what is different."""
+        self._asked += 1
+        number, query = self._asked, self._query
+        chosen = await in_thread(self._catalogue.look, query)
+        if number == self._asked:  # nobody has asked for something else meanwhile
+            self._query = replace(self._query, page=chosen.page)
+            self._apply(chosen)
+
+    def _apply(self, chosen: Selection) -> None:
+        rows = [clean_row(shown_row(row, self._catalogue.storages[row.storage].path), ("state",)) for row in chosen.rows]
+        if rows != self._table.rows:
+            self._table.rows = rows
+        pagination = self._pagination(chosen.matching)
+        if pagination != self._table.pagination:
+            self._table.pagination = pagination
+        self._offer(self._state, chosen.states, "state")
+        self._offer(self._kind, chosen.kinds, "kind")
+        self._count.put(counted(chosen))
+        self._problems.put("\n".join(chosen.problems))
+        self._problems.visible = bool(chosen.problems)
+        self._empty.put(empty_text(chosen, [storage.path for storage in self._catalogue.storages]))
+        self._empty.visible = not chosen.rows and not chosen.problems
+        self._pages.visible = chosen.matching > PAGE_ROWS
+        first = chosen.page * PAGE_ROWS
+        self._range.put(f"{first + 1}-{first + len(chosen.rows)} of {chosen.matching}")
+        self._newer.set_enabled(chosen.page > 0)
+        self._older.set_enabled(first + PAGE_ROWS < chosen.matching)
+
+    def _offer(self, choice: ui.select, values: object, label: str) -> None:
+        known = list(values) if isinstance(values, (list, tuple)) else []
+        options = {ANY: f"any {label}"} | {value: look.printable(value, 40) for value in [*known[:20], choice.value] if value}
+        if options != choice.options:
+            choice.set_options(options, value=choice.value)
+
+
+def shown_row(row: Row, storage_path: str) -> dict[str, object]:
+    """What the table shows of a run."""
+    run = row.summary
+    name = look.printable(run.name if run is not None else row.directory, 200)
+    shown: dict[str, object] = {
+        "key": f"{row.storage}/{look.printable(row.directory)}",
+        "name": name,
+        "started": look.ago(row.started),
+        "storage": storage_path,
+    }
+    if "\ufffd" not in look.printable(row.directory):  # the browser can say what it is called
+        shown["name:link"] = url_of(row.storage, row.directory)
+    if run is None:
+        return {**shown, "state": "…", "kind": "", "duration": "", "reports": "", "last": "", "workers": ""}
+    return {
+        **shown,
+        "state": look.printable(run.state, 30),
+        "kind": look.printable(run.kind, 30),
+        "duration": look.duration(row.duration_s),
+        "reports": look.number(run.reports),
+        "last": look.printable(error_line(run.error) if run.error else metrics_text(run.metrics), 160),
+        "workers": "" if run.workers is None else str(run.workers),
+    }
+
+
+def counted(chosen: Selection) -> str:
+    """How many runs there are, match, and are still to be read."""
+    text = f"{chosen.known}" if chosen.matching == chosen.known else f"{chosen.matching} of {chosen.known}"
+    return f"{text} · {chosen.unread} still being read" if chosen.unread > 0 else text
+
+
+def empty_text(chosen: Selection, storage_paths: list[str]) -> str:
+    """What is said where no run is shown."""
+    if chosen.known:
+        return "No run matches: clear the filter." if not chosen.unread else "No run matches so far; some are still being read."
+    return f"No runs in {', '.join(storage_paths)} yet. They appear here as soon as `fit()` starts with this storage path."

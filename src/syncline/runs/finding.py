@@ -1,0 +1,238 @@
+"""Run directories, found and summed up, with no engine running: what tables of runs show.
+
+A run whose outcome is not written is `running`, unless its record names a process of this machine that is gone: then it was `killed`.
+Whether a process of another machine lives cannot be seen from here; `last_activity` tells when the run last wrote something.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psutil
+
+from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, FORMAT, LATEST_FILE, LOGS_DIRECTORY, METRICS_FILE, RUN_FILE
+from syncline.runs.places import LocalPlace, Place, place
+from syncline.runs.record import RunRecord
+
+TAIL_BYTES = 65_536
+"""So much of the end of `metrics.jsonl` is read for the last report; the whole file only where that is not enough."""
+
+
+class NoSuchRunError(ValueError):
+    """There is no run of that name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What tables show of a run, and `--json` gives under these names."""
+
+    name: str
+    """The run's name."""
+    path: str
+    """Its directory or URI."""
+    state: str
+    """running, finished, errored, failed, aborted, killed; or unreadable."""
+    started: float | None
+    """When it was last started, in seconds since the epoch."""
+    ended: float | None
+    """When it ended; None while it runs and after a kill."""
+    last_activity: float | None
+    """When it last wrote something."""
+    host: str | None
+    """Where its controller is or was."""
+    workers: int | None
+    """How many workers the latest attempt has or had."""
+    attempts: int
+    """How often workers were started, over all starts of the run."""
+    reports: int
+    """How many rounds of reports there were."""
+    metrics: Mapping[str, Any]
+    """The last report."""
+    checkpoints: int
+    """How many checkpoints are kept."""
+    error: str | None
+    """How it failed, or why it cannot be read."""
+    kind: str = "train"
+    """train, tune or data."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as a dictionary."""
+        return asdict(self)
+
+
+def run_names(storage: Place) -> list[tuple[str, float]]:
+    """Names of the runs in a directory and when each was last started, the latest first: nothing is read.
+
+    Raises:
+        OSError: The directory cannot be listed.
+    """
+    found = []
+    for name in storage.directory_names():
+        facts = storage.facts(f"{name}/{RUN_FILE}")
+        if facts is not None:
+            found.append((name, facts.modified))
+    return sorted(found, key=lambda each: each[1], reverse=True)
+
+
+def runs_below(storage: Place) -> list[RunSummary]:
+    """Every run in a directory, the latest first; damaged ones are there with the reason.
+
+    Raises:
+        OSError: The directory cannot be listed.
+    """
+    found = [summarise(storage.below(name)) for name, _ in run_names(storage)]
+    return sorted(found, key=lambda run: run.started or 0.0, reverse=True)
+
+
+def find_run(name: str | None, storage: Place) -> Place:
+    """The run of that name below `storage`, or at that path or URI; without a name, the latest.
+
+    Raises:
+        NoSuchRunError: There is none; it names those that there are.
+    """
+    if name is not None:
+        for candidate in _candidates(name, storage):
+            if candidate.facts(RUN_FILE) is not None:
+                return candidate
+    names = [known for known, _ in run_names(storage)]
+    if name is None and names:
+        return storage.below(names[0])
+    wanted = "There is no run" if name is None else f"There is no run {name!r}"
+    known = f"the runs there are {', '.join(names[:10])}" if names else "that storage path has no runs"
+    raise NoSuchRunError(f"{wanted} in {storage.path}; {known}: give the name of one, its path or URI, or --storage-path")
+
+
+def summarise(run: Place, process_started: Callable[[int], float | None] | None = None) -> RunSummary:
+    """Sum up the run in a directory. A damaged record gives a run that is `unreadable`, with the reason as its error.
+
+    Args:
+        run: The run directory.
+        process_started: When the process of this machine with a number started, in seconds since the epoch; None if there is none.
+    """
+    name = os.path.basename(run.path)
+    try:
+        record = RunRecord(run)
+        described, outcome, events = record.run(), record.outcome(), record.events()
+        check_format(described)
+        attempts = [event for event in events if event.get("event") == "attempt"]
+        last = last_report(run)
+        environment = described.get("environment") or {}
+        checkpoints = sum(event.get("event") == "checkpoint" for event in events) and _kept(record.checkpoints())
+        return RunSummary(
+            name=str(described.get("name", name)),
+            path=run.path,
+            state=state_of(described, outcome, process_started or _process_started),
+            started=_number(described.get("started")),
+            ended=_number(outcome["time"]) if outcome is not None else None,
+            last_activity=last_activity(run),
+            host=environment.get("hostname"),
+            workers=len(attempts[-1].get("workers", ())) if attempts else None,
+            attempts=len(attempts),
+            reports=int(last["iteration"]) + 1 if last else 0,
+            metrics=dict(last["metrics"]) if last else {},
+            checkpoints=checkpoints,
+            error=_text(outcome.get("error")) if outcome is not None else None,
+            kind=str(described.get("kind", "train")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
+        reason = str(error) if isinstance(error, (ValueError, OSError)) else f"its record has an unknown form ({error!r})"
+        return RunSummary(
+            name=name,
+            path=run.path,
+            state="unreadable",
+            started=run.modified(RUN_FILE),
+            ended=None,
+            last_activity=None,
+            host=None,
+            workers=None,
+            attempts=0,
+            reports=0,
+            metrics={},
+            checkpoints=0,
+            error=reason,
+        )
+
+
+def check_format(described: Mapping[str, Any]) -> None:
+    """ValueError where a record is of a later version than this one reads."""
+    version = described.get("format", FORMAT)
+    if not isinstance(version, int) or version > FORMAT:
+        raise ValueError(f"its record has the format {version!r}, and this version of syncline reads up to {FORMAT}: use a newer one")
+
+
+def last_report(run: Place) -> dict[str, Any] | None:
+    """The last report, rank 0's of the last round where it is near the end."""
+    size = run.size(METRICS_FILE)
+    offset = max(0, size - TAIL_BYTES)
+    lines = _whole_lines(run.read_from(METRICS_FILE, offset), cut=offset > 0)
+    if not lines and offset > 0:
+        lines = _whole_lines(run.read_from(METRICS_FILE, 0), cut=False)
+    reports: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    thinned = run.read(LATEST_FILE)
+    if thinned is not None:
+        reports.append(json.loads(thinned))
+    if not reports:
+        return None
+    latest = max(report["iteration"] for report in reports)
+    return min((report for report in reports if report["iteration"] == latest), key=lambda report: str(report.get("rank", "")).zfill(9))
+
+
+def last_activity(run: Place) -> float | None:
+    """When the run last wrote something that is looked at."""
+    moments = [run.modified(file) for file in (EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, RUN_FILE)]
+    moments += [run.modified(f"{LOGS_DIRECTORY}/{file}") for file in run.file_names(LOGS_DIRECTORY)]
+    return max((moment for moment in moments if moment is not None), default=None)
+
+
+def state_of(
+    described: Mapping[str, Any], outcome: Mapping[str, Any] | None, process_started: Callable[[int], float | None] | None = None
+) -> str:
+    """In which state a run is, from its `run.json` and its outcome."""
+    if outcome is not None:
+        return str(outcome["status"])
+    environment = described.get("environment") or {}
+    if environment.get("hostname") != socket.gethostname() or not isinstance(environment.get("pid"), int):
+        return "running"
+    began = (process_started or _process_started)(environment["pid"])
+    # A number is given again to another process some day: that one began after the run did.
+    return "running" if began is not None and began <= described.get("started", 0.0) + 1.0 else "killed"
+
+
+def _candidates(name: str, storage: Place) -> list[Place]:
+    if "://" in name:
+        return [place(name)]
+    try:
+        return [storage.below(name), LocalPlace(name)]
+    except ValueError:  # it is no name below the storage path
+        return [LocalPlace(name)]
+
+
+def _whole_lines(data: bytes, *, cut: bool) -> list[bytes]:
+    """Lines that have their end; where the beginning was `cut` off, without the first."""
+    return data.split(b"\n")[1 if cut else 0 : -1]
+
+
+def _kept(checkpoints: Mapping[str, Any] | None) -> int:
+    entries = (checkpoints or {}).get("checkpoints", ())
+    return len(entries)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _process_started(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except (psutil.Error, ValueError, OverflowError):
+        return None

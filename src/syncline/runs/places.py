@@ -1,0 +1,213 @@
+"""`Place`: a directory somewhere, as those who look at runs see it. `place(path)` gives the one of a path or URI.
+
+Everything that shows records reads through this. A record may come from anybody, so on this machine no symbolic link is followed below the
+directory, only regular files are read (a pipe would never end), no name leads out of it, and what is read at once has a limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import itertools
+import os
+import stat
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncline import settings
+
+LARGEST_READ = 64 * 1024**2
+"""Bytes that one call reads at most: no file of a record that syncline writes is larger, but logs may be."""
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What is known of a file without reading it."""
+
+    size: int
+    """Bytes."""
+    modified: float
+    """Seconds since the epoch."""
+
+
+def checked_part(name: str) -> str:
+    """`name`, if it is one name below a directory and no more. ValueError for anything that could lead elsewhere."""
+    if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no name of something in a directory: give one name, without slashes")
+    return name
+
+
+class Place(ABC):
+    """A directory somewhere that can be listed and read. Implementations raise OSError for what cannot be read, written or removed;
+    names may contain `/`, and ValueError says of one that it leads out of the directory."""
+
+    path: str
+    """As the user would name it."""
+
+    @property
+    @abstractmethod
+    def local_path(self) -> str | None:
+        """The directory, where it is one of this machine."""
+
+    @abstractmethod
+    def below(self, name: str) -> Place:
+        """The directory of that name in this one, whether or not there is one."""
+
+    @abstractmethod
+    def directory_names(self) -> list[str]:
+        """Names of the directories in this one; none where there is no such directory."""
+
+    @abstractmethod
+    def file_names(self, name: str) -> list[str]:
+        """Names of the files in the directory `name` of this one; none where there is no such directory."""
+
+    @abstractmethod
+    def facts(self, name: str) -> FileFacts | None:
+        """Of a file; None if there is none."""
+
+    @abstractmethod
+    def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
+        """What the file holds from a byte on, at most so much; nothing if there is no file."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Write the whole file in place of what was there."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+
+    @abstractmethod
+    def missing(self) -> list[Place]:
+        """The directories that writing here would make: this one and those above it that do not exist, the innermost first."""
+
+    @abstractmethod
+    def remove_if_empty(self) -> None:
+        """Remove the directory, unless something lies in it."""
+
+    def read(self, name: str) -> bytes | None:
+        """Content of the file, as far as the limit goes; None if there is none."""
+        return None if self.facts(name) is None else self.read_from(name, 0)
+
+    def size(self, name: str) -> int:
+        """Bytes of the file; 0 if there is none."""
+        facts = self.facts(name)
+        return 0 if facts is None else facts.size
+
+    def modified(self, name: str) -> float | None:
+        """When the file was last written, in seconds since the epoch; None if there is none."""
+        facts = self.facts(name)
+        return None if facts is None else facts.modified
+
+
+class LocalPlace(Place):
+    """A directory of this machine."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = settings.local_path(path)
+
+    @property
+    def local_path(self) -> str:
+        """The directory."""
+        return self.path
+
+    def below(self, name: str) -> LocalPlace:
+        """The directory of that name in this one."""
+        return LocalPlace(self._inside(name))
+
+    def directory_names(self) -> list[str]:
+        """Names of the directories in this one; links are none."""
+        return [entry.name for entry in self._entries("") if entry.is_dir(follow_symlinks=False)]
+
+    def file_names(self, name: str) -> list[str]:
+        """Names of the files in the directory `name` of this one; links are none."""
+        return [entry.name for entry in self._entries(name) if entry.is_file(follow_symlinks=False)]
+
+    def facts(self, name: str) -> FileFacts | None:
+        """Of a file."""
+        try:
+            found = os.lstat(self._inside(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileFacts(found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None
+
+    def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
+        """What the file holds from a byte on."""
+        try:
+            descriptor = os.open(self._inside(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return b""
+            raise
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return b""
+            file.seek(offset)
+            return file.read(limit_bytes)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write the whole file beside its place, and rename it there."""
+        path = self._inside(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = os.path.join(os.path.dirname(path), f".tmp-{uuid.uuid4().hex}")
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+        os.remove(self._inside(name))
+
+    def missing(self) -> list[Place]:
+        """The directories that writing here would make."""
+        above = [Path(self.path), *Path(self.path).parents]
+        return [LocalPlace(path) for path in itertools.takewhile(lambda path: not path.exists(), above)]
+
+    def remove_if_empty(self) -> None:
+        """Remove the directory, unless something lies in it."""
+        try:
+            os.rmdir(self.path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+                raise
+
+    def _inside(self, name: str) -> str:
+        """Path of what has that name below this directory, where no link lies on the way."""
+        parts = name.split("/") if name else []
+        if "\0" in name or any(part in ("", ".", "..") for part in parts):
+            raise ValueError(f"{name!r} leads out of {self.path}: give a name below it, without '..'")
+        path = self.path
+        for part in parts[:-1]:
+            path = os.path.join(path, part)
+            if os.path.islink(path):
+                raise ValueError(f"{path} is a symbolic link, which may lead anywhere, so nothing below it is shown")
+        return os.path.join(path, *parts[-1:])
+
+    def _entries(self, name: str) -> list[os.DirEntry[str]]:
+        try:
+            path = self._inside(name)
+            if name and os.path.islink(path):
+                return []
+            with os.scandir(path) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def place(path: str | os.PathLike[str] | None = None) -> Place:
+    """The directory at a path or URI; the storage path of this user without one.
+
+    Raises:
+        ValueError: A URI that pyarrow does not know.
+    """
+    text = os.fspath(path) if path is not None else settings.storage_path()
+    text = text.removeprefix("file://")
+    if "://" not in text:
+        return LocalPlace(text)
+    # pyarrow takes a third of a second to import.
+    remote: Place = importlib.import_module("syncline.runs.remote").ArrowPlace(text)
+    return remote

@@ -1,0 +1,91 @@
+"""Run directories on any filesystem of pyarrow. Loaded only for a URI: pyarrow takes a while to import."""
+
+from __future__ import annotations
+
+import posixpath
+
+from pyarrow import fs as pyarrow_fs
+
+from syncline.runs.places import LARGEST_READ, FileFacts, Place
+
+
+class ArrowPlace(Place):
+    """A directory on a filesystem that pyarrow finds by its URI.
+
+    Raises:
+        ValueError: It finds none.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.path = uri.rstrip("/")
+        try:
+            self._filesystem, directory = pyarrow_fs.FileSystem.from_uri(uri)
+        except (ValueError, OSError, NotImplementedError) as error:
+            raise ValueError(f"pyarrow finds no filesystem for {uri!r} ({error}): correct the URI") from error
+        self._directory = directory if directory == "/" else directory.rstrip("/")
+
+    @property
+    def local_path(self) -> None:
+        """None: its files are not opened here."""
+        return
+
+    def below(self, name: str) -> ArrowPlace:
+        """The directory of that name in this one."""
+        self._inside(name)
+        return ArrowPlace(f"{self.path}/{name}")
+
+    def directory_names(self) -> list[str]:
+        """Names of the directories in this one."""
+        return self._entries("", pyarrow_fs.FileType.Directory)
+
+    def file_names(self, name: str) -> list[str]:
+        """Names of the files in the directory `name` of this one."""
+        return self._entries(name, pyarrow_fs.FileType.File)
+
+    def facts(self, name: str) -> FileFacts | None:
+        """Of a file; object stores that do not know when it was written say 0."""
+        info = self._filesystem.get_file_info(self._inside(name))
+        if info.type != pyarrow_fs.FileType.File:
+            return None
+        return FileFacts(info.size or 0, info.mtime.timestamp() if info.mtime is not None else 0.0)
+
+    def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
+        """What the file holds from a byte on."""
+        try:
+            with self._filesystem.open_input_file(self._inside(name)) as file:
+                if offset >= file.size():
+                    return b""
+                file.seek(offset)
+                return bytes(file.read(limit_bytes))
+        except FileNotFoundError:
+            return b""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write the whole file."""
+        path = self._inside(name)
+        self._filesystem.create_dir(posixpath.dirname(path), recursive=True)
+        with self._filesystem.open_output_stream(path) as file:
+            file.write(data)
+
+    def remove(self, name: str) -> None:
+        """Remove the file."""
+        self._filesystem.delete_file(self._inside(name))
+
+    def missing(self) -> list[Place]:
+        """This directory, if it does not exist: those above it are the filesystem's matter."""
+        kind = self._filesystem.get_file_info(self._directory).type
+        return [self] if kind == pyarrow_fs.FileType.NotFound else []
+
+    def remove_if_empty(self) -> None:
+        """Remove the directory, unless something lies in it."""
+        if not self._filesystem.get_file_info(pyarrow_fs.FileSelector(self._directory, allow_not_found=True)):
+            self._filesystem.delete_dir(self._directory)
+
+    def _inside(self, name: str) -> str:
+        if "\0" in name or (name and any(part in ("", ".", "..") for part in name.split("/"))):
+            raise ValueError(f"{name!r} leads out of {self.path}: give a name below it, without '..'")
+        return posixpath.join(self._directory, name) if name else self._directory
+
+    def _entries(self, name: str, kind: pyarrow_fs.FileType) -> list[str]:
+        selector = pyarrow_fs.FileSelector(self._inside(name), allow_not_found=True)
+        return sorted(info.base_name for info in self._filesystem.get_file_info(selector) if info.type == kind)

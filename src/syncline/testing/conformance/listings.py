@@ -1,0 +1,119 @@
+"""What an engine tells of its actors and tasks to those who look at it."""
+
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
+# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import syncline
+from syncline.core import api
+from syncline.core.engine import ActorFacts, TaskFacts
+from syncline.testing.conformance.suite import Suite
+from syncline.testing.waiting import eventually
+
+
+@syncline.remote
+class Listed:
+    """Tells its process, and works until it is told to stop."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def work(self, stop: str) -> None:
+        _work_until(stop)
+
+
+@syncline.remote(num_cpus=1)
+def listed_work(stop: str, *_: Any) -> None:
+    _work_until(stop)
+
+
+def _work_until(stop: str) -> None:
+    while not Path(stop).exists():
+        time.sleep(0.005)
+
+
+def _actors(name: str) -> list[ActorFacts]:
+    return [actor for actor in api.actors().actors if actor.name == name]
+
+
+def _running(name: str) -> list[TaskFacts]:
+    return [task for task in api.tasks().running if task.name == name]
+
+
+def _counts(name: str) -> dict[str, int]:
+    return {row.state: row.count for row in api.tasks().counts if row.name == name}
+
+
+class Listings(Suite):
+    """Actors and tasks as people see them."""
+
+    needs = ("processes", "parallel")
+    init_options = {"num_cpus": 2, "resources": {"slot": 2}}
+
+    def test_living_actor_is_listed_with_its_place_and_what_it_holds(self) -> None:
+        actor = Listed.options(name="listed", num_cpus=0.5, resources={"slot": 1}).remote()
+        pid = syncline.get(actor.pid.remote(), timeout=60)
+        (facts,) = eventually(lambda: _actors("listed"))
+        assert (facts.class_name, facts.state, facts.pid, facts.restarts) == ("Listed", "ALIVE", pid, 0)
+        assert facts.node_id in [node["NodeID"] for node in syncline.nodes()]
+        assert facts.resources == {"CPU": 0.5, "slot": 1}
+        assert api.actors().total >= 1
+        syncline.kill(actor)
+        eventually(lambda: not _actors("listed"), what="the killed actor is left out")
+
+    def test_actor_without_room_is_listed_as_waiting(self) -> None:
+        holders = [Listed.options(resources={"slot": 2}).remote()]
+        syncline.get(holders[0].pid.remote(), timeout=60)
+        holders.append(Listed.options(name="waits", resources={"slot": 1}).remote())
+        (waiting,) = eventually(lambda: _actors("waits"))
+        assert (waiting.state, waiting.pid) == ("PENDING", None)
+        for holder in holders:
+            syncline.kill(holder)
+        eventually(lambda: syncline.available_resources().get("slot") == 2)
+
+    def test_running_tasks_are_named_and_waiting_ones_counted(self, tmp_path: Path) -> None:
+        stop = str(tmp_path / "stop")
+        began = time.time()
+        running = [listed_work.options(name="listed-run").remote(stop) for _ in range(2)]
+        queued = [listed_work.options(name="listed-later").remote(stop) for _ in range(3)]
+        waiting = listed_work.options(name="listed-waiting").remote(stop, queued[0])
+        eventually(lambda: len(_running("listed-run")) == 2)
+        first, second = _running("listed-run")
+        assert first.pid != second.pid
+        assert first.node_id in [node["NodeID"] for node in syncline.nodes()]
+        assert all(task.started is not None and began - 1 <= task.started <= time.time() + 1 for task in (first, second))
+        eventually(lambda: _counts("listed-later") == {"QUEUED": 3})
+        eventually(lambda: _counts("listed-waiting") == {"WAITING": 1})
+        assert _counts("listed-run") == {"RUNNING": 2}
+        assert api.tasks().total >= 6
+        Path(stop).touch()
+        syncline.get([*running, *queued, waiting], timeout=60)
+        eventually(lambda: not any(_counts(name) for name in ("listed-run", "listed-later", "listed-waiting")), what="none is left")
+
+    def test_calls_of_an_actor_run_one_after_the_other(self, tmp_path: Path) -> None:
+        stop = str(tmp_path / "stop")
+        actor = Listed.options(name="calls").remote()
+        pid = syncline.get(actor.pid.remote(), timeout=60)
+        calls = [actor.work.remote(stop) for _ in range(3)]
+        eventually(lambda: _counts("Listed.work") == {"RUNNING": 1, "QUEUED": 2})
+        (running,) = _running("Listed.work")
+        assert running.pid == pid
+        Path(stop).touch()
+        syncline.get(calls, timeout=60)
+        eventually(lambda: not _counts("Listed.work"))
+        syncline.kill(actor)
+
+    def test_listings_are_limited_and_tell_how_many_there_are(self) -> None:
+        actors = [Listed.options(name=f"many-{number}").remote() for number in range(3)]
+        syncline.get([actor.pid.remote() for actor in actors], timeout=60)
+        eventually(lambda: api.actors().total == 3)
+        listing = api.actors(limit=2)
+        assert (len(listing.actors), listing.total) == (2, 3)
+        for actor in actors:
+            syncline.kill(actor)

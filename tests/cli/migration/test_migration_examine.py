@@ -1,0 +1,257 @@
+"""What becomes of a program: names by scope, imports that stay, strings, and that all other text stays as it is."""
+
+import re
+import textwrap
+
+import pytest
+
+from syncline.cli.migration.edits import Unparsable, apply
+from syncline.cli.migration.examine import examine
+from syncline.cli.migration.surface import Surface
+
+SURFACE = Surface()
+
+
+def migrated(program: str) -> str:
+    return apply(program, examine(program, SURFACE).edits)
+
+
+def said(program: str) -> list[tuple[int, str, str]]:
+    return [(note.line, note.name, note.kind) for note in examine(program, SURFACE).notes]
+
+
+def messages(program: str) -> str:
+    return "\n".join(note.message for note in examine(program, SURFACE).notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import ray\n", "import syncline\n"),
+        ("import ray.train\n", "import syncline.train\n"),
+        ("import ray.train as t\nt.report({})\n", "import syncline.train as t\nt.report({})\n"),
+        ("import ray as r\nr.init()\n", "import syncline as r\nr.init()\n"),
+        ("import ray as ray\nray.init()\n", "import syncline as ray\nray.init()\n"),
+        ("import os, ray, sys\nray.init()\n", "import os, syncline, sys\nsyncline.init()\n"),
+        ("from ray import train, tune as tn\n", "from syncline import train, tune as tn\n"),
+        ("from ray.train.torch import TorchTrainer\n", "from syncline.train.torch import TorchTrainer\n"),
+        ("from ray.air import session\n", "from syncline.air import session\n"),
+        ("from ray.util.sgd.torch import TorchTrainer\n", "from syncline.util.sgd.torch import TorchTrainer\n"),
+        ("from ray.tune import *\n", "from syncline.tune import *\n"),
+        ("from ray import (\n    train,  # first\n    tune,\n)\n", "from syncline import (\n    train,  # first\n    tune,\n)\n"),
+        ("import ray\nray.get(ray.put(1))\n", "import syncline\nsyncline.get(syncline.put(1))\n"),
+        ("import ray.tune, ray.data\nray.data.range(3)\n", "import syncline.tune, syncline.data\nsyncline.data.range(3)\n"),
+        ("import ray\n@ray.remote(num_cpus=1)\nclass A: ...\n", "import syncline\n@syncline.remote(num_cpus=1)\nclass A: ...\n"),
+        ('import ray\nprint(f"{ray.get(x)!r} ray")\n', 'import syncline\nprint(f"{syncline.get(x)!r} ray")\n'),
+        ("import ray\ndel ray\n", "import syncline\ndel syncline\n"),
+    ],
+)
+def test_imports_and_what_refers_to_them_are_renamed(before: str, after: str) -> None:
+    assert migrated(before) == after
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import rayon, xray.ray\nfrom raylib import ray_cast\n",
+        "from .ray import get\nfrom . import ray\nray.get(1)\n",
+        "def f(ray):\n    return ray.get(1)\n",
+        "for ray in rays:\n    print(ray.direction)\n",
+        "self.ray.get()\nray = Ray()\nray.cast()\n",
+        'text = "import ray; ray.get(x)"  # ray\n',
+        "import syncline as ray\nray.get(1)\n",
+        "ray.get(1)\n",
+    ],
+)
+def test_what_is_not_ray_stays(program: str) -> None:
+    assert migrated(program) == program
+
+
+def test_shadowed_names_and_attributes_stay_where_the_import_is_renamed() -> None:
+    before = textwrap.dedent("""\
+        '''ray.get is explained here'''
+        import ray
+
+
+        def cast(ray, sun=ray.put(1)):
+            '''Uses ray.'''
+            return ray.get(sun)
+
+
+        class Scene:
+            ray = None
+
+            def light(self):
+                return ray.get(self.ray), [ray.x for ray in self.rays], cast(ray=ray)
+
+
+        def inner():
+            ray = object()
+            return ray.get
+        """)
+    expected = (
+        before.replace("import ray", "import syncline")
+        .replace("ray.put", "syncline.put")
+        .replace("return ray.get(self.ray)", "return syncline.get(self.ray)")
+        .replace("ray=ray)", "ray=syncline)")
+    )
+    assert migrated(before) == expected
+
+
+def test_an_import_in_a_function_is_a_matter_of_that_function() -> None:
+    before = "def f():\n    import ray\n    ray.init()\n\n\ndef g(ray):\n    ray.init()\n"
+    assert migrated(before) == "def f():\n    import syncline\n    syncline.init()\n\n\ndef g(ray):\n    ray.init()\n"
+
+
+def test_global_and_nonlocal_names_follow() -> None:
+    before = "ray = None\n\ndef f():\n    global ray\n    import ray\n    def g():\n        return ray.get(1)\n"
+    assert migrated(before) == before.replace("ray", "syncline")
+
+
+def test_none_in_the_place_of_a_failed_import_follows() -> None:
+    before = "try:\n    import ray\nexcept ImportError:\n    ray = None\nif ray is not None:\n    ray.init()\n"
+    assert migrated(before) == before.replace("ray", "syncline")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "from fakes import ray\n",
+        "ray = fake()\n",
+        "syncline = connect()\n",
+        "def f(syncline):\n    return ray.get(syncline)\n",
+        '__all__ = ["ray"]\n',
+    ],
+)
+def test_where_renaming_is_not_safe_the_old_name_is_given_to_the_new_module(rest: str) -> None:
+    program = f"import ray\nimport ray.data\n{rest}ray.init()\n"
+    expected = f"import syncline as ray\nimport syncline as ray, syncline.data\n{rest}ray.init()\n"
+    assert migrated(program) == expected
+    assert migrated(expected) == expected
+
+
+def test_a_name_in_a_class_is_its_attribute_and_stays() -> None:
+    program = "class A:\n    import ray\n    x = ray.put(1)\n\nA.ray.get(A.x)\n"
+    assert migrated(program) == program.replace("import ray", "import syncline as ray")
+
+
+def test_string_annotations_are_code() -> None:
+    before = 'import ray\ndef f(x: "list[ray.ObjectRef]", y: "ray") -> \'ray.actor.ActorHandle\': ...\nz: Literal["ray"] = "ray"\n'
+    after = (
+        "import syncline\n"
+        'def f(x: "list[syncline.ObjectRef]", y: "syncline") -> \'syncline.actor.ActorHandle\': ...\n'
+        'z: Literal["ray"] = "ray"\n'
+    )
+    assert migrated(before.replace("\nz", "\nfrom typing import Literal\nz")) == after.replace("\nz", "\nfrom typing import Literal\nz")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'importlib.import_module("ray.train")',
+        '__import__("ray")',
+        'tune = pytest.importorskip("ray.tune")',
+        'mock.patch("ray.train.report")',
+        'monkeypatch.setattr("ray.get", None)',
+        'sys.modules["ray"]',
+        '"ray" in sys.modules',
+        'sys.modules.pop("ray.data", None)',
+        'monkeypatch.setitem(sys.modules, "ray", None)',
+        'logging.getLogger("ray.tune")',
+    ],
+)
+def test_strings_that_name_modules_for_functions_follow(line: str) -> None:
+    assert migrated(line + "\n") == line.replace('"ray', '"syncline') + "\n"
+
+
+def test_other_strings_stay() -> None:
+    program = 'setattr(module, "ray", 1)\nprint("ray", "ray.train")\nraise ImportError("install ray")\nx = {"ray": "ray.get"}\n'
+    assert migrated(program) == program
+    assert said(program) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        '# ä ray\r\nimport  ray ;x = "é"  # 雪\r\n\r\nray . get( "雪",ray.put(1) ) \\\r\n  .foo\r\nx = 1',
+        "import  ray\n\x0c\nray . get(ray.put(1))\n\x0cray\n    # the end\n  \n",
+    ],
+)
+def test_bytes_between_stay_with_every_kind_of_line_end(program: str) -> None:
+    after = re.sub(r"(?<!# ä )\bray\b", "syncline", program)
+    assert migrated(program) == after
+
+
+def test_what_has_no_counterpart_is_listed_where_it_is_used_and_its_import_stays() -> None:
+    program = textwrap.dedent("""\
+        import ray
+        import ray.rllib.algorithms.ppo
+        from ray.util.multiprocessing import Pool
+        from ray import serve, tune
+
+        ray.init()
+        ray.rllib.algorithms.ppo.PPO()
+        ray.serve.run(None)
+        tune.Tuner.nonsense
+        """)
+    after = migrated(program)
+    assert after == program.replace("import ray\n", "import syncline\n").replace("from ray import", "from syncline import").replace(
+        "ray.init", "syncline.init"
+    ).replace("ray.serve", "syncline.serve")
+    assert said(program) == [
+        (2, "ray.rllib", "no counterpart"),
+        (3, "ray.util.multiprocessing", "no counterpart"),
+        (4, "ray.serve", "no counterpart"),
+        (7, "ray.rllib", "no counterpart"),
+        (8, "ray.serve", "no counterpart"),
+        (9, "ray.tune.Tuner.nonsense", "no counterpart"),
+    ]
+    assert "`syncline.util.ActorPool`" in messages(program)
+    assert migrated(after) == after
+
+
+def test_a_name_that_is_somewhere_else_is_named() -> None:
+    program = "from ray.train.torch.torch_trainer import TorchTrainer\n"
+    assert migrated(program) == program
+    assert "it is `syncline.train.torch.TorchTrainer`" in messages(program)
+
+
+def test_an_argument_that_is_not_taken_is_listed() -> None:
+    program = "from ray.train import RunConfig as R\nR(name='a', nonsense=1)\n"
+    assert said(program) == [(2, "ray.train.RunConfig(nonsense=…)", "argument")]
+
+
+def test_environment_variables_and_command_lines_are_mentioned_only() -> None:
+    program = textwrap.dedent("""\
+        '''ray start'''
+        os.environ["RAY_ADDRESS"] = "auto"
+        os.environ["RAY_DEDUP_LOGS"] = "0"
+        os.environ["TUNE_RESULT_DIR"] = "/runs"
+        subprocess.run(["ray", "job", "submit", "--"])
+        subprocess.run("cd /x && ray start --head", shell=True)
+        print("x-ray start")
+        """)
+    assert migrated(program) == program
+    assert said(program) == [
+        (2, "RAY_ADDRESS", "environment"),
+        (3, "RAY_DEDUP_LOGS", "environment"),
+        (4, "TUNE_RESULT_DIR", "environment"),
+        (5, "ray job submit", "command"),
+        (6, "ray start", "command"),
+    ]
+    assert "`SYNCLINE_ADDRESS`" in messages(program)
+    assert "`SYNCLINE_STORAGE_PATH`" in messages(program)
+    assert "`syncline submit`" in messages(program)
+
+
+def test_the_version_and_a_name_from_another_module_need_a_look() -> None:
+    assert said("import ray\nfrom common import ray as r\nassert ray.__version__ > '2'\n") == [
+        (2, "ray", "look"),
+        (3, "ray.__version__", "look"),
+    ]
+
+
+@pytest.mark.parametrize("program", ["import ray\ndef f(:\n", "import ray\nprint 'x'\n", "import ray\n\x00"])
+def test_what_is_no_python_is_an_error(program: str) -> None:
+    with pytest.raises(Unparsable):
+        examine(program, SURFACE)

@@ -1,0 +1,219 @@
+"""Where records go: run directories of their own, files in the directory of a training run, and nowhere."""
+
+import copy
+import json
+import logging
+import os
+import pickle
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from syncline.core import lifecycle
+from syncline.data.context import DataContext
+from syncline.data.execute.recording import journals
+from syncline.data.execute.recording.journals import OwnRun, RunFile, file_name, journal_for
+from syncline.data.execute.recording.place import RecordPlace
+from syncline.data.execute.recording.recorder import recorder_for
+from syncline.data.execute.recording.writer import Writer
+from syncline.data.execute.shape import Shape
+from syncline.runs import LocalFiles
+
+
+class AtOnce(Writer):
+    """Does what it is given in the calling thread."""
+
+    def post(self, job):
+        job()
+
+    def drain(self, limit_s):
+        return True
+
+
+class Elsewhere:
+    """A filesystem of another machine, which only holds whole files."""
+
+    local_path = None
+
+    def __init__(self):
+        self.objects, self.writes = {}, 0
+
+    def read(self, name):
+        return self.objects.get(name)
+
+    def write(self, name, data):
+        self.objects[name] = data
+        self.writes += 1
+
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot be copied")
+
+
+def program(**changes):
+    facts = {"name": "train", "seed": 7, "epoch": 0, "plan": lambda: "Read", "shape": Shape(cpus=2, budget_bytes=10), "context": DataContext()}
+    return SimpleNamespace(**{**facts, **changes})
+
+
+def records(directory: Path) -> list[dict]:
+    (file,) = (directory / "data").iterdir()
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_an_execution_has_a_run_directory_from_its_first_line_on(tmp_path):
+    journal = OwnRun(program(), str(tmp_path / "new"), by=AtOnce())
+    assert not (tmp_path / "new").exists()
+    journal.write({"pass": 0})
+    journal.write({"pass": 0, "rows": 1})
+    (directory,) = (tmp_path / "new").iterdir()
+    described = json.loads((directory / "run.json").read_text())
+    assert (described["kind"], described["name"]) == ("data", directory.name)
+    assert directory.name.startswith("data_train_")
+    assert described["config"] == {"plan": "Read", "seed": 7, "epoch": 0, "cpus": 2, "budget_bytes": 10}
+    assert records(directory) == [{"pass": 0}, {"pass": 0, "rows": 1}]
+    assert not (directory / "outcome.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("ended", "error", "status", "text"),
+    [("finished", None, "finished", None), ("stopped", None, "finished", None), ("errored", KeyError("x"), "errored", "KeyError: 'x'")],
+)
+def test_the_outcome_says_how_it_ended(tmp_path, ended, error, status, text):
+    journal = OwnRun(program(), str(tmp_path), by=AtOnce())
+    journal.write({"pass": 0})
+    journal.end(ended, error)
+    (directory,) = tmp_path.iterdir()
+    outcome = json.loads((directory / "outcome.json").read_text())
+    assert (outcome["status"], outcome["error"], outcome["ended"]) == (status, text, ended)
+
+
+def test_a_plan_that_cannot_be_shown_is_recorded_as_that(tmp_path):
+    def fails():
+        raise RuntimeError("no text")
+
+    journal = OwnRun(program(plan=fails), str(tmp_path), by=AtOnce())
+    journal.write({"pass": 0})
+    (directory,) = tmp_path.iterdir()
+    assert "no text" in json.loads((directory / "run.json").read_text())["config"]["plan"]
+
+
+def test_storage_that_cannot_be_written_is_a_line_in_the_debug_log(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    journal = OwnRun(program(), str(tmp_path / "file" / "below"), by=AtOnce())
+    with caplog.at_level(logging.DEBUG, logger="syncline"):
+        for number in range(3):
+            journal.write({"pass": 0, "rows": number})
+        journal.end("finished", None)
+    (message,) = caplog.messages
+    assert "not recorded any more" in message
+    assert {record.levelno for record in caplog.records} == {logging.DEBUG}
+
+
+def test_passes_of_a_process_over_a_dataset_share_a_file(tmp_path):
+    place = RecordPlace(files=LocalFiles(tmp_path), dataset="../train set", key="a")
+    first, second = (journal_for(program(context=DataContext(_record_place=each))) for each in (place, pickle.loads(pickle.dumps(place))))
+    assert first is second
+    other = journal_for(program(context=DataContext(_record_place=RecordPlace(files=LocalFiles(tmp_path), dataset="valid", key="b"))))
+    assert other is not first
+    assert [first.next_number(), second.next_number(), other.next_number()] == [0, 1, 0]
+    first.write({"pass": 0})
+    first.end("finished", None)
+    assert [record["pass"] for record in records(tmp_path)] == [0]
+    assert [file.name.rpartition("-")[0] for file in (tmp_path / "data").iterdir()] == ["train-set"]
+    assert os.listdir(tmp_path) == ["data"]
+
+
+def test_files_elsewhere_are_written_when_a_pass_ends_and_now_and_then():
+    now = [0.0]
+    files = Elsewhere()
+    journal = RunFile(RecordPlace(files=files, dataset="train", key="c"), by=AtOnce(), clock=lambda: now[0])
+    journal.write({"pass": 0})
+    assert files.writes == 0
+    now[0] = 31.0
+    journal.write({"pass": 0, "rows": 1})
+    assert files.writes == 1
+    journal.write({"pass": 0, "rows": 2, "ended": "finished"})
+    journal.end("finished", None)
+    (data,) = files.objects.values()
+    assert [json.loads(line).get("rows") for line in data.splitlines()] == [None, 1, 2]
+    assert files.writes == 2
+
+
+def test_settings_carry_the_place_everywhere_but_to_tasks():
+    place = RecordPlace(files=Elsewhere(), dataset="train", key="d")
+    context = DataContext(seed=3, _record_place=place)
+    assert context.copy()._record_place is place
+    assert copy.deepcopy(context)._record_place is place
+    tasks = context.for_tasks()
+    assert (tasks._record_place, tasks.seed, context._record_place) == (None, 3, place)
+    assert DataContext(seed=3).for_tasks().seed == 3
+
+
+@pytest.fixture
+def as_program(monkeypatch):
+    monkeypatch.setattr(lifecycle, "is_program", lambda: True)
+
+
+def test_a_program_records_below_its_storage_path(as_program, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path))
+    assert isinstance(journal_for(program()), OwnRun)
+
+
+def test_nothing_is_recorded_where_it_is_switched_off_or_lies_elsewhere(as_program, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path))
+    assert recorder_for(program()) is not None
+    assert recorder_for(program(context=DataContext(record_executions=False))) is None
+    monkeypatch.setenv("SYNCLINE_STORAGE_PATH", "s3://bucket/runs")
+    assert recorder_for(program()) is None
+
+
+def test_what_tasks_of_a_program_execute_is_not_recorded(monkeypatch):
+    monkeypatch.setattr(lifecycle, "is_program", lambda: False)
+    assert journal_for(program()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("train", "train"), ("", "dataset"), ("../../etc", "etc"), ("a/b c\n", "a-b-c"), ("...", "dataset"), ("x" * 500, "x" * 60), ("é", "dataset")],
+)
+def test_any_name_becomes_a_part_of_a_file_name(name, file):
+    assert file_name(name) == file
+
+
+# -- the writer
+
+
+def test_the_writer_does_jobs_in_order_and_outlives_those_that_fail():
+    writer, done = Writer(), []
+    writer.post(lambda: done.append(1))
+    writer.post(lambda: 1 / 0)
+    writer.post(lambda: done.append(2))
+    assert writer.drain(60.0)
+    assert done == [1, 2]
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody():
+    writer, answers = Writer(), threading.Event()
+    writer.post(answers.wait)
+    for _ in range(5000):
+        writer.post(lambda: None)
+    assert not writer.drain(0.01)
+    assert writer._jobs.qsize() < 3000
+    answers.set()
+    assert writer.drain(60.0)
+
+
+def test_a_writer_without_work_has_no_thread():
+    writer = Writer()
+    assert writer.drain(0.0)
+    assert writer._thread is None
+
+
+def test_a_forked_child_has_a_writer_and_files_of_its_own(tmp_path):
+    place = RecordPlace(files=LocalFiles(tmp_path), dataset="train", key="forked")
+    mine = journals._shared(place)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if journals._shared(place) is not mine and journals._shared(place)._writer is not mine._writer else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -1,0 +1,66 @@
+"""How fast records grow, with a clock that the test sets."""
+
+import pytest
+
+from syncline.data.execute.recording.pace import LEAST_INTERVAL_S, Pace
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+YEAR = 365 * DAY
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def written(seconds: float, line_bytes: int, step: float = 1.0) -> list[float]:
+    """Ages at which lines of that length are written, where somebody asks every `step` seconds."""
+    clock = Clock()
+    pace, began, ages = Pace(clock), clock.now, []
+    while clock.now - began < seconds:
+        clock.now += step
+        if pace.permits():
+            pace.spend(line_bytes)
+            ages.append(clock.now - began)
+    return ages
+
+
+def test_in_the_first_minutes_there_is_a_line_every_two_seconds():
+    assert written(120, 1000) == [1.0 + LEAST_INTERVAL_S * number for number in range(60)]
+
+
+def test_intervals_become_longer_and_a_day_has_some_hundred_lines():
+    ages = written(DAY, 1500, step=5.0)
+    intervals = [later - earlier for earlier, later in zip(ages[:-1], ages[1:], strict=True)]
+    assert 300 < len(ages) < 600
+    assert intervals[-1] > 10 * 60
+    assert all(interval < 0.1 * HOUR for age, interval in zip(ages, intervals, strict=False) if age < HOUR)
+
+
+@pytest.mark.parametrize("line_bytes", [10, 3000, 100_000])
+def test_a_year_of_lines_of_any_length_stays_below_two_megabytes(line_bytes):
+    ages = written(YEAR, line_bytes, step=1000.0)
+    assert 2 < len(ages) < 1000
+    assert len(ages) * line_bytes < 2_000_000
+
+
+def test_what_is_written_without_leave_is_made_up_for():
+    clock = Clock()
+    pace = Pace(clock)
+    pace.spend(200_000)
+    clock.now += 60
+    assert not pace.permits()
+    clock.now += HOUR
+    assert pace.permits()
+
+
+def test_several_lines_need_room_for_all_of_them():
+    pace = Pace(clock := Clock())
+    pace.spend(20_000)
+    clock.now += 10
+    assert pace.permits(2)
+    assert not pace.permits(3)
