@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from event_files import curves, event_files, events
 
+from event_files import curves, event_files, events
 from syncline.runs import LocalFiles, tensorboard
 from syncline.runs.tensorboard import ScalarWriter, numbers
 

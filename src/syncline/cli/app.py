@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("Cluster", "doctor.command", "Examine this machine, or every node: each line is ok or has its remedy."),
     "microbenchmark": ("Cluster", "microbenchmark", "Measure tasks, actor calls and objects per second."),
     "runs": ("Runs", "runs", "The runs below a storage path."),
+    "dashboard": ("Runs", "dashboard", "Show runs in a browser, live and finished."),
     "logs": ("Runs", "logs", "What the workers of a run printed."),
     "stack": ("Runs", "stack", "Where the ranks of a run stand, the odd one out marked."),
     "profile": ("Runs", "profile", "Record a rank's CPU time, memory, or next steps."),

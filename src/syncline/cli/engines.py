@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import click
-import psutil
 
 import syncline
 from syncline import settings
 from syncline.cli.output import CommandError, warn
-
-NODE_PROCESS = "raylet"
-"""What every node of a cluster runs."""
+from syncline.core.presence import cluster_runs_here
 
 address_option = click.option("--address", metavar="ADDRESS", help="The cluster: HOST:PORT, ray://HOST:PORT or auto; or SYNCLINE_ADDRESS.")
 
@@ -37,13 +33,6 @@ def this_machine() -> Iterator[None]:
     """syncline on this machine, until the block ends."""
     with _engine("", "syncline did not start on this machine"):
         yield
-
-
-def cluster_runs_here() -> bool:
-    """Whether a node of some cluster runs on this machine, and Ray is installed to connect with. Costs milliseconds."""
-    if importlib.util.find_spec("ray") is None:
-        return False
-    return any(process.info["name"] == NODE_PROCESS for process in psutil.process_iter(["name"]))
 
 
 @contextmanager

@@ -46,6 +46,6 @@ def _not_found(run: Run, address: str | None) -> str:
             "cluster, give --address"
         )
     return (
-        f"no program answers for {run.path}, which process {pid} of this machine has started: it is only just starting or ending, belongs to "
-        "another user, has another SYNCLINE_TMPDIR, or trains on a cluster (give --address)"
+        f"no program answers for {run.path}, which process {pid} of this machine has started: it is only just starting or ending, is "
+        "another user's, has another SYNCLINE_TMPDIR, or trains on a cluster (give --address)"
     )

@@ -92,7 +92,7 @@ def _show(found: Sequence[Migration], write: bool) -> None:
         for change in migration.changes:
             for line in _diff(migration.path, change):
                 heading = line.startswith(("---", "+++"))
-                click.secho(line, bold=heading, fg=None if heading else _COLOURS.get(line[:1]))
+                click.secho(line, bold=heading or None, fg=None if heading else _COLOURS.get(line[:1]))
     for migration in found:
         for located in migration.notes:
             note = located.note

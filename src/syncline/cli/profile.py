@@ -62,11 +62,12 @@ def _meanwhile(kind: str, seconds: float | None, steps: int | None) -> str:
 def _copied(run: Run, file: str, output: Path) -> str:
     """The file at `output`, or under its own name in that directory."""
     target = output / Path(file).name if output.is_dir() else output
-    data = run.place.read(file)
-    if data is None:
+    if run.place.facts(file) is None:
         raise CommandError(f"{run.path}/{file} was recorded, but cannot be seen from here: it may lie on a disk of another machine")
     try:
-        target.write_bytes(data)
+        with target.open("wb") as copy:
+            while data := run.place.read_from(file, copy.tell()):
+                copy.write(data)
     except OSError as error:
         raise CommandError(f"the profile is in {run.path}/{file}, but could not be copied to {target}: {error}") from error
     return str(target)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -22,59 +22,6 @@ SHOWN_NODES = 10
 """Nodes that `status` shows; `nodes` shows all."""
 LATEST_RUNS = 5
 """Runs that `status` shows besides those that are running."""
-_BOOKKEEPING = ("node:", "accelerator_type:")
-_ORDER = ("CPU", "GPU", "memory", "object_store_memory")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """One machine of the cluster; `--json` gives these names."""
-
-    node_id: str
-    address: str
-    hostname: str
-    alive: bool
-    head: bool
-    resources: Mapping[str, float]
-    """What it has for tasks."""
-    accelerators: Sequence[str]
-    """Models of its GPUs."""
-    labels: Mapping[str, str]
-
-
-def node_of(fields: Mapping[str, Any]) -> Node:
-    """A node in our words from the fields of `syncline.nodes()`."""
-    resources = fields.get("Resources") or {}
-    return Node(
-        node_id=fields["NodeID"],
-        address=fields.get("NodeManagerAddress", ""),
-        hostname=fields.get("NodeManagerHostname", ""),
-        alive=bool(fields.get("Alive")),
-        head="node:__internal_head__" in resources,
-        resources=people_resources(resources),
-        accelerators=sorted(name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")),
-        labels=fields.get("Labels") or {},
-    )
-
-
-def sorted_nodes(nodes: Iterable[Node]) -> list[Node]:
-    """The living first, the head before all others."""
-    return sorted(nodes, key=lambda node: (not node.alive, not node.head, node.address))
-
-
-def people_resources(resources: Mapping[str, float]) -> dict[str, float]:
-    """Resources without those that only serve the scheduler, the well-known first."""
-    kept = {
-        name: value
-        for name, value in resources.items()
-        if not name.startswith(_BOOKKEEPING) and not name.startswith("bundle") and "_group_" not in name
-    }
-    return dict(sorted(kept.items(), key=lambda item: (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0])))
-
-
-def resources_in_use(total: Mapping[str, float], free: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """{resource: {"used", "total"}}; a resource that is not free at all is missing in `free`."""
-    return {name: {"used": max(0.0, value - free.get(name, 0.0)), "total": value} for name, value in people_resources(total).items()}
 
 
 def nodes_table(nodes: Sequence[Node]) -> Table:

@@ -46,6 +46,8 @@ class Attempt:
     """When the next thing after it happened; None while it runs."""
     workers: Sequence[Mapping[str, Any]] = ()
     """Of each rank: `rank`, `node_id`, `node_ip`, `hostname`, `pid`, `gpu_ids`, …"""
+    first_report: int | None = None
+    """The number of its first report, where the record says so."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """What ranks have failed with, by rank: the traceback where there is one."""
 
@@ -76,7 +78,9 @@ class Run:
         self._outcome: Mapping[str, Any] | None = None
         self._checkpoints: Mapping[str, Any] = {}
         self._readers: dict[str, LineReader] = {}
-        self._lines: dict[str, list[dict[str, Any]]] = {}
+        self._lines: dict[str, list[dict[str, Any]]] = {EVENTS_FILE: []}
+        self._names: dict[str, list[str]] = {}
+        self._logs: list[LogFile] | None = None
         self._seen: dict[str, Any] = {}
         self._samples: dict[str, list[dict[str, Any]]] = {}
         self._series = Series()
@@ -102,7 +106,12 @@ class Run:
         self._environment = self._object(ENVIRONMENT_FILE) or {}
         self._outcome = self._object(OUTCOME_FILE)
         self._checkpoints = self._object(CHECKPOINTS_FILE) or {}
-        self.lines(EVENTS_FILE)
+        for name, kept in self._lines.items():
+            kept.extend(self._reader(name).read())
+        for directory in self._names:
+            self._names[directory] = self.place.file_names(directory)
+        if self._logs is not None:
+            self._logs = log_files(self.place)
         for record in self._reader(METRICS_FILE).read():
             self._series.add(record)
             if record.get("rank", 0) == 0 and isinstance(record.get("iteration"), int):
@@ -162,7 +171,7 @@ class Run:
     @property
     def events(self) -> Sequence[Mapping[str, Any]]:
         """What happened, first in first: `time`, `event` and what belongs to it."""
-        return self._lines.get(EVENTS_FILE, [])
+        return self._lines[EVENTS_FILE]
 
     @property
     def series(self) -> Series:
@@ -188,7 +197,9 @@ class Run:
             if not isinstance(moment, (int, float)):
                 continue
             if kind == "attempt":
-                found.append(Attempt(number=len(found) + 1, began=float(moment), workers=_objects(event.get("workers"))))
+                first, workers = event.get("first_report"), _objects(event.get("workers"))
+                first_report = first if isinstance(first, int) else None
+                found.append(Attempt(number=len(found) + 1, began=float(moment), workers=workers, first_report=first_report))
             elif found and found[-1].ended is None and kind in ("failure", "step_times", "finished", "errored", "aborted", "started"):
                 found[-1] = replace(found[-1], ended=float(moment))
             if kind == "failure" and found:
@@ -219,8 +230,10 @@ class Run:
 
     @property
     def logs(self) -> list[LogFile]:
-        """What workers printed."""
-        return log_files(self.place)
+        """What workers printed, in files."""
+        if self._logs is None:
+            self._logs = log_files(self.place)
+        return self._logs
 
     def log(self, member: str, *, tail_bytes: int | None = None) -> LogReader:
         """Reads what one worker printed, and goes on with what it prints.
@@ -235,14 +248,16 @@ class Run:
         return LogReader(self.place, checked_part(member), tail_bytes=tail_bytes)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Every record of a file of lines (`trials.jsonl`, `data/train.jsonl`) up to now."""
-        kept = self._lines.setdefault(name, [])
-        kept.extend(self._reader(name).read())
-        return kept
+        """Every record of a file of lines (`trials.jsonl`, `data/train.jsonl`). Read at the first call, then by `refresh`."""
+        if name not in self._lines:
+            self._lines[name] = self._reader(name).read()
+        return self._lines[name]
 
     def names_in(self, directory: str) -> list[str]:
-        """Names of the files in a directory of the record, such as `data` or `profiles`."""
-        return self.place.file_names(directory)
+        """Names of the files in a directory of the record, such as `data` or `profiles`. Read as `lines` is."""
+        if directory not in self._names:
+            self._names[directory] = self.place.file_names(directory)
+        return self._names[directory]
 
     def _reader(self, name: str) -> LineReader:
         return self._readers.setdefault(name, LineReader(self.place, name))

@@ -357,7 +357,8 @@ class RunConfig:
     """Deprecated and ignored."""
 
     verbose: int | None = None
-    """Deprecated and ignored."""
+    """0: `fit()` shows nothing but warnings and errors, as with a level above INFO. 1, 2, 3 and None: a panel in terminals and notebooks,
+    elsewhere a few lines."""
 
     stop: Any = None
     """Deprecated and ignored by trainers: stop in the train function."""
@@ -369,7 +370,7 @@ class RunConfig:
     """Deprecated and ignored: worker output is always kept in the run directory."""
 
     def __post_init__(self) -> None:
-        for name in ("sync_config", "verbose", "stop", "progress_reporter", "log_to_file"):
+        for name in ("sync_config", "stop", "progress_reporter", "log_to_file"):
             if getattr(self, name) is not None:
                 _warn_deprecated(f"RunConfig({name}=…) is deprecated and ignored by trainers.")
         for name, kind in (
@@ -382,6 +383,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ValueError(f"`{name}={value!r}` is a {type(value).__name__}, but must be a {kind.__name__} or None.")
+        if self.verbose not in (None, 0, 1, 2, 3):
+            raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
         self._check_callbacks()
         object.__setattr__(self, "failure_config", self.failure_config or FailureConfig())
         object.__setattr__(self, "checkpoint_config", self.checkpoint_config or CheckpointConfig())

@@ -184,11 +184,9 @@ class RunConfig(train_config.RunConfig):
         is_pair = isinstance(log, (tuple, list)) and len(log) == 2 and all(isinstance(item, str) for item in log)
         if not (log is None or isinstance(log, (bool, str)) or is_pair):
             raise ValueError(f"`log_to_file={log!r}` must be True, a file name, or two: for output and for errors.")
-        if self.verbose not in (None, 0, 1, 2, 3):
-            raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
         if self.name is None:
             object.__setattr__(self, "name", f"tune_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}")
-        _check_without(super(), self, "verbose", "stop", "progress_reporter", "log_to_file")
+        _check_without(super(), self, "stop", "progress_reporter", "log_to_file")
 
     def _check_callbacks(self) -> None:
         for callback in self.callbacks or ():

@@ -139,14 +139,16 @@ def _as_python(source: str) -> tuple[str, tuple[tuple[int, str], ...], str | Non
     lines, shell_lines, continued = [], [], False
     for number, line in enumerate(source.split("\n"), start=1):
         match = _MAGIC.match(line) or _HELP.match(line)
-        if continued or match:
-            head = line[: len(line) - len(line.lstrip())] if continued or match is None else match.group(1)
-            rest = line[len(head) :]
+        if continued:
+            shell_lines.append((number, line.strip()))
+            lines.append(_blank(line))
+        elif match:
+            head, rest = match.groups()
             shell_lines.append((number, rest.lstrip("!%").strip()))
-            continued = line.endswith("\\")
             lines.append(head + _still(rest))
         else:
             lines.append(line)
+        continued = (continued or match is not None) and line.endswith("\\")
     text = "\n".join(lines)
     try:
         libcst.parse_module(text)

@@ -5,7 +5,6 @@ Each request takes a round trip, and values travel through the head.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import logging
 import os
@@ -73,10 +72,10 @@ class ClientEngine(ClusterEngine):
         return dict(_there(facts.draining_nodes))
 
     def actors(self, limit: int = LISTED) -> ActorListing:
-        return _there(functools.partial(listings.actors, limit))  # type: ignore[no-any-return]
+        return _there(listings.actors, limit)  # type: ignore[no-any-return]
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
-        return _there(functools.partial(listings.tasks, limit))  # type: ignore[no-any-return]
+        return _there(listings.tasks, limit)  # type: ignore[no-any-return]
 
     def timeline(self) -> list[dict[str, Any]]:
         return list(_there(timeline.events))
@@ -178,6 +177,6 @@ def _explained(error: ModuleNotFoundError) -> ModuleNotFoundError:
     )
 
 
-def _there(function: Callable[[], Any]) -> Any:
+def _there(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function says on the cluster."""
-    return ray.get(ray.remote(num_cpus=0)(function).remote())
+    return ray.get(ray.remote(num_cpus=0)(function).remote(*arguments))

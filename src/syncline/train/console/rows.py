@@ -103,7 +103,7 @@ def closing_lines(snapshot: Snapshot) -> list[str]:
 def _progress(progress: Progress) -> tuple[str, ...]:
     share = f"{100 * progress.share:.0f} %"
     done = (f"{progress.unit} {progress.done:.6g} of {progress.total:.6g}", share) if progress.unit else (share,)
-    return done if progress.left_s is None or progress.share >= 1 else (*done, f"{duration(round(progress.left_s))} left")
+    return done if progress.left_s is None or progress.share >= 1 else (*done, f"{_about(progress.left_s)} left")
 
 
 def _reports(snapshot: Snapshot) -> tuple[str, ...]:
@@ -154,12 +154,17 @@ def _goodput(goodput: Goodput) -> tuple[str, ...]:
 def _checkpoint(snapshot: Snapshot) -> tuple[str, ...]:
     if not snapshot.checkpoint:
         return ()
-    made = (_below(snapshot.checkpoint, snapshot.path), f"{duration(round(snapshot.checkpoint_age_s))} ago")
+    made = (_below(snapshot.checkpoint, snapshot.path), f"{_about(snapshot.checkpoint_age_s)} ago")
     if not snapshot.best_checkpoint:
         return made
     is_best = snapshot.best_checkpoint == snapshot.checkpoint
     best = "the best" if is_best else f"best: {_below(snapshot.best_checkpoint, snapshot.path)}"
     return (*made, best)
+
+
+def _about(seconds: float) -> str:
+    """In whole seconds."""
+    return duration(seconds) if seconds >= 10 else f"{round(seconds)} s"
 
 
 def _below(path: str, directory: str) -> str:

@@ -9,7 +9,7 @@ import os
 import pickle
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +27,10 @@ from syncline.runs import RunRecord
 from syncline.runs.values import plain
 from syncline.train import filesystem as directories
 from syncline.train.config import FailureConfig
-from syncline.train.controller.driver import print_line
+from syncline.train.console.display import Display, display_for
 from syncline.train.controller.policy import FUTILE_CONTROLLER_FAILURES
 from syncline.train.controller.run_actor import CONCURRENCY, NAMESPACE, RunActor, place_of, run_actor_name
-from syncline.train.controller.story import Attached, Ended, Line, Told
+from syncline.train.controller.story import Attached, Ended, Line, Picture, Told
 from syncline.train.errors import ControllerError, TrainingFailedError
 from syncline.train.result import Result
 from syncline.train.storage import ArrowFiles, StorageContext
@@ -63,6 +63,11 @@ def run_apart(spec: RunSpec) -> Result:
         TrainingFailedError, ValueError, TypeError: As the controller does.
         KeyboardInterrupt: The program was interrupted; the run has ended.
     """
+    with display_for(spec.run_config) as display:
+        return _run_apart(spec, display)
+
+
+def _run_apart(spec: RunSpec, display: Display) -> Result:
     storage = StorageContext.from_run_config(spec.run_config)
     shipped = _ship_spec(spec)
     limit = (spec.run_config.failure_config or FailureConfig()).controller_failure_limit
@@ -72,14 +77,14 @@ def run_apart(spec: RunSpec) -> Result:
         program = secrets.token_hex(8)
         actor = _start_or_find(storage, shipped, program)
         try:
-            return _outcome(_followed(actor, program))
+            return _outcome(_followed(actor, program, display))
         except _Over:
             _wait_until_gone(storage, actor)
         except RayActorError as error:
             failures += 1
             if failures > limit:
                 raise ControllerError(error) from None
-            print_line(f"syncline: the controller of {storage.experiment_dir_name} was lost, another one goes on ({error})")
+            display.say(f"syncline: the controller of {storage.experiment_dir_name} was lost, another one goes on ({error})")
             _wait_until_gone(storage, actor)
 
 
@@ -105,7 +110,8 @@ def attach(run: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSyste
     if not found:
         return _recorded(storage)
     try:
-        return _outcome(_followed(api.get_actor(found[0], NAMESPACE), secrets.token_hex(8)))
+        with display_for() as display:
+            return _outcome(_followed(api.get_actor(found[0], NAMESPACE), secrets.token_hex(8), display))
     except (_Over, RayActorError):
         return _recorded(storage)
 
@@ -141,21 +147,21 @@ def _start_or_find(storage: StorageContext, spec: Shipped, program: str) -> Acto
     return actor
 
 
-def _followed(actor: ActorHandle, program: str) -> Ended:
+def _followed(actor: ActorHandle, program: str, display: Display) -> Ended:
     """Show what a run tells, to its end. `_Over` where that was fetched before, KeyboardInterrupt after having ended the run."""
     try:
-        return _end_of(_told(actor, program), program, print_line)
+        return _end_of(_told(actor, program, pictures=display.takes_snapshots), program, display)
     except KeyboardInterrupt:
         _abort(actor)
         raise
 
 
-def _told(actor: ActorHandle, program: str) -> Iterator[Told]:
+def _told(actor: ActorHandle, program: str, *, pictures: bool) -> Iterator[Told]:
     """Everything that the run tells; over interruptions of the connection."""
     after = 0
     while True:
         try:
-            for ref in actor.follow.remote(program, after):
+            for ref in actor.follow.remote(program, after, pictures):
                 for told in api.get(ref):
                     if isinstance(told, Line):
                         after = told.number
@@ -166,17 +172,19 @@ def _told(actor: ActorHandle, program: str) -> Iterator[Told]:
             time.sleep(POLL_S)
 
 
-def _end_of(story: Iterator[Told], program: str, show: Callable[[str], None]) -> Ended:
+def _end_of(story: Iterator[Told], program: str, display: Display) -> Ended:
     first = True
     for told in story:
         if isinstance(told, Attached):
             if told.fetched:
                 raise _Over
             if first and told.starter != program:
-                show(f"syncline: attached to the run that is under way in {told.path}")
+                display.say(f"syncline: attached to the run that is under way in {told.path}")
             first = False
         elif isinstance(told, Line):
-            show(told.text)
+            (display.outline if told.is_outline else display.say)(told.text)
+        elif isinstance(told, Picture):
+            display.show(told.snapshot)
         elif isinstance(told, Ended):
             return told
     raise AssertionError("a story has an end, or raises")

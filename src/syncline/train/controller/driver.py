@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import queue
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,14 +22,14 @@ from syncline.core import api, termination
 from syncline.core.context import get_runtime_context
 from syncline.core.lifecycle import ensure_engine
 from syncline.exceptions import RayError
-from syncline.train import metrics as metric_values
 from syncline.train.backend import Backend, Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import FailureConfig, ScalingConfig
+from syncline.train.console.display import INTERVAL_S, Display
+from syncline.train.console.narrator import Narrator
 from syncline.train.controller import events
 from syncline.train.controller.events import Event, Instruction, WorkerFailure
 from syncline.train.controller.goodput import GoodputMeter
-from syncline.train.controller.hangs import ranks_text
 from syncline.train.controller.ledger import Ledger
 from syncline.train.controller.live import LiveActions
 from syncline.train.controller.observers import Observers
@@ -44,7 +43,7 @@ from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
 from syncline.train.workers.messages import Checkpoints, Committed, Consumed, Spent, WorkerMessage
-from syncline.train.workers.placement import Reservation, ReservationInterrupted, is_hosted
+from syncline.train.workers.placement import Reservation, ReservationInterrupted
 from syncline.train.workers.ranks import visible_gpus
 from syncline.train.workers.shipped import loaded
 from syncline.train.workers.spec import RunSpec, WorkerSpec
@@ -55,6 +54,7 @@ ACKNOWLEDGE_EVERY = 4
 """So many batches are read from a worker before it is told; less than the worker's window, so that it does not wait."""
 VALIDATION_TIMER = "validation"
 NODES_TIMER = "nodes"
+PICTURE_TIMER = "picture"
 LOOK_AT_NODES_S = 5.0
 """How often a controller on a cluster looks whether nodes are about to be taken away."""
 
@@ -76,12 +76,10 @@ class _Interruption:
 class TrainController:
     """Runs one run from its start to its end. Used once, from one thread."""
 
-    def __init__(self, spec: RunSpec, clock: Callable[[], float] = time.monotonic, say: Callable[[str], None] | None = None) -> None:
-        """`say` shows the person who runs this a line; it is printed by default, and in a trial of a search nothing is."""
+    def __init__(self, spec: RunSpec, clock: Callable[[], float] = time.monotonic, display: Display | None = None) -> None:
+        """`display` shows the person who runs this what happens; by default one that fits where this program runs."""
         self._spec = spec
-        self._show = say or (_say_nothing if is_hosted() else print_line)
         self._clock = clock
-        self._began = clock()
         self._local_mode = ensure_engine().is_local_mode
         self._node_id = get_runtime_context().get_node_id()
         self._ledger = Ledger(spec)
@@ -105,6 +103,7 @@ class TrainController:
         self._draining_validations = False
         self._questions: list[events.AnswerCheckpoints] = []
         self._goodput = GoodputMeter()
+        self._narrator = Narrator(spec, self._ledger.storage, self._goodput, clock=clock, display=display, may_draw=not self._local_mode)
         self.live = LiveActions()
         """Answers questions about the workers, from any thread."""
         self._end: events.End | None = None
@@ -146,6 +145,12 @@ class TrainController:
     def run_unloaded(self) -> tuple[Result, bytes | None]:
         """`run`, but with what rank 0 returned as pickled bytes beside the result, for a process that cannot load it."""
         try:
+            return self._run_to_its_end()
+        finally:
+            self._narrator.close(self._machine.state)
+
+    def _run_to_its_end(self) -> tuple[Result, bytes | None]:
+        try:
             self._observers.start(self._ledger.storage.experiment_fs_path, self._ledger.steps.next_step)
             self._function, self._config = self._shipped()
             with termination.noticed(self._program_terminated), self.live.offered(self._ledger.storage.experiment_fs_path):
@@ -181,8 +186,11 @@ class TrainController:
 
     def _loop(self) -> None:
         """Take what has happened, one at a time, until the end."""
+        if self._narrator.draws:
+            self._deadlines[PICTURE_TIMER] = self._clock()
         while self._end is None:
             happened = self._next()
+            self._narrator.tick(self._machine.state)
             if isinstance(happened, _Batch):
                 self._hear(happened)
             elif isinstance(happened, ValidationEnded):
@@ -215,6 +223,9 @@ class TrainController:
                     self._validation_overdue()
                 elif name == NODES_TIMER:
                     self._look_at_nodes()
+                elif name == PICTURE_TIMER:
+                    self._deadlines[PICTURE_TIMER] = self._clock() + INTERVAL_S
+                    self._narrator.tick(self._machine.state)
                 else:
                     return events.TimerFired(name=name)
 
@@ -225,6 +236,7 @@ class TrainController:
     def _execute(self, instruction: Instruction) -> None:
         """Carry one instruction out; what fails is the controller's failure, to be judged by the machine."""
         try:
+            self._narrator.see(instruction, self._machine.state)
             self._handlers[type(instruction)](instruction)
         except Exception as error:
             if isinstance(instruction, events.End):
@@ -275,9 +287,8 @@ class TrainController:
             node_died = isinstance(error.cause, RayError) and self._reservation.has_lost_a_node()
             self._queue.put(events.StartFailed(attempt=instruction.attempt, failures={error.position: failure}, node_died=node_died))
             return
-        if instruction.attempt == 1:
-            self._say(self._opening())
-        else:
+        self._narrator.opened(instruction.attempt, self._group.workers, self._start)
+        if instruction.attempt > 1:
             self._ledger.discard_unfinished()
         workers = [vars(worker) for worker in self._group.workers]
         self._ledger.begin_attempt(instruction.attempt, instruction.first_index, workers=workers)
@@ -422,6 +433,7 @@ class TrainController:
             validation = merged(config, asked) if config is not None and asked is not None else None
             checkpoint = self._ledger.commit(report, validate=validation is not None, validation_kwargs=validation).checkpoint
             self._goodput.committed(self._clock())
+            self._narrator.committed(checkpoint, self._ledger.manager)
             self._send(events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint)))
             if validation is not None:
                 self._validate(report.index, checkpoint, validation)
@@ -508,26 +520,16 @@ class TrainController:
 
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
         self._ledger.check_room()
-        start = self._start or "from the beginning, as there is no checkpoint yet"
-        allowed = "no limit" if instruction.limit < 0 else f"{instruction.limit} allowed"
-        self._say(
-            f"attempt {instruction.failed_attempt} failed ({instruction.count}, {allowed}); starting again {start}\n{instruction.cause}"
-        )
+        self._narrator.restarting(instruction, self._start)
 
     def _notify_resize(self, instruction: events.NotifyResize) -> None:
         self._ledger.event("resize", world_size=instruction.world_size, workers=instruction.workers)
-        self._say(f"there is room for {instruction.workers} workers instead of {instruction.world_size}: going on with as many")
+        self._narrator.resizing(instruction)
 
     def _notify_preemption(self, instruction: events.NotifyPreemption) -> None:
         nodes = instruction.info.preempted_node_to_ranks
-        ranks = sorted(rank for ranks in nodes.values() for rank in ranks)
         self._ledger.event("preemption", nodes=nodes, seconds_left=instruction.seconds_left)
-        self._say(f"{ranks_text(ranks)} will be taken away in {instruction.seconds_left:.0f} s; the ranks are told so, to save their work")
-
-    def _opening(self) -> str:
-        group = self._running_group
-        workers = f"{len(group)} worker" + ("s" if len(group) != 1 else "")
-        return ", ".join(filter(None, (f"training {self._ledger.storage.experiment_dir_name} with {workers}", self._start)))
+        self._narrator.preempted(instruction)
 
     @property
     def _start(self) -> str:
@@ -537,11 +539,6 @@ class TrainController:
             return ""
         where = places(latest) if self._resumes else ""
         return f"from {latest.path} ({where})" if where else f"from {latest.path}"
-
-    def _say(self, text: str) -> None:
-        logging_config = self._spec.run_config.logging_config
-        if logging_config is None or logging.getLevelName(logging_config.log_level) <= logging.INFO:
-            self._show(f"syncline: {text}")
 
     # -- the end
 
@@ -558,14 +555,9 @@ class TrainController:
             self._ledger.close("errored", str(error))
             self._observers.end(None, error)
             raise error
-        if goodput is not None:
-            self._say(str(goodput))
         self._ledger.close("finished")
         storage = self._ledger.storage
-        metrics = metric_values.flatten(self._ledger.last_metrics or {})
-        shown = ", ".join(f"{name}={value:.4g}" for name, value in metrics.items() if isinstance(value, (int, float)))
-        took = f"finished in {self._clock() - self._began:.1f} s" + (f" with {shown}" if shown else "")
-        self._say(f"training {took}; {storage.experiment_fs_path}")
+        self._narrator.finished(goodput, self._ledger.last_metrics)
         result = Result.from_path(storage.experiment_fs_path, storage.storage_filesystem)
         self._observers.end(result, None)
         return result, self._end.return_value
@@ -580,12 +572,3 @@ def _limits(failures: FailureConfig, scaling: ScalingConfig, *, fixed: bool) -> 
         resize_s=scaling.elastic_resize_monitor_interval_s if scaling.elasticity_enabled and not fixed else None,
         relax_on_preemption=failures.relax_collectives_on_preemption,
     )
-
-
-def _say_nothing(text: str) -> None:
-    """What a trial's training would say is in its run directory."""
-
-
-def print_line(text: str) -> None:
-    """Show a line in the terminal, beside what the program prints."""
-    print(text, file=sys.stderr, flush=True)

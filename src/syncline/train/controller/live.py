@@ -62,7 +62,7 @@ class LiveActions:
             raise ValueError(f"a training run does not know the action {action!r}: it knows {', '.join(self._actions)}")
         group = self.group
         if group is None:
-            raise LiveError("the run is between attempts, so it has no workers just now: ask again in a moment")
+            raise LiveError("the run has no workers in training just now: it is starting, between attempts, or ending; ask again in a moment")
         try:
             return self._actions[action](group, arguments)
         except (LiveError, ValueError):

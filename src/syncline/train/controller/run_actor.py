@@ -20,7 +20,7 @@ from syncline.core.error_frames import pack_error
 from syncline.core.tracebacks import user_traceback
 from syncline.train.controller.driver import TrainController
 from syncline.train.controller.live import LiveError
-from syncline.train.controller.story import Attached, Ended, Story, Told
+from syncline.train.controller.story import Attached, Ended, Story, StoryDisplay, Told
 from syncline.train.storage import StorageContext
 from syncline.train.workers.shipped import Shipped
 from syncline.train.workers.spec import RunSpec
@@ -61,10 +61,10 @@ class RunActor:
         self._self = get_runtime_context().current_actor
         threading.Thread(target=self._live, args=(spec,), name="syncline-controller", daemon=True).start()
 
-    def follow(self, reader: str, after: int) -> Iterator[tuple[Told, ...]]:
-        """What the run tells, from line `after` on, to its end."""
+    def follow(self, reader: str, after: int, pictures: bool) -> Iterator[tuple[Told, ...]]:
+        """What the run tells, from line `after` on, to its end; `pictures`: for readers that draw."""
         yield (Attached(starter=self._starter, path=self._path, fetched=self._story.fetched),)
-        yield from self._story.read(reader, after)
+        yield from self._story.read(reader, after, pictures=pictures)
 
     def confirm(self, reader: str) -> None:
         """This reader has the end of the run."""
@@ -104,7 +104,7 @@ class RunActor:
         api.kill(self._self)
 
     def _run(self, spec: RunSpec) -> Ended:
-        controller = TrainController(spec, say=self._story.tell)
+        controller = TrainController(spec, display=StoryDisplay(self._story))
         with self._lock:
             self._controller = controller
             aborted = self._aborted

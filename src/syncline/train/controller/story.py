@@ -1,6 +1,7 @@
 """What a run in a process of its own tells the programs that are attached to it: lines to show, then how it ended.
 
-`Story` keeps it and hands it to any number of readers, each from where it stands; a reader that comes late gets what it has missed.
+`Story` keeps it and hands it to any number of readers, each from where it stands; a reader that comes late gets what it has missed. Beside
+that there are pictures of the run, of which each takes the place of the one before, for readers that draw.
 No I/O: the actor puts, its streams read.
 """
 
@@ -10,6 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from syncline.train.console.display import Display
+from syncline.train.console.snapshot import Snapshot
 
 KEPT_LINES = 500
 """So many of the last lines are kept for readers that come later."""
@@ -36,6 +40,15 @@ class Line:
     number: int
     """From 1."""
     text: str
+    is_outline: bool = False
+    """Pictures say the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """How the run is now."""
+
+    snapshot: Snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +70,7 @@ class SentAway:
     """Nothing more is told on this stream, as there are too many readers: ask again."""
 
 
-Told = Attached | Line | Ended | SentAway
+Told = Attached | Line | Picture | Ended | SentAway
 
 
 class Story:
@@ -66,6 +79,7 @@ class Story:
     def __init__(self, *, kept_lines: int = KEPT_LINES, max_readers: int = MAX_READERS) -> None:
         self._lines: deque[Line] = deque(maxlen=kept_lines)
         self._count = 0
+        self._picture: Picture | None = None
         self._ended: Ended | None = None
         self._max_readers = max_readers
         self._readers: deque[str] = deque()  # the oldest first
@@ -83,11 +97,17 @@ class Story:
         """Whether the run is over and some reader has its end."""
         return self._fetched
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, *, is_outline: bool = False) -> None:
         """Add a line."""
         with self._changed:
             self._count += 1
-            self._lines.append(Line(number=self._count, text=text))
+            self._lines.append(Line(number=self._count, text=text, is_outline=is_outline))
+            self._changed.notify_all()
+
+    def picture(self, snapshot: Snapshot) -> None:
+        """Put the newest picture in the place of the one before."""
+        with self._changed:
+            self._picture = Picture(snapshot=snapshot)
             self._changed.notify_all()
 
     def end(self, ended: Ended) -> None:
@@ -96,15 +116,19 @@ class Story:
             self._ended = ended
             self._changed.notify_all()
 
-    def read(self, reader: str, after: int) -> Iterator[tuple[Told, ...]]:
-        """What was told after line `after`, waited for, in batches, until the end."""
+    def read(self, reader: str, after: int, *, pictures: bool = False) -> Iterator[tuple[Told, ...]]:
+        """What was told after line `after`, waited for, in batches, until the end; `pictures`: those too, as far as the reader keeps up."""
+        seen: Picture | None = None
         with self._changed:
             self._enter(reader)
         while True:
             with self._changed:
-                while self._count <= after and self._ended is None and reader in self._readers:
+                while self._count <= after and self._ended is None and reader in self._readers and (not pictures or self._picture is seen):
                     self._changed.wait()
                 batch: tuple[Told, ...] = tuple(line for line in self._lines if line.number > after)
+                if pictures and self._picture is not None and self._picture is not seen:
+                    seen = self._picture
+                    batch = (*batch, seen)
                 after, ended = self._count, self._ended
                 sent_away = reader not in self._readers and ended is None
             if ended is not None or sent_away:
@@ -142,3 +166,27 @@ class Story:
         self._waiting_for.discard(reader)
         if reader in self._readers:
             self._readers.remove(reader)
+
+
+class StoryDisplay(Display):
+    """Shows a run by telling it: the displays are in the programs that are attached."""
+
+    takes_snapshots = True
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+
+    def say(self, line: str) -> None:
+        """Tell it."""
+        self._story.tell(line)
+
+    def outline(self, line: str) -> None:
+        """Tell it to those that do not draw."""
+        self._story.tell(line, is_outline=True)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Tell it to those that draw."""
+        self._story.picture(snapshot)
+
+    def close(self, *, interrupted: bool = False) -> None:
+        """Nothing: the story's end follows."""

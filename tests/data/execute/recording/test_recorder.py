@@ -67,10 +67,11 @@ def execute(journal, clock, seconds, *, is_pass=True, ended="finished", error=No
     """An execution with a tick each second."""
     made = recorder(journal, clock, is_pass=is_pass)
     began = clock.now
-    while clock.now - began < seconds:
-        clock.now += min(1.0, seconds - (clock.now - began))
-        made.look(clock.now - began, 100, Watched())
-    made.end(clock.now - began, ended, error, Watched())
+    for age in range(1, int(seconds) + 1):
+        clock.now = began + age
+        made.look(float(age), 100, Watched())
+    clock.now = began + seconds
+    made.end(seconds, ended, error, Watched())
 
 
 def test_a_short_execution_of_a_program_leaves_nothing():

@@ -1,0 +1,25 @@
+"""The web application: the framework, set up for the dashboard. The only module besides pages and looks that knows the framework."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from nicegui import ui
+
+from syncline.dashboard.catalogue import Catalogue
+from syncline.dashboard.pages.routes import Shown, register
+
+FAVICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#1f5fd0"/>'
+    '<path d="M6 20h5l4-10 4 13 3-7h4" fill="none" stroke="#fff" stroke-width="2.6" stroke-linecap="round" stroke-linejoin="round"/></svg>'
+)
+
+
+def application(catalogue: Catalogue, address: str | None) -> FastAPI:
+    """The application, unguarded. Once for a process."""
+    outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    register(Shown(catalogue=catalogue, address=address))
+    # Pages are not packed here: the guard has to read them.
+    ui.run_with(
+        outer, title="syncline", favicon=FAVICON, dark=None, language="en-US", show_welcome_message=False, gzip_middleware_factory=None
+    )
+    return outer

@@ -1,0 +1,339 @@
+"""Trials of a search, from the lines of its record to what a page shows of them. Pure.
+
+`SearchTrials` takes lines of `trials.jsonl` in as they come and gives `SearchSnapshot`s, which never change: one thread reads, another
+shows. Whatever is in a line, it costs no more than its share: values of a wrong type are left out, texts are cut, and so is what a trial
+has too much of. Secrets in configurations are masked here. Not covered: filtering and sorting (`search_table`), curves and axes
+(`search_figures`), importance (`search_importance`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import pprint
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from syncline.runs.secrets import masked, masked_text
+
+Value = bool | int | float | str | None
+Mode = Literal["min", "max"]
+
+STATUSES = ("RUNNING", "PENDING", "PAUSED", "TERMINATED", "ERROR")
+"""In the order in which they are shown."""
+ENDED = frozenset({"TERMINATED", "ERROR"})
+
+MOST_TRIALS = 100_000
+MOST_METRICS = 500
+"""So many metrics of a trial, and of a search, are looked at."""
+MOST_PARAMETERS = 2_000
+"""So many parameters of a trial."""
+NAME_CHARACTERS = 200
+TEXT_CHARACTERS = 1_000
+ERROR_CHARACTERS = 10_000
+_DEPTH = 8
+_ITEMS = 100
+_LARGER_IS_BETTER = ("acc", "score", "reward", "auc", "f1", "precision", "recall", "return", "bleu", "throughput")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialView:
+    """One trial, as of the last line about it."""
+
+    id: str
+    """In the search."""
+    index: int
+    """Its place in the search, from 0."""
+    name: str = ""
+    """What people call it."""
+    status: str = "PENDING"
+    """One of `STATUSES`."""
+    iteration: int = 0
+    """Of its latest result."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """What the trainable gets, without secrets."""
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """The same in one level, `a/b` where it is nested."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The finite numbers of its latest result."""
+    seen: float | None = None
+    """When there was first a line about it, in seconds since the epoch."""
+    started: float | None = None
+    """When it first ran."""
+    changed: float | None = None
+    """When there was last a line about it."""
+    host: str = ""
+    """Where it runs, or ran last."""
+    pid: int | None = None
+    """Its process."""
+    error: str = ""
+    """The end of the traceback of its last failure."""
+    stopped_by: str = ""
+    """Who ended it before its time: the scheduler, or the search."""
+    checkpoint: str = ""
+    """Path of its latest checkpoint when the last line was written."""
+    directory: str = ""
+    """Its directory, below that of the search."""
+
+    @property
+    def time_s(self) -> float | None:
+        """How long it has trained: what it reports itself, else from its start to its end."""
+        told = self.metrics.get("time_total_s")
+        if told is not None:
+            return told
+        if self.started is None or self.changed is None or self.status not in ENDED:
+            return None
+        return max(0.0, self.changed - self.started)
+
+    @property
+    def last_words(self) -> str:
+        """The line of the error that says what was raised."""
+        lines = self.error.strip().splitlines()
+        return lines[-1].strip()[:TEXT_CHARACTERS] if lines else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSnapshot:
+    """A search at one moment."""
+
+    trials: tuple[TrialView, ...] = ()
+    """In the order in which they were suggested."""
+    left_out: int = 0
+    """How many more there are than are looked at."""
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many trials have each status."""
+        found = Counter(trial.status for trial in self.trials)
+        return {status: found[status] for status in STATUSES if found[status]}
+
+    @cached_property
+    def by_id(self) -> Mapping[str, TrialView]:
+        """Trials by their ids."""
+        return {trial.id: trial for trial in self.trials}
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of metrics, those that most trials have first."""
+        found: Counter[str] = Counter()
+        for trial in self.trials:
+            found.update(trial.metrics.keys())
+        return tuple(name for name, _ in found.most_common(MOST_METRICS))
+
+    @cached_property
+    def varying(self) -> tuple[str, ...]:
+        """Names of parameters that are not the same in all trials, in the order of the configuration."""
+        names: dict[str, Value | object] = {}
+        varying: dict[str, None] = {}
+        for place, trial in enumerate(self.trials):
+            for name, value in trial.parameters.items():
+                if name not in names:
+                    names[name] = value
+                    if place:
+                        varying[name] = None
+                elif name not in varying and not _same(names[name], value):
+                    varying[name] = None
+            if len(varying) < len(names):
+                varying.update((name, None) for name in names if name not in trial.parameters)
+        return tuple(name for name in names if name in varying)[:MOST_PARAMETERS]
+
+    def best(self, metric: str, mode: Mode) -> TrialView | None:
+        """The trial with the best latest value, the first of equal ones; None if no trial has one."""
+        return next(iter(ranked(self.trials, metric, mode)), None)
+
+
+class SearchTrials:
+    """Takes lines in. For one thread.
+
+    Args:
+        prefix: What ids of the search's trials begin with; others belong to a search that was there before. None takes all.
+    """
+
+    def __init__(self, prefix: str | None = None) -> None:
+        self._prefix = prefix
+        self._trials: dict[str, TrialView] = {}
+        self._left_out: set[str] = set()
+
+    def take(self, lines: Iterable[Mapping[str, Any]]) -> bool:
+        """Take lines in; whether anything is different now."""
+        is_new = False
+        for line in lines:
+            trial_id = line.get("trial")
+            if not isinstance(trial_id, str) or not trial_id or len(trial_id) > NAME_CHARACTERS:
+                continue
+            if self._prefix and not trial_id.startswith(f"{self._prefix}_"):
+                continue
+            trial = self._trials.get(trial_id)
+            if trial is None:
+                if len(self._trials) >= MOST_TRIALS:
+                    self._left_out.add(trial_id)
+                    continue
+                trial = TrialView(id=trial_id, index=len(self._trials), name=trial_id)
+            self._trials[trial_id] = replace(trial, **_news(trial, line))
+            is_new = True
+        return is_new
+
+    def snapshot(self) -> SearchSnapshot:
+        """How things are."""
+        return SearchSnapshot(trials=tuple(self._trials.values()), left_out=len(self._left_out))
+
+
+def ranked(trials: Iterable[TrialView], metric: str, mode: Mode) -> list[TrialView]:
+    """Those that have a value of the metric, the best first, equal ones in their order."""
+    having = [trial for trial in trials if metric in trial.metrics]
+    return sorted(having, key=lambda trial: trial.metrics[metric], reverse=mode == "max")
+
+
+def objective(config: Mapping[str, Any], metrics: Sequence[str]) -> tuple[str | None, Mode]:
+    """The metric that counts and what is better: as the search says, else a guess by its name; None where nothing is reported."""
+    told = config.get("objective")
+    metric, mode = (told.get("metric"), told.get("mode")) if isinstance(told, Mapping) else (None, None)
+    if not isinstance(metric, str) or not metric:
+        metric = next((name for name in metrics if name != "time_total_s"), None)
+    if mode == "min" or mode == "max":
+        return metric, mode
+    return metric, guessed_mode(metric or "")
+
+
+def guessed_mode(metric: str) -> Mode:
+    """What is probably better for a metric of that name."""
+    return "max" if any(word in metric.lower() for word in _LARGER_IS_BETTER) else "min"
+
+
+def prefix_of(config: Mapping[str, Any]) -> str | None:
+    """What ids of the search's trials begin with, as its record says."""
+    trials = config.get("trials")
+    prefix = trials.get("prefix") if isinstance(trials, Mapping) else None
+    return prefix if isinstance(prefix, str) and prefix else None
+
+
+def expected_of(config: Mapping[str, Any]) -> int | None:
+    """How many trials there will be, as its record says; None without end, or where it is not known."""
+    trials = config.get("trials")
+    expected = trials.get("expected") if isinstance(trials, Mapping) else None
+    is_number = isinstance(expected, (int, float)) and not isinstance(expected, bool) and 0 <= expected < 10**9
+    return int(expected) if is_number else None  # type: ignore[arg-type]
+
+
+def as_json(config: Mapping[str, Any]) -> str:
+    """A configuration as JSON to copy."""
+    return json.dumps(config, indent=2, ensure_ascii=False)
+
+
+def as_python(config: Mapping[str, Any]) -> str:
+    """A configuration as a Python dictionary to copy."""
+    return pprint.pformat(_python(config), width=100, sort_dicts=False)
+
+
+class _Spelled(float):
+    """A number that Python has no literal for."""
+
+    def __repr__(self) -> str:
+        return f'float("{float(self)}")'
+
+
+def _python(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _python(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_python(item) for item in value]
+    return _Spelled(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _news(trial: TrialView, line: Mapping[str, Any]) -> dict[str, Any]:
+    """What is different after a line."""
+    news: dict[str, Any] = {}
+    moment = _finite(line.get("time"))
+    if moment is not None:
+        news["changed"] = moment
+        if trial.seen is None:
+            news["seen"] = moment
+    status = line.get("status")
+    if status in STATUSES:
+        news["status"] = status
+        if status == "RUNNING" and trial.started is None:
+            news["started"] = moment
+    if (started := _finite(line.get("started"))) is not None:
+        news["started"] = started
+    if (iteration := _count(line.get("iteration"))) is not None:
+        news["iteration"] = iteration
+    if (pid := _count(line.get("pid"))) is not None:
+        news["pid"] = pid
+    for key, target, limit in (("name", "name", NAME_CHARACTERS), ("hostname", "host", NAME_CHARACTERS), ("directory", "directory", 255)):
+        if isinstance(line.get(key), str):
+            news[target] = line[key][:limit]
+    for key in ("stopped_by", "checkpoint"):
+        if key in line:
+            news[key] = masked_text(line[key][:TEXT_CHARACTERS]) if isinstance(line[key], str) else ""
+    if "error" in line:
+        news["error"] = masked_text(line["error"][-ERROR_CHARACTERS:]) if isinstance(line["error"], str) else ""
+    if isinstance(line.get("metrics"), Mapping):
+        news["metrics"] = _numbers(line["metrics"])
+    if isinstance(line.get("config"), Mapping):
+        config = masked(_bounded(line["config"], _DEPTH, MOST_PARAMETERS))
+        news |= {"config": config, "parameters": dict(itertools.islice(_flat(config), MOST_PARAMETERS))}
+    return news
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        number = _finite(value)
+        if number is not None:
+            found[name[:NAME_CHARACTERS]] = number
+            if len(found) == MOST_METRICS:
+                break
+    return found
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+
+
+def _bounded(value: Any, depth: int, items: int = _ITEMS) -> Any:
+    """A value of JSON with what is too much of it left out."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_CHARACTERS else value[:TEXT_CHARACTERS] + "…"
+    if isinstance(value, Mapping):
+        if depth == 0:
+            return "…"
+        kept = list(value.items())[:items]
+        return {str(key)[:NAME_CHARACTERS]: _bounded(item, depth - 1) for key, item in kept}
+    if isinstance(value, list):
+        return [_bounded(item, depth - 1) for item in value[:items]] if depth else "…"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**1000:
+        return f"{str(value)[:20]}…" if value.bit_length() < 10_000 else "…"
+    return value
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Value]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}/")
+        elif isinstance(value, list):
+            yield name, json.dumps(value, ensure_ascii=False)[:NAME_CHARACTERS]
+        elif isinstance(value, str):
+            yield name, value[:NAME_CHARACTERS]
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield name, str(value)
+        elif value is None or isinstance(value, (bool, int, float)):
+            yield name, value
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and one == other
