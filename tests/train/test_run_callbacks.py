@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileSelector
+from remote_filesystems import in_memory
 
 import syncline
 from event_files import curves, event_files

@@ -1,4 +1,6 @@
-"""`status` and `nodes`: what a cluster has and what of it is in use; with `status`, the latest runs too, which need no cluster."""
+"""`status` and `nodes`: what a cluster has and what of it is in use; with `status`, the programs of this machine and the latest runs too,
+which need no cluster.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ import click
 from rich.table import Table
 
 from syncline.cli import engines, records
-from syncline.cli.output import CommandError, amount, console, json_option, print_json, state, table
+from syncline.cli.output import CommandError, ago, amount, console, json_option, print_json, state, table
 from syncline.cli.runs import runs_table
 from syncline.core import api
+from syncline.dashboard.engines import MachineLook, Node, ProgramLook, node_of, programs_here, resources_in_use, sorted_nodes
 
 LIMIT_S = 120.0
 PAUSE_S = 0.5
@@ -94,18 +97,20 @@ def _awaited_nodes(address: str, count: int, limit_s: float) -> list[Node]:
 @click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
 @json_option
 def status_command(address: str | None, storage_path: str | None, as_json: bool) -> None:
-    """Nodes, resources in use, and the runs: those that are running and the latest others.
+    """Nodes, resources in use, the programs of this machine, and the runs: those that are running and the latest others.
 
-    Without a cluster the runs alone. Exit code 1 if an address was given and no cluster is there.
+    Without a cluster programs and runs alone. Exit code 1 if an address was given and no cluster is there.
     """
     storage = records.place(storage_path)
     cluster = _cluster(engines.chosen_address(address))
+    machine = programs_here()
     runs = records.runs_below(storage)
     running = [run for run in runs if run.state == "running"]
     shown = running + [run for run in runs if run.state != "running"][:LATEST_RUNS]
     if as_json:
         described = cluster and {**cluster, "nodes": [asdict(node) for node in cluster["nodes"]]}
-        print_json({"cluster": described, "storage_path": storage.path, "runs": [run.as_json() for run in shown]})
+        programs = [program_as_json(program) for program in machine.programs]
+        print_json({"cluster": described, "programs": programs, "storage_path": storage.path, "runs": [run.as_json() for run in shown]})
         return
     if cluster is None:
         click.echo("No cluster; programs start their own workers on this machine.")
@@ -117,6 +122,9 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
             click.echo(f"… and {len(cluster['nodes']) - SHOWN_NODES} more: `syncline nodes`")
         click.echo()
         console().print(resources_table(cluster["resources"]))
+    if machine.programs:
+        click.echo()
+        _print_programs(machine)
     click.echo()
     click.echo(f"Runs in {storage.path}: {len(running)} running, {len(runs)} in all")
     if shown:
@@ -135,6 +143,40 @@ def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:
         for name, both in resources.items()
     ]
     return table(("resource", "in use", "total", ""), rows, right=("in use", "total", ""))
+
+
+def _print_programs(machine: MachineLook) -> None:
+    click.echo(f"Programs with workers of their own on this machine: {len(machine.programs) + machine.others}")
+    console().print(programs_table(machine.programs))
+    if machine.others:
+        click.echo(f"… and {machine.others} that began earlier")
+
+
+def programs_table(programs: Sequence[ProgramLook]) -> Table:
+    """A row for each program."""
+    rows = [(str(program.pid), ago(program.started), _cpus(program), program.command) for program in programs]
+    return table(("pid", "age", "CPUs in use", "command"), rows, right=("pid", "age"), yielding=("command",))
+
+
+def _cpus(program: ProgramLook) -> str:
+    if program.engine is None:
+        return "does not answer"
+    both = program.engine.resources.get("CPU", {"used": 0.0, "total": 0.0})
+    return f"{both['used']:g} of {both['total']:g}"
+
+
+def program_as_json(program: ProgramLook) -> dict[str, Any]:
+    """What `--json` tells of a program; what depends on its engine is null where that does not answer."""
+    engine = program.engine
+    return {
+        "pid": program.pid,
+        "command": program.command,
+        "started": program.started,
+        "resources": engine and engine.resources,
+        "actors": engine and engine.actors.total,
+        "tasks": engine and engine.tasks.total,
+        "problem": program.problem,
+    }
 
 
 def _cluster(address: str | None) -> dict[str, Any] | None:

@@ -20,6 +20,13 @@ def application(catalogue: Catalogue, address: str | None) -> FastAPI:
     register(Shown(catalogue=catalogue, address=address))
     # Pages are not packed here: the guard has to read them.
     ui.run_with(
-        outer, title="syncline", favicon=FAVICON, dark=None, language="en-US", show_welcome_message=False, gzip_middleware_factory=None
+        outer,
+        title="syncline",
+        favicon=FAVICON,
+        dark=None,
+        language="en-US",
+        show_welcome_message=False,
+        gzip_middleware_factory=None,
+        tailwind=False,  # compiling its classes in the browser holds up every page
     )
     return outer

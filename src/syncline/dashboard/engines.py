@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from syncline.core import control
 from syncline.core.control import ActionFailed, NobodyAnswers, Program
 from syncline.core.engine import ActorFacts, ActorListing, TaskCount, TaskFacts, TaskListing
@@ -105,7 +107,7 @@ def _look_at(program: Program) -> ProgramLook | None:
         except ActionFailed as error:
             problem = f"It cannot tell: {error}"
         except NobodyAnswers as error:
-            if not isinstance(error.__cause__, EOFError | None):
+            if not psutil.pid_exists(program.pid):
                 return None
             problem = f"It does not answer: {error}"
         except (TypeError, KeyError, ValueError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from syncline.dashboard.search_figures import LOGARITHMIC_SPAN
 from syncline.dashboard.searches import ENDED, Mode, TrialView
 
 FEWEST_TRIALS = 10
@@ -45,11 +46,10 @@ def importance_of(trials: Sequence[TrialView], parameters: Sequence[str], metric
         return Importance(trials=len(ended), problem="No parameter differs between the trials that have ended.")
     try:
         optuna, evaluation = importlib.import_module("optuna"), importlib.import_module("optuna.importance")
-        distribution = importlib.import_module("syncline.tune.plots.study").distribution  # takes as long as all of the dashboard
     except ImportError as error:
         return Importance(trials=len(ended), problem=f"Needs Optuna ({error}): pip install 'syncline[tune]'")
     keys = {f"p{number}": name for number, name in enumerate(columns)}
-    distributions = {key: distribution(columns[name], optuna.distributions) for key, name in keys.items()}
+    distributions = {key: _distribution(columns[name], optuna.distributions) for key, name in keys.items()}
     study = _quiet_study(optuna, mode)
     study.add_trials(
         [
@@ -75,6 +75,18 @@ def _quiet_study(optuna: Any, mode: Mode) -> Any:
         return optuna.create_study(direction="maximize" if mode == "max" else "minimize")
     finally:
         optuna.logging.set_verbosity(verbosity)
+
+
+def _distribution(values: Sequence[bool | int | float | str], distributions: Any) -> Any:
+    """The narrowest one of Optuna that has all values, of which two differ."""
+    numbers = [value for value in values if not isinstance(value, (bool, str))]
+    if len(numbers) < len(values):
+        return distributions.CategoricalDistribution(sorted(set(values), key=lambda value: (type(value).__name__, value)))
+    low, high = min(numbers), max(numbers)
+    is_log = low > 0 and high / low >= LOGARITHMIC_SPAN
+    if all(isinstance(value, int) for value in numbers):
+        return distributions.IntDistribution(low, high, log=is_log)
+    return distributions.FloatDistribution(float(low), float(high), log=is_log)
 
 
 def _plain(value: bool | int | float | str | None) -> bool | int | float | str:

@@ -182,6 +182,13 @@ class SearchTrials:
         return SearchSnapshot(trials=tuple(self._trials.values()), left_out=len(self._left_out))
 
 
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """For each name (`model/lr`) its shortest end that no other one has: `lr`, or `model/lr` where there is an `optimizer/lr` too."""
+    ends = {name: [name.split("/", cut)[-1] for cut in range(name.count("/"), -1, -1)] for name in names}
+    owners = Counter(end for each in ends.values() for end in each)
+    return {name: next((end for end in each if end and owners[end] == 1), name) for name, each in ends.items()}
+
+
 def ranked(trials: Iterable[TrialView], metric: str, mode: Mode) -> list[TrialView]:
     """Those that have a value of the metric, the best first, equal ones in their order."""
     having = [trial for trial in trials if metric in trial.metrics]

@@ -113,7 +113,7 @@ class ScalarWriter:
         local = self._files.local_path
         there = [] if local is None else [path for path in Path(local).glob(f"{FILE_PREFIX}*") if path.is_file()]
         self._earlier_bytes = sum(path.stat().st_size for path in there)
-        stamps = [int(stamp) for path in there if (stamp := path.name.removeprefix(FILE_PREFIX).partition(".")[0]).isdigit()]
+        stamps = [int(text) for path in there if (text := path.name.removeprefix(FILE_PREFIX).partition(".")[0]).isdigit()]
         stamp = max([int(now * 1000), *(earlier + 1 for earlier in stamps)])
         directory = tempfile.mkdtemp(prefix="syncline-scalars-") if local is None else local
         return Path(directory, f"{FILE_PREFIX}{stamp:013d}.{socket.gethostname()}")

@@ -119,7 +119,7 @@ trainer = TorchTrainer(
 )
 result = trainer.fit()
 with result.checkpoint.as_directory() as directory:
-    print("train", result.metrics["epoch"], os.listdir(directory))
+    print("train", result.metrics["epoch"], os.path.exists(os.path.join(directory, "model.pt")))
 """
 
 SGD = """
@@ -148,7 +148,7 @@ EXPECTED = {
     "core": (CORE, "core True\n"),
     "data": (DATA, "data [50, 50] True\n"),
     "tune": (TUNE, "tune 1.0 BasicVariantGenerator\n"),
-    "train": (TRAIN, "train 1 ['model.pt']\n"),
+    "train": (TRAIN, "train 1 True\n"),
     "sgd": (SGD, "sgd 32\n"),
 }
 

@@ -19,7 +19,7 @@ REMEDIES: dict[str, str] = {
     "ray.cross_language": "other languages are not supported",
     "ray.dag": "call tasks with the references that other tasks gave",
     "ray.dashboard": "`syncline dashboard` shows runs and clusters",
-    "ray.data.extensions": "tensors in columns are Arrow's own type: `pyarrow.fixed_shape_tensor`; ndarrays become such columns by themselves",
+    "ray.data.extensions": "ndarrays become columns of Arrow's own type, `pyarrow.fixed_shape_tensor`, by themselves",
     "ray.data.llm": KEEP,
     "ray.experimental.state": STATE,
     "ray.experimental.tqdm_ray": "use tqdm itself: what workers print is shown",

@@ -29,6 +29,7 @@ CELL = """
     props.value }}</span>
   <code v-else-if="props.col.kind === 'mono'" class="sl-cell-mono">{{ props.value }}</code>
   <template v-else>{{ props.row[props.col.name + ':text'] ?? props.value }}</template>
+  <span v-if="props.row[props.col.name + ':sub']" class="sl-sub">{{ props.row[props.col.name + ':sub'] }}</span>
 </q-td>
 """
 
@@ -59,7 +60,7 @@ class DataTable:
     """A table whose rows are replaced by `set`; what is sorted and focused stays.
 
     A row is a mapping from names of columns to values. Besides, for a column `x`: `x:text` is what is shown instead of a value that only
-    sorts, `x:link` an address that the dashboard made.
+    sorts, `x:link` an address that the dashboard made, `x:sub` a second line on small screens, where minor columns are left out.
 
     Args:
         columns: What it shows.

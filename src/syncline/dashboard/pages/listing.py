@@ -28,7 +28,7 @@ COLUMNS = (
     Column(name="started", label="Started", number=True),
     Column(name="duration", label="Duration", number=True, minor=True),
     Column(name="reports", label="Reports", number=True, minor=True),
-    Column(name="last", label="Last report", yielding=True, sortable=False),
+    Column(name="last", label="Last report", yielding=True, sortable=False, minor=True),
     Column(name="workers", label="Workers", number=True, minor=True),
     Column(name="storage", label="Storage", minor=True),
 )
@@ -167,13 +167,15 @@ def shown_row(row: Row, storage_path: str) -> dict[str, object]:
         shown["name:link"] = url_of(row.storage, row.directory)
     if run is None:
         return {**shown, "state": "…", "kind": "", "duration": "", "reports": "", "last": "", "workers": ""}
+    last = look.printable(error_line(run.error) if run.error else metrics_text(run.metrics), 160)
     return {
         **shown,
+        "name:sub": last,
         "state": look.printable(run.state, 30),
         "kind": look.printable(run.kind, 30),
         "duration": look.duration(row.duration_s),
         "reports": look.number(run.reports),
-        "last": look.printable(error_line(run.error) if run.error else metrics_text(run.metrics), 160),
+        "last": last,
         "workers": "" if run.workers is None else str(run.workers),
     }
 

@@ -12,14 +12,27 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segments
 from rich.text import Text
 
 from syncline.train.console.display import INTERVAL_S, Drawing, print_line
-from syncline.train.console.panel import panel
+from syncline.train.console.panel import panel, unfinished
 from syncline.train.console.rows import closing_lines
 from syncline.train.console.streams import AboveDisplay, redirected
+
+
+class _Screen:
+    """A panel that is drawn already, below the lines that are unfinished at each moment."""
+
+    def __init__(self, drawn: Segments, streams: Sequence[AboveDisplay]) -> None:
+        self._drawn = drawn
+        self._streams = streams
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from unfinished([row for stream in self._streams for row in stream.unfinished], console.height)
+        yield self._drawn
 
 
 class TerminalPanel(Drawing):
@@ -96,9 +109,13 @@ class TerminalPanel(Drawing):
                 return
 
     def _picture(self) -> RenderableType:
+        """Made anew with each refresh; what is printed between two of them is followed by the same one."""
         snapshot = self.current()
-        unfinished = [row for stream in self._streams for row in stream.unfinished]
-        return panel(snapshot, self._console.width, self._console.height, unfinished) if snapshot is not None else ""
+        if snapshot is None:
+            return ""
+        width, height = self._console.size
+        drawn = self._console.render(panel(snapshot, width, height), self._console.options)
+        return _Screen(Segments(list(drawn)), self._streams)
 
     def _print(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.constrain import Constrain
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -15,7 +16,9 @@ from syncline.train.console.snapshot import Phase, Snapshot
 
 MAX_WIDTH = 100
 """A panel is not wider: short lines are read faster, and wide ones break when the window is made smaller."""
-_FRAMED_WIDTH = 60
+_BESIDE = 3
+"""Characters left free at the right: terminals write `^C` where the cursor is, and would begin a new line for it."""
+_FRAMED_WIDTH = 56
 _FRAMED_LINES = 8
 _LABEL_WIDTH = 12
 _LABELLED_WIDTH = 36
@@ -25,20 +28,24 @@ _STYLES = {Phase.TRAINING: "green", Phase.FINISHED: "green", Phase.FAILED: "red"
 """Colours of phases; yellow for all in which nothing is trained."""
 
 
-def panel(snapshot: Snapshot, width: int, height: int, above: Sequence[str] = ()) -> RenderableType:
-    """What is drawn on a screen of `width` by `height` characters, at most half of it; `above`: unfinished lines of the program."""
-    width = max(1, min(width, MAX_WIDTH))
+def panel(snapshot: Snapshot, width: int, height: int) -> RenderableType:
+    """What is drawn on a screen of `width` by `height` characters: at most half of it."""
+    width = max(1, min(width - _BESIDE, MAX_WIDTH))
     lines = max(1, height // 2)
-    parts: list[RenderableType] = []
-    for row in above[-max(0, height - lines - 1) :] if height - lines > 1 else ():
-        text = Text.from_ansi(row)
-        text.no_wrap, text.overflow = True, "ellipsis"
-        parts.append(text)
     headline = _line(title(snapshot), _STYLES.get(snapshot.phase, "yellow"))
     if width >= _FRAMED_WIDTH and lines >= _FRAMED_LINES:
         body = _body(snapshot, width - 4, lines - 2)
-        return Group(*parts, Panel(Group(*body), title=headline, title_align="left", border_style="dim", width=width, padding=(0, 1)))
-    return Group(*parts, headline, *_body(snapshot, width, lines - 1))
+        return Panel(Group(*body), title=headline, title_align="left", border_style="dim", width=width, padding=(0, 1))
+    return Constrain(Group(headline, *_body(snapshot, width, lines - 1)), width)
+
+
+def unfinished(rows: Sequence[str], height: int) -> list[Text]:
+    """Unfinished lines of the program, the last ones that fit above a panel on a screen of that height."""
+    room = height - max(1, height // 2) - 1
+    texts = [Text.from_ansi(row) for row in rows[-room:]] if room > 0 else []
+    for text in texts:
+        text.no_wrap, text.overflow = True, "ellipsis"
+    return texts
 
 
 def _body(snapshot: Snapshot, width: int, lines: int) -> list[RenderableType]:

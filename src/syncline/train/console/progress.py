@@ -103,8 +103,8 @@ class ProgressMeter:
         self._current: _Candidate | None = None
         self._unit = ""
         self._total = 1.0
-        self._first: tuple[float, float] | None = None  # (moment, done), of one counter in this attempt
-        self._last: tuple[float, float] | None = None
+        self._first: tuple[float, float] | None = None  # (moment, done) in this attempt
+        self._last: tuple[float, float] | None = None  # stays over the next attempt's start
         self._is_fresh = True
         self._began = 0.0
 
@@ -113,7 +113,7 @@ class ProgressMeter:
         self._candidates = list(self._known)
         for candidate in self._known:
             candidate.value = None
-        self._current = self._first = self._last = None
+        self._current = self._first = None
         self._is_fresh, self._began = is_fresh, now
 
     def reported(self, metrics: Mapping[str, Any], index: int, now: float) -> None:
@@ -136,9 +136,10 @@ class ProgressMeter:
 
     def progress(self, now: float) -> Progress | None:
         """How far the run is; None if that is not known."""
-        if self._last is None or self._first is None:
+        if self._last is None:
             return None
-        (first, done_before), (last, done) = self._first, self._last
+        last, done = self._last
+        first, done_before = self._first or self._last
         left_s = None
         if done > done_before and last > first:
             left_s = max(0.0, (self._total - done) * (last - first) / (done - done_before) - (now - last))

@@ -33,8 +33,8 @@ class Row:
 
 
 def title(snapshot: Snapshot) -> str:
-    """`vit: training for 1 min 05 s`."""
-    return f"{snapshot.name}: {snapshot.phase.value} {'after' if snapshot.phase.is_end else 'for'} {duration(snapshot.running_s)}"
+    """`vit: training, 1 min 05 s`."""
+    return f"{snapshot.name}: {snapshot.phase.value}, {duration(snapshot.running_s)}"
 
 
 def rows(snapshot: Snapshot) -> list[Row]:

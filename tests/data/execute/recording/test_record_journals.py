@@ -52,7 +52,14 @@ class Elsewhere:
 
 
 def program(**changes):
-    facts = {"name": "train", "seed": 7, "epoch": 0, "plan": lambda: "Read", "shape": Shape(cpus=2, budget_bytes=10), "context": DataContext()}
+    facts = {
+        "name": "train",
+        "seed": 7,
+        "epoch": 0,
+        "plan": lambda: "Read",
+        "shape": Shape(cpus=2, budget_bytes=10),
+        "context": DataContext(),
+    }
     return SimpleNamespace(**{**facts, **changes})
 
 
@@ -175,7 +182,15 @@ def test_what_tasks_of_a_program_execute_is_not_recorded(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("train", "train"), ("", "dataset"), ("../../etc", "etc"), ("a/b c\n", "a-b-c"), ("...", "dataset"), ("x" * 500, "x" * 60), ("é", "dataset")],
+    [
+        ("train", "train"),
+        ("", "dataset"),
+        ("../../etc", "etc"),
+        ("a/b c\n", "a-b-c"),
+        ("...", "dataset"),
+        ("x" * 500, "x" * 60),
+        ("é", "dataset"),
+    ],
 )
 def test_any_name_becomes_a_part_of_a_file_name(name, file):
     assert file_name(name) == file

@@ -63,7 +63,7 @@ class Recorder:
 
     def end(self, age_s: float, ended: lines.Ended, error: BaseException | None, watched: Watched) -> None:
         """The execution has ended. It is recorded if it was long, or is a pass of a training run and there is room for it."""
-        if self._number is None and not (age_s >= RECORD_AFTER_S or (self._is_pass_of_a_run and self._may_go_on())):
+        if self._number is None and not self._is_worth_it(age_s):
             return
         try:
             self._begin()
@@ -72,9 +72,10 @@ class Recorder:
         except Exception:
             logger.debug("an execution could not be recorded", exc_info=True)
 
-    @property
-    def _is_pass_of_a_run(self) -> bool:
-        return self._journal.is_shared and self._program.is_pass
+    def _is_worth_it(self, age_s: float) -> bool:
+        """Whether an execution of which nothing is recorded yet is, at its end."""
+        is_long = age_s >= RECORD_AFTER_S
+        return (is_long or self._program.is_pass) and self._may_go_on() if self._journal.is_shared else is_long
 
     def _may_go_on(self) -> bool:
         pace = self._journal.pace

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from syncline.train.workers.profiling.errors import ProfileError
 
 RATE_HZ = 100
+_TITLE = re.compile(r'(?P<tag><text id="title"[^>]*>)[^<]*')
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61
 
@@ -42,6 +44,12 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
         ) from None
     if done.returncode != 0 or not target.exists():
         raise ProfileError(explained(done.stderr or done.stdout, seconds))
+    target.write_text(titled(target.read_text(), f"CPU time of process {os.getpid()} in {seconds:g} s"))
+
+
+def titled(svg: str, title: str) -> str:
+    """The flame graph under another heading than the command line with which it was made."""
+    return _TITLE.sub(lambda found: found["tag"] + title, svg, count=1)
 
 
 def explained(said: str, seconds: float) -> str:

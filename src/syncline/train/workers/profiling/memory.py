@@ -28,9 +28,7 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
         # In a process of its own: it takes seconds of CPU time, which would be taken from the training's interpreter.
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=afterwards_s)
     except subprocess.TimeoutExpired:
-        raise ProfileError(
-            f"memray had not drawn its flame graph after {afterwards_s:g} s, and was ended: look for less time"
-        ) from None
+        raise ProfileError(f"memray had not drawn its flame graph after {afterwards_s:g} s, and was ended: look for less time") from None
     if done.returncode != 0 or not target.exists():
         said = (done.stderr or done.stdout).strip()
         raise ProfileError(f"memray could not draw its flame graph: {said.splitlines()[-1] if said else 'it said nothing'}")

@@ -1,0 +1,324 @@
+"""Executions of a dataset, from the lines of a record to what a page shows of them. Pure.
+
+`ExecutionLines` takes lines of `data/NAME.jsonl` in as they come and gives `ExecutionView`s, which never change: one thread reads, another
+shows. Whatever is in a line, it costs no more than its share: numbers of a wrong type or size are 0, names are cut, of too many lines,
+passes or operators the first ones are shown. What an operator did is in `operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from syncline.dashboard.operators import (
+    MOST_OPERATORS,
+    OperatorSample,
+    OperatorView,
+    Plan,
+    amount,
+    limiting,
+    moment,
+    operator_views,
+    plan_of,
+    short,
+)
+
+PassState = Literal["running", "silent", "finished", "stopped", "errored", "killed"]
+"""silent: nothing was written for longer than usual. stopped: the program wanted no more. killed: its process has ended before it."""
+
+MOST_LINES = 20_000
+MOST_PASSES = 1_000
+MOST_POINTS = 1_000
+"""Of each curve; of more, every second one is left out."""
+FEW = 10
+"""Of so many operators each has a curve."""
+_ERROR_CHARACTERS = 5_000
+_SILENT_S = 60.0
+_SILENT_SHARE = 0.5
+"""Lines become rarer the longer an execution lasts: by this part of its age, at most, and for larger plans."""
+_RECENT_S = 1.0
+"""What happens now is told by the last two lines where so much lies between them."""
+
+Curve = tuple[tuple[float, ...], tuple[float, ...]]
+"""Seconds since the epoch, values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassLine:
+    """One pass, in a list of them."""
+
+    number: int
+    epoch: int | None
+    state: PassState
+    rows: int
+    wall_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionView:
+    """One pass, and the others there are."""
+
+    dataset: str
+    """Its name; empty for one without."""
+    process: str
+    """Where it was executed, as far as that is known."""
+    passes: tuple[PassLine, ...] = ()
+    """All passes of the file, the first one first."""
+    number: int | None = None
+    """The pass that this shows; None if there is none."""
+    epoch: int | None = None
+    state: PassState = "running"
+    began: float | None = None
+    """In seconds since the epoch."""
+    seen: float | None = None
+    """When the last line was written."""
+    wall_s: float = 0.0
+    rows: int = 0
+    """That the program got."""
+    blocks: int = 0
+    size_bytes: int = 0
+    rows_per_s: float | None = None
+    """Now, where it runs; as a whole where it has ended."""
+    waited_share: float | None = None
+    """Of the time that the program waited for rows."""
+    held_bytes: int = 0
+    """In blocks that exist."""
+    peak_bytes: int = 0
+    budget_bytes: int = 0
+    error: str = ""
+    operators: tuple[OperatorView, ...] = ()
+    left_out: int = 0
+    """Operators that were not recorded."""
+    verdict: str = ""
+    """What limits, in a sentence; empty while that cannot be told."""
+    rate_curves: Mapping[str, Curve] = field(default_factory=dict)
+    """Rows per second, of what is delivered and of operators if they are few."""
+    memory_curves: Mapping[str, Curve] = field(default_factory=dict)
+    """Bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sample:
+    """One line about where a pass stands."""
+
+    time: float
+    wall_s: float
+    rows: int
+    blocks: int
+    size_bytes: int
+    waited_s: float
+    budget_bytes: int
+    held_bytes: int
+    peak_bytes: int
+    operators: tuple[OperatorSample, ...]
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> _Sample:
+        operators = line.get("operators")
+        listed = operators[:MOST_OPERATORS] if isinstance(operators, list) else []
+        count = lambda name: int(amount(line.get(name)))  # noqa: E731
+        return cls(
+            time=moment(line.get("time")) or 0.0,
+            wall_s=amount(line.get("wall_s")),
+            rows=count("rows"),
+            blocks=count("blocks"),
+            size_bytes=count("size_bytes"),
+            waited_s=amount(line.get("program_waited_s")),
+            budget_bytes=count("budget_bytes"),
+            held_bytes=count("held_bytes"),
+            peak_bytes=count("peak_bytes"),
+            operators=tuple(OperatorSample.of(each) for each in listed),
+        )
+
+
+@dataclass(frozen=True)
+class _Point:
+    """What curves need of a sample."""
+
+    time: float
+    wall_s: float
+    rows: tuple[int, ...]
+    """Delivered, then by operator."""
+    held_bytes: int
+    budget_bytes: int
+
+
+@dataclass(kw_only=True)
+class _Pass:
+    """What is kept of a pass."""
+
+    number: int
+    epoch: int | None
+    began: float | None
+    plan: Plan
+    last: _Sample | None = None
+    before: _Sample | None = None
+    ended: str | None = None
+    error: str = ""
+    points: list[_Point] = field(default_factory=list)
+
+    def add(self, sample: _Sample) -> None:
+        self.before, self.last = self.last, sample
+        few = sample.operators if len(self.plan.names) <= FEW else ()
+        rows = (sample.rows, *(each.rows for each in few))
+        self.points.append(_Point(sample.time, sample.wall_s, rows, sample.held_bytes, sample.budget_bytes))
+        if len(self.points) > MOST_POINTS:
+            del self.points[1::2]
+
+
+class ExecutionLines:
+    """The lines of one file, taken in. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._dataset = ""
+        self._process = ""
+        self._first: float | None = None
+        self._passes: dict[int, _Pass] = {}
+        self._taken = 0
+
+    def add(self, lines: Iterable[Mapping[str, Any]]) -> bool:
+        """Take lines in; whether there were any."""
+        before = self._taken
+        for line in lines:
+            if self._taken >= MOST_LINES:
+                break
+            self._taken += 1
+            self._take(line)
+        return self._taken > before
+
+    def view(self, number: int | None = None, *, now: float, is_live: bool) -> ExecutionView:
+        """What there is to show.
+
+        Args:
+            number: The pass; the latest one if None, or where there is no such pass.
+            now: Seconds since the epoch.
+            is_live: Whether the run goes on: what has not ended was killed otherwise.
+        """
+        states = {each.number: self._state(each, now, is_live) for each in self._passes.values()}
+        whole = ExecutionView(
+            dataset=self._dataset, process=self._process, passes=tuple(_line(each, states[each.number]) for each in self._passes.values())
+        )
+        if not self._passes:
+            return whole
+        shown = self._passes.get(number if number is not None else -1) or list(self._passes.values())[-1]
+        return _shown(whole, shown, states[shown.number])
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        number = line.get("pass", 0)
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**53:
+            return
+        if "dataset" in line:
+            self._begin(number, line)
+            return
+        current = self._passes.get(number)
+        if current is None or current.ended is not None:
+            return
+        current.add(_Sample.of(line))
+        ended = line.get("ended")
+        if ended is not None:
+            current.ended = ended if ended in ("finished", "stopped", "errored") else "stopped"
+            current.error = short(line.get("error"), _ERROR_CHARACTERS)
+
+    def _begin(self, number: int, line: Mapping[str, Any]) -> None:
+        if number in self._passes or len(self._passes) >= MOST_PASSES:
+            return
+        epoch, began = line.get("epoch"), moment(line.get("time"))
+        is_epoch = isinstance(epoch, int) and not isinstance(epoch, bool) and abs(epoch) < 2**53
+        self._passes[number] = _Pass(number=number, epoch=epoch if is_epoch else None, began=began, plan=plan_of(line))
+        self._first = began if self._first is None else self._first
+        self._dataset = self._dataset or short(line.get("dataset"))
+        if line.get("hostname") or line.get("pid"):
+            self._process = short(f"pid {line.get('pid')} on {line.get('hostname')}")
+
+    def _state(self, each: _Pass, now: float, is_live: bool) -> PassState:
+        if each.ended is not None:
+            return each.ended  # type: ignore[return-value]
+        if not is_live:
+            return "killed"
+        seen = each.last.time if each.last is not None else each.began
+        if seen is None:
+            return "running"
+        usual_s = _SILENT_S + _SILENT_SHARE * max(0.0, seen - (self._first or seen))
+        return "silent" if now - seen > usual_s else "running"
+
+
+def _line(each: _Pass, state: PassState) -> PassLine:
+    last = each.last
+    return PassLine(number=each.number, epoch=each.epoch, state=state, rows=last.rows if last else 0, wall_s=last.wall_s if last else 0.0)
+
+
+def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView:
+    last = each.last
+    whole = replace(
+        whole,
+        number=each.number,
+        epoch=each.epoch,
+        state=state,
+        began=each.began,
+        seen=each.began,
+        left_out=each.plan.left_out,
+        error=each.error,
+    )
+    if last is None:
+        return replace(whole, operators=operator_views(each.plan, (), (), 0.0, 0.0, is_over=False))
+    before = _window(each, state)
+    span_s = last.wall_s - (before.wall_s if before else 0.0)
+    earlier = before.operators if before else ()
+    operators = operator_views(each.plan, last.operators, earlier, last.wall_s, span_s, is_over=state not in ("running", "silent"))
+    waited_share = min(1.0, (last.waited_s - (before.waited_s if before else 0.0)) / span_s) if span_s > 0 else None
+    chosen, verdict = limiting(operators, waited_share, has_rows=last.rows > 0)
+    return replace(
+        whole,
+        seen=last.time,
+        wall_s=last.wall_s,
+        rows=last.rows,
+        blocks=last.blocks,
+        size_bytes=last.size_bytes,
+        rows_per_s=max(0, last.rows - (before.rows if before else 0)) / span_s if span_s > 0 else None,
+        waited_share=waited_share,
+        held_bytes=last.held_bytes,
+        peak_bytes=last.peak_bytes,
+        budget_bytes=last.budget_bytes,
+        operators=tuple(replace(operator, limits=operator.number == chosen) for operator in operators),
+        verdict=verdict,
+        rate_curves=_rates(each),
+        memory_curves=_memory(each.points),
+    )
+
+
+def _window(each: _Pass, state: PassState) -> _Sample | None:
+    """The sample since which is told what happens now; None for the beginning of the pass."""
+    before, last = each.before, each.last
+    if state != "running" or before is None or last is None or last.wall_s - before.wall_s < _RECENT_S:
+        return None
+    return before if len(before.operators) == len(last.operators) else None
+
+
+def _rates(each: _Pass) -> dict[str, Curve]:
+    names = ("delivered", *(each.plan.names if len(each.plan.names) <= FEW else ()))
+    curves: dict[str, tuple[list[float], list[float]]] = {}
+    labels = [_distinct(name, place, names) for place, name in enumerate(names)]
+    earlier_s, earlier = 0.0, (0,) * len(names)
+    for point in each.points:
+        span_s = point.wall_s - earlier_s
+        if span_s <= 0:
+            continue
+        for label, now, then in zip(labels, point.rows, earlier, strict=False):
+            times, values = curves.setdefault(label, ([], []))
+            times.append(point.time)
+            values.append(max(0, now - then) / span_s)
+        earlier_s, earlier = point.wall_s, point.rows
+    return {label: (tuple(times), tuple(values)) for label, (times, values) in curves.items()}
+
+
+def _distinct(name: str, place: int, names: Sequence[str]) -> str:
+    return name if names.count(name) == 1 else f"{place}: {name}"
+
+
+def _memory(points: Sequence[_Point]) -> dict[str, Curve]:
+    times = tuple(float(point.time) for point in points)
+    return {
+        "in blocks": (times, tuple(float(point.held_bytes) for point in points)),
+        "budget": (times, tuple(float(point.budget_bytes) for point in points)),
+    }

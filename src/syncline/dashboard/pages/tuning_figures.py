@@ -1,0 +1,219 @@
+"""Figures of a search: learning curves, parallel coordinates, importance of parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nicegui import ui
+
+from syncline.dashboard import look
+from syncline.dashboard.look.charts import Line, LineChart, Option
+from syncline.dashboard.pages.view import in_thread
+from syncline.dashboard.search_figures import (
+    HIGHLIGHTED,
+    AxisOf,
+    Curves,
+    ParallelLines,
+    TrialCurve,
+    curves_of,
+    parallel_of,
+    range_of,
+)
+from syncline.dashboard.search_importance import Importance, importance_of
+from syncline.dashboard.searches import ENDED, Mode, SearchSnapshot, short_names
+from syncline.runs.series import Axis, Series
+
+GREY = 8
+"""Number of the palette's colour for trials that are not among the best."""
+COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
+"""Viridis: from the smallest value to the largest, the same order for those who see no colours."""
+AGAIN_AT = 1.1
+"""Importance is worked out again when so many times as many trials have ended."""
+_BAR = "display: grid; grid-template-columns: minmax(8ch, 24ch) 1fr 6ch; gap: 10px; align-items: center; width: 100%;"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What is looked at."""
+
+    metric: str | None
+    """The metric; None where nothing has been reported."""
+    mode: Mode
+    """What is better."""
+
+
+class CurvesFigure:
+    """Learning curves of the trials."""
+
+    def __init__(self) -> None:
+        self._drawn: object = None
+        self._last: tuple[SearchSnapshot, Series, Chosen] | None = None
+        with ui.element("div").classes("sl-bar"):
+            self._over = ui.toggle({"iteration": "over iterations", "time": "over time"}, value="iteration", on_change=self._again)
+            self._over.props("no-caps dense unelevated")
+            self._log = ui.checkbox("logarithmic", on_change=lambda: self._chart.set_log(bool(self._log.value)))
+        self._chart = LineChart(title="Learning curves", height="20rem")
+        self._note = look.Text("p", "", "sl-soft")
+
+    def show(self, snapshot: SearchSnapshot, series: Series, chosen: Chosen) -> None:
+        """Draw what was reported by now; nothing is done where that is the same as before."""
+        self._last = (snapshot, series, chosen)
+        over: Axis = "time" if self._over.value == "time" else "iteration"
+        state = (snapshot, chosen, over)
+        if chosen.metric is None or state == self._drawn:
+            return
+        self._drawn = state
+        curves = curves_of(snapshot.trials, series, chosen.metric, chosen.mode, over)
+        self._chart.title = chosen.metric
+        self._chart.x_label = "iteration" if over == "iteration" else "seconds since the trial's first result"
+        self._chart.set(curve_lines(curves))
+        self._note.put(curves.left_out)
+
+    def _again(self) -> None:
+        if self._last is not None:
+            self.show(*self._last)
+
+
+class ParallelFigure:
+    """Parallel coordinates."""
+
+    def __init__(self) -> None:
+        self._drawn: object = None
+        self._chart = ui.echart(parallel_options(ParallelLines(axes=(), lines=(), left_out=""))).classes("sl-chart").style("height: 22rem")
+        self._chart.props["role"] = "img"
+        self._chart.props["tabindex"] = "0"
+        self._note = look.Text("p", "", "sl-soft")
+        ui.on("sl-theme", self._chart.update)
+
+    def show(self, snapshot: SearchSnapshot, chosen: Chosen) -> None:
+        """Draw the trials with a value of the metric."""
+        state = (snapshot, chosen)
+        if chosen.metric is None or state == self._drawn:
+            return
+        self._drawn = state
+        parallel = parallel_of(snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
+        self._chart.options.clear()
+        self._chart.options.update(parallel_options(parallel))
+        names = ", ".join(short_names(axis.name for axis in parallel.axes).values())
+        self._chart.props["aria-label"] = look.printable(f"Parallel coordinates of {len(parallel.lines)} trials: {names}", 1000)
+        self._chart.update()
+        self._note.put(parallel.left_out)
+
+
+class ImportanceFigure:
+    """Which parameters count."""
+
+    def __init__(self) -> None:
+        self._worked_out: tuple[Chosen, int] | None = None
+        self._is_at_work = False
+        self._shown: Importance | None = None
+        self._box = ui.element("div").props('role="list"').style("display: flex; flex-direction: column; gap: 6px; width: 100%;")
+        self._note = look.Text("p", "", "sl-soft")
+
+    async def show(self, snapshot: SearchSnapshot, chosen: Chosen) -> None:
+        """Work it out in a thread, unless little has happened since it was."""
+        ended = sum(trial.status in ENDED for trial in snapshot.trials)
+        if chosen.metric is None or self._is_at_work or not self._is_due(chosen, ended):
+            return
+        self._is_at_work, self._worked_out = True, (chosen, ended)
+        try:
+            found = await in_thread(importance_of, snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
+        finally:
+            self._is_at_work = False
+        if found != self._shown and not self._box.is_deleted:
+            self._shown = found
+            self._draw(found)
+
+    def _is_due(self, chosen: Chosen, ended: int) -> bool:
+        if self._worked_out is None or self._worked_out[0] != chosen:
+            return True
+        before = self._worked_out[1]
+        return ended != before and (ended >= before * AGAIN_AT or ended < 50)
+
+    def _draw(self, importance: Importance) -> None:
+        shorts = short_names(name for name, _ in importance.shares)
+        largest = max((share for _, share in importance.shares), default=0.0) or 1.0
+        self._box.clear()
+        with self._box:
+            for name, share in importance.shares:
+                with ui.element("div").props('role="listitem"').style(_BAR):
+                    look.Text("span", look.printable(shorts[name], 60)).style("overflow-wrap: anywhere;")
+                    width = 100 * share / largest
+                    ui.element("div").style(f"background: var(--sl-accent); height: 10px; border-radius: 3px; width: {width:.1f}%;")
+                    look.Text("span", look.percent(share), "sl-soft")
+        told = f"Of {importance.trials} trials that have ended, by PED-ANOVA: what tells the better ones from all."
+        self._note.put(importance.problem or told)
+
+
+def curve_lines(curves: Curves) -> list[Line]:
+    """Thin lines, and thick ones for the best trials, which come last. Equal ranks have equal colours."""
+    return [_line(curve) for curve in curves.curves if len(curve.x)]
+
+
+def _line(curve: TrialCurve) -> Line:
+    is_best = curve.rank is not None and curve.rank < HIGHLIGHTED
+    name = curve.trial.name or curve.trial.id
+    rank = "" if curve.rank is None else f"{curve.rank + 1}. "
+    return Line(name=f"{rank}{name}", x=curve.x, y=curve.y, color=(curve.rank or 0) if is_best else GREY, faint=not is_best)
+
+
+def parallel_options(parallel: ParallelLines) -> Option:
+    """The chart as echarts wants it. Texts of runs are values only, never keys."""
+    shorts = short_names(axis.name for axis in parallel.axes)
+    results = [values[-1] for _, values in parallel.lines]
+    low, high = range_of([value for value in results if value is not None])
+    return {
+        "animation": False,
+        "parallel": {"left": 40, "right": 60, "top": 48, "bottom": 24, "axisExpandable": False},
+        "parallelAxis": [_axis(number, axis, shorts[axis.name]) for number, axis in enumerate(parallel.axes)],
+        "visualMap": {
+            "show": False,
+            "type": "continuous",
+            "dimension": max(0, len(parallel.axes) - 1),
+            "min": low,
+            "max": high,
+            "inRange": {"color": list(COLOURS)},
+        },
+        "tooltip": {
+            "trigger": "item",
+            "renderMode": "richText",
+            "confine": True,
+            ":backgroundColor": "slColor('--sl-panel')",
+            ":borderColor": "slColor('--sl-line')",
+            "textStyle": {"fontSize": 12, ":color": "slColor('--sl-ink')"},
+        },
+        "series": [
+            {
+                "type": "parallel",
+                "smooth": False,
+                "lineStyle": {"width": 1.2 if len(parallel.lines) > 100 else 2, "opacity": 0.35 if len(parallel.lines) > 100 else 0.7},
+                "emphasis": {"lineStyle": {"width": 4, "opacity": 1}},
+                "data": [
+                    {"name": look.printable(trial.name or trial.id, 120), "value": [_sent(value) for value in values]}
+                    for trial, values in parallel.lines
+                ],
+            }
+        ],
+    }
+
+
+def _axis(number: int, axis: AxisOf, short: str) -> Option:
+    made: Option = {
+        "dim": number,
+        "name": look.printable(short, 40),
+        "type": axis.kind,
+        "nameTextStyle": {"fontSize": 11, ":color": "slColor('--sl-ink')", "width": 110, "overflow": "truncate"},
+        "axisLabel": {"fontSize": 10, ":color": "slColor('--sl-soft')", "width": 80, "overflow": "truncate", "hideOverlap": True},
+        "axisLine": {"lineStyle": {":color": "slColor('--sl-soft')"}},
+        "axisTick": {"lineStyle": {":color": "slColor('--sl-line')"}},
+    }
+    if axis.kind == "category":
+        return {**made, "data": [look.printable(category, 40) for category in axis.categories]}
+    if axis.kind == "log":
+        return {**made, "min": axis.low, "max": axis.high}
+    return {**made, "scale": True}
+
+
+def _sent(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,262 @@
+"""What the page of a training run shows, worked out from its record. Pure.
+
+Records may be damaged or foreign: values of other forms count as missing. Not covered: curves of metrics, which `runs.series` has, and
+drawing, which is the page's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from syncline.runs import Attempt, Run
+
+Sample = Mapping[str, object]
+
+PARTS: Mapping[str, str] = {"compute": "computing", "communication": "communicating", "data": "waiting for data", "report": "reporting"}
+"""What a rank spends its time on, and how people call it."""
+USAGE: Mapping[str, tuple[str, str, float]] = {
+    # key of a sample: (title of its chart, what its axis says, by how much values are multiplied)
+    "cpu_percent": ("CPU of the process", "% of a core", 1.0),
+    "rss_bytes": ("Memory of the process", "GiB", 1 / 1024**3),
+    "read_bytes_per_s": ("Read from disk", "MB/s", 1e-6),
+    "written_bytes_per_s": ("Written to disk", "MB/s", 1e-6),
+    "received_bytes_per_s": ("Network of the machine, received", "MB/s", 1e-6),
+    "sent_bytes_per_s": ("Network of the machine, sent", "MB/s", 1e-6),
+    "host_memory_percent": ("Memory of the machine", "%", 1.0),
+}
+GPU_USAGE: Mapping[str, tuple[str, str, float]] = {
+    "util_percent": ("GPU", "% busy", 1.0),
+    "memory_bytes": ("GPU memory", "GiB", 1 / 1024**3),
+}
+_LONGEST_DETAIL = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRow:
+    """A worker of the latest attempt."""
+
+    rank: str
+    host: str
+    pid: int | None
+    device: str
+    """`cpu`, or its GPUs."""
+    state: str
+    """running, finished, failed, killed, or ended."""
+    cpu_percent: float | None
+    rss_bytes: float | None
+    gpu_percent: float | None
+    gpu_memory_bytes: float | None
+    shares: Mapping[str, float]
+    """Where its time has gone in this attempt: a share of 1 for each of `PARTS`; empty where it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Something that happened, for people."""
+
+    time: float
+    what: str
+    detail: str
+    kind: Literal["bad", "good", "plain"]
+
+
+def worker_rows(run: Run) -> list[WorkerRow]:
+    """The workers of the latest attempt, by rank."""
+    attempts = run.attempts
+    if not attempts:
+        return []
+    latest = attempts[-1]
+    rows = [_worker_row(run, latest, worker) for worker in latest.workers]
+    return sorted(rows, key=lambda row: (not row.rank.isdigit(), int(row.rank) if row.rank.isdigit() else 0, row.rank))
+
+
+def goodput(run: Run) -> float | None:
+    """Share of the run's time that went into training that counted, so far; None while that is not known."""
+    for event in reversed(run.events):
+        if event.get("event") == "goodput":
+            return _number(event.get("goodput"))
+        if event.get("event") == "attempt":
+            break
+    attempts = run.attempts
+    if not attempts:
+        return None
+    shares = [row.shares for row in worker_rows(run) if row.shares]
+    if not shares:
+        return None
+    training = sum(each["compute"] + each["communication"] for each in shares) / len(shares)
+    return training * _kept_share(run, attempts)
+
+
+def time_shares(sample: Sample) -> dict[str, float]:
+    """Shares of 1 for each of `PARTS` from the times in a sample; empty where it has none."""
+    spent = sample.get("spent")
+    if not isinstance(spent, Mapping):
+        return {}
+    total = _number(spent.get("total_s"))
+    if total is None or total <= 0:
+        return {}
+    shares = {part: min(1.0, max(0.0, (_number(spent.get(f"{part}_s")) or 0.0) / total)) for part in ("communication", "data", "report")}
+    return {"compute": max(0.0, 1.0 - sum(shares.values())), **shares}
+
+
+def usage_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]:
+    """By rank: (times in seconds since the epoch, values as the chart of `USAGE[key]` shows them); ranks without values are left out."""
+    scale = USAGE[key][2]
+    found = {}
+    for rank, samples in run.samples.items():
+        points = [(float(sample["time"]), value * scale) for sample in samples if (value := _usage(sample, key)) is not None]
+        if points:
+            found[rank] = ([x for x, _ in points], [y for _, y in points])
+    return found
+
+
+def gpu_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]:
+    """The same for each GPU: by "GPU 0 of rank 1"."""
+    scale = GPU_USAGE[key][2]
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for rank, samples in run.samples.items():
+        for sample in samples:
+            for gpu in _gpus(sample):
+                value = _number(gpu.get(key))
+                if value is not None:
+                    times, values = found.setdefault(f"GPU {gpu.get('id')} of rank {rank}", ([], []))
+                    times.append(float(sample["time"]))
+                    values.append(value * scale)
+    return found
+
+
+def share_curves(run: Run, part: str) -> dict[str, tuple[list[float], list[float]]]:
+    """By rank: (times, share of 1 that went into one of `PARTS` between a sample and the one before)."""
+    found = {}
+    for rank, samples in run.samples.items():
+        times, values = [], []
+        before: Mapping[str, object] = {}
+        for sample in samples:
+            spent = sample.get("spent")
+            if not isinstance(spent, Mapping):
+                continue
+            total = (_number(spent.get("total_s")) or 0.0) - (_number(before.get("total_s")) or 0.0)
+            if total < 0:  # a new attempt
+                before, total = {}, _number(spent.get("total_s")) or 0.0
+            if total > 0:
+                differences = {name: (_number(spent.get(f"{name}_s")) or 0.0) - (_number(before.get(f"{name}_s")) or 0.0) for name in PARTS}
+                differences["compute"] = total - sum(differences[name] for name in ("communication", "data", "report"))
+                times.append(float(sample["time"]))
+                values.append(min(1.0, max(0.0, differences[part] / total)))
+            before = spent
+        if times:
+            found[rank] = (times, values)
+    return found
+
+
+def moments(run: Run) -> list[Moment]:
+    """What happened, first in first, in words."""
+    found = []
+    for event in run.events:
+        time = _number(event.get("time"))
+        told = _told(event)
+        if time is not None and told is not None:
+            found.append(Moment(time=time, what=told[0], detail=told[1][:_LONGEST_DETAIL], kind=told[2]))
+    return found
+
+
+def marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[float, str, Literal["bad", "good", "plain"]]]:
+    """(where, label, kind) of restarts, for curves over report numbers or time."""
+    found: list[tuple[float, str, Literal["bad", "good", "plain"]]] = []
+    for attempt in run.attempts[1:]:
+        place = attempt.began if over == "time" else attempt.first_report
+        if place is not None:
+            found.append((float(place), f"attempt {attempt.number}", "bad"))
+    return found
+
+
+def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object]) -> WorkerRow:
+    rank = str(worker.get("rank"))
+    samples = [sample for sample in run.samples.get(rank, ()) if float(sample["time"]) >= attempt.began]
+    last: Sample = samples[-1] if samples else {}
+    gpu_ids = worker.get("gpu_ids")
+    gpus = _gpus(last)
+    pid = worker.get("pid")
+    return WorkerRow(
+        rank=rank,
+        host=str(worker.get("hostname") or worker.get("node_ip") or "-"),
+        pid=pid if isinstance(pid, int) else None,
+        device="GPU " + ", ".join(map(str, gpu_ids)) if isinstance(gpu_ids, list) and gpu_ids else "cpu",
+        state=_worker_state(run, attempt, rank),
+        cpu_percent=_usage(last, "cpu_percent"),
+        rss_bytes=_usage(last, "rss_bytes"),
+        gpu_percent=max((value for gpu in gpus if (value := _number(gpu.get("util_percent"))) is not None), default=None),
+        gpu_memory_bytes=sum(_number(gpu.get("memory_bytes")) or 0.0 for gpu in gpus) if gpus else None,
+        shares=time_shares(last),
+    )
+
+
+def _worker_state(run: Run, attempt: Attempt, rank: str) -> str:
+    if rank in attempt.failures:
+        return "failed"
+    if run.state == "running":
+        return "running" if attempt.ended is None else "ended"
+    return {"finished": "finished", "killed": "killed"}.get(run.state, "ended")
+
+
+def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
+    """Of the time since the first attempt began, the share that lies in attempts, not counting what came after a last checkpoint."""
+    times = [float(sample["time"]) for samples in run.samples.values() for sample in samples[-1:]]
+    end = max([attempts[-1].began, *times])
+    total = end - attempts[0].began
+    if total <= 0:
+        return 1.0
+    saved = [time for event in run.events if event.get("event") == "checkpoint" and (time := _number(event.get("time"))) is not None]
+    kept = end - attempts[-1].began
+    for attempt in attempts[:-1]:
+        last = max((time for time in saved if attempt.began <= time <= (attempt.ended or end)), default=attempt.began)
+        kept += last - attempt.began
+    return min(1.0, max(0.0, kept / total))
+
+
+def _told(event: Mapping[str, object]) -> tuple[str, str, Literal["bad", "good", "plain"]] | None:
+    what = str(event.get("event"))
+    if what == "started":
+        return ("continued" if event.get("continued") else "started"), "", "plain"
+    if what == "attempt":
+        workers = event.get("workers")
+        count = len(workers) if isinstance(workers, list) else 0
+        return f"attempt {event.get('number')}", f"{count} worker{'s'[: count != 1]}", "plain"
+    if what == "checkpoint":
+        return "checkpoint", f"{event.get('name')}, report {event.get('report')}", "good"
+    if what == "failure":
+        ranks = event.get("ranks")
+        texts = [f"rank {rank}: {text}" for rank, text in ranks.items()] if isinstance(ranks, Mapping) else []
+        return f"attempt {event.get('attempt')} failed", "; ".join(texts), "bad"
+    if what in ("errored", "aborted"):
+        return what, "", "bad"
+    if what == "finished":
+        return what, "", "good"
+    if what in ("step_times", "goodput"):
+        return None
+    rest = {key: value for key, value in event.items() if key not in ("time", "event")}
+    return what, json.dumps(rest, default=str, ensure_ascii=False) if rest else "", "plain"
+
+
+def _usage(sample: Sample, key: str) -> float | None:
+    usage = sample.get("usage")
+    return _number(usage.get(key)) if isinstance(usage, Mapping) else None
+
+
+def _gpus(sample: Sample) -> list[Mapping[str, object]]:
+    usage = sample.get("usage")
+    gpus = usage.get("gpus") if isinstance(usage, Mapping) else None
+    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
