@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
 
 from syncline.dashboard.catalogue import Catalogue
 from syncline.dashboard.pages.routes import Shown, register
+from syncline.dashboard.security import Guard, Policy
 
 FAVICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#1f5fd0"/>'
     '<path d="M6 20h5l4-10 4 13 3-7h4" fill="none" stroke="#fff" stroke-width="2.6" stroke-linecap="round" stroke-linejoin="round"/></svg>'
 )
+
+
+def server(catalogue: Catalogue, address: str | None, policy: Policy) -> uvicorn.Server:
+    """The web server with the guarded application, quiet. Once for a process."""
+    config = uvicorn.Config(
+        Guard(application(catalogue, address), policy),
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # whoever connects is who asks
+        timeout_graceful_shutdown=0,  # open pages do not hold up the end
+        ws_max_size=1_000_000,
+    )
+    return uvicorn.Server(config)
 
 
 def application(catalogue: Catalogue, address: str | None) -> FastAPI:

@@ -17,6 +17,7 @@ from syncline.dashboard.operators import (
     OperatorView,
     Plan,
     amount,
+    count,
     limiting,
     moment,
     operator_views,
@@ -117,17 +118,16 @@ class _Sample:
     def of(cls, line: Mapping[str, Any]) -> _Sample:
         operators = line.get("operators")
         listed = operators[:MOST_OPERATORS] if isinstance(operators, list) else []
-        count = lambda name: int(amount(line.get(name)))  # noqa: E731
         return cls(
             time=moment(line.get("time")) or 0.0,
             wall_s=amount(line.get("wall_s")),
-            rows=count("rows"),
-            blocks=count("blocks"),
-            size_bytes=count("size_bytes"),
+            rows=count(line.get("rows")),
+            blocks=count(line.get("blocks")),
+            size_bytes=count(line.get("size_bytes")),
             waited_s=amount(line.get("program_waited_s")),
-            budget_bytes=count("budget_bytes"),
-            held_bytes=count("held_bytes"),
-            peak_bytes=count("peak_bytes"),
+            budget_bytes=count(line.get("budget_bytes")),
+            held_bytes=count(line.get("held_bytes")),
+            peak_bytes=count(line.get("peak_bytes")),
             operators=tuple(OperatorSample.of(each) for each in listed),
         )
 

@@ -115,13 +115,21 @@ class OperatorSample:
         """Those of a line, as far as they are numbers."""
         if not isinstance(value, dict):
             return cls()
-        counts = ("tasks", "running", "rows", "queued_rows", "held_bytes", "skipped_rows")
-        times = ("wall_s", "read_s", "function_s", "waiting_input_s", "waiting_downstream_s", "busy_s")
         return cls(
-            **{name: int(amount(value.get(name))) for name in counts},
-            **{name: amount(value.get(name)) for name in times},
-            total=int(amount(value["total"])) if isinstance(value.get("total"), (int, float)) else None,
+            tasks=count(value.get("tasks")),
+            total=count(value["total"]) if isinstance(value.get("total"), (int, float)) else None,
+            running=count(value.get("running")),
             ended=value.get("ended") is True,
+            rows=count(value.get("rows")),
+            queued_rows=count(value.get("queued_rows")),
+            held_bytes=count(value.get("held_bytes")),
+            wall_s=amount(value.get("wall_s")),
+            read_s=amount(value.get("read_s")),
+            function_s=amount(value.get("function_s")),
+            waiting_input_s=amount(value.get("waiting_input_s")),
+            waiting_downstream_s=amount(value.get("waiting_downstream_s")),
+            busy_s=amount(value.get("busy_s")),
+            skipped_rows=count(value.get("skipped_rows")),
         )
 
     @property
@@ -135,6 +143,11 @@ def amount(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:  # not-a-number fails this, too
         return 0.0
     return float(value)
+
+
+def count(value: object) -> int:
+    """The same, whole."""
+    return int(amount(value))
 
 
 def moment(value: object) -> float | None:
@@ -153,7 +166,8 @@ def plan_of(line: Mapping[str, Any]) -> Plan:
     given = line.get("operators")
     listed = given[:MOST_OPERATORS] if isinstance(given, list) else []
     operators: list[Mapping[str, Any]] = [each if isinstance(each, dict) else {} for each in listed]
-    inputs, levels = [], []
+    inputs: list[tuple[int, ...]] = []
+    levels: list[int] = []
     for number, operator in enumerate(operators):
         read = operator.get("inputs")
         numbers = [each for each in read[:MOST_OPERATORS] if type(each) is int and 0 <= each < number] if isinstance(read, list) else []
@@ -163,7 +177,7 @@ def plan_of(line: Mapping[str, Any]) -> Plan:
         names=tuple(short(operator.get("name")) or f"operator {number + 1}" for number, operator in enumerate(operators)),
         inputs=tuple(inputs),
         levels=tuple(levels),
-        left_out=int(amount(line.get("left_out"))),
+        left_out=count(line.get("left_out")),
     )
 
 

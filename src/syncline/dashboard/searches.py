@@ -96,9 +96,9 @@ class TrialView:
         return lines[-1].strip()[:TEXT_CHARACTERS] if lines else ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SearchSnapshot:
-    """A search at one moment."""
+    """A search at one moment. Equal only to itself: comparing thousands of trials would cost more than showing them."""
 
     trials: tuple[TrialView, ...] = ()
     """In the order in which they were suggested."""

@@ -17,18 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import psutil
 
 from syncline import settings
 from syncline.dashboard.catalogue import Catalogue
-from syncline.dashboard.security import Guard, Policy, allowed_hosts, is_loopback, new_token
+from syncline.dashboard.security import Policy, allowed_hosts, is_loopback, new_token
 from syncline.runs import dashboards
 from syncline.runs.places import Place
-
-if TYPE_CHECKING:
-    import uvicorn
 
 DEFAULT_PORT = 8265
 TRIED_PORTS = 30
@@ -84,7 +80,7 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
     catalogue = Catalogue(options.storages)
     stop = threading.Event()
     threading.Thread(target=catalogue.keep_up, args=(stop,), daemon=True, name="dashboard-catalogue").start()
-    server = _server(catalogue, options.address, policy)
+    run = _runner(catalogue, options.address, policy)
     for other in covering(paths):
         say(f"Another dashboard of yours shows this already: {other.url}")
     say(f"Dashboard: {url}/?token={token}")
@@ -97,7 +93,7 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
         threading.Thread(target=webbrowser.open, args=(f"{url}/?token={token}",), daemon=True).start()
     try:
         with announced(url, paths, warn), ended_by(signal.SIGTERM):
-            server.run(sockets=[listening])
+            run(sockets=[listening])
     except (KeyboardInterrupt, SystemExit):
         pass  # how one ends it
     finally:
@@ -105,27 +101,14 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
         listening.close()
 
 
-def _server(catalogue: Catalogue, address: str | None, policy: Policy) -> uvicorn.Server:
-    """The web server with the guarded application."""
+def _runner(catalogue: Catalogue, address: str | None, policy: Policy) -> Callable[..., None]:
+    """What serves on the sockets that it is given, until a signal ends it."""
     # The framework looks there when it is loaded, in the present directory by default; it keeps nothing unless asked to, which nobody does.
     os.environ["NICEGUI_STORAGE_PATH"] = str(settings.temporary_directory() / f"syncline-{os.getuid()}" / "nicegui")
-    uvicorn = importlib.import_module("uvicorn")
-    application = importlib.import_module("syncline.dashboard.application").application(catalogue, address)
-    guarded = Guard(application, policy)
-    for name in ("nicegui", "uvicorn", "uvicorn.error", "uvicorn.access"):
-        logging.getLogger(name).setLevel(logging.CRITICAL if name != "nicegui" else logging.ERROR)
-    config = uvicorn.Config(
-        guarded,
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # whoever connects is who asks
-        timeout_graceful_shutdown=0,  # open pages do not hold up the end
-        ws_max_size=1_000_000,
-    )
-    server: uvicorn.Server = uvicorn.Server(config)
-    return server
+    for name, level in (("nicegui", logging.ERROR), ("uvicorn", logging.CRITICAL)):
+        logging.getLogger(name).setLevel(level)
+    run: Callable[..., None] = importlib.import_module("syncline.dashboard.application").server(catalogue, address, policy).run
+    return run
 
 
 def listen(host: str, port: int | None) -> socket.socket:

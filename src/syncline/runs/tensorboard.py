@@ -70,6 +70,8 @@ class ScalarWriter:
         Raises:
             OSError: There is no room; the file is as it was.
         """
+        if not self._keeps(step, 0):  # most steps of a long run are not worth encoding
+            return
         now = self._clock() if time_s is None else time_s
         values = b"".join(event_file.scalar(_tag(name), value) for name, value in numbers(metrics))
         if not values:
@@ -81,7 +83,7 @@ class ScalarWriter:
             data = event_file.record(event_file.first_event(now)) + self._restart_record(now) + data
         elif self._void_from is not None:
             data = self._restart_record(now) + data
-        if self._thinning.keeps(0, step, line_bytes=len(data), size_bytes=self._earlier_bytes + self._own_bytes):
+        if self._keeps(step, len(data)):
             self._append(data)
             self._void_from = None
 
@@ -104,6 +106,9 @@ class ScalarWriter:
                 shutil.rmtree(self._path.parent, ignore_errors=True)
             self._path = self._descriptor = None
             self._own_bytes = self._sent_bytes = 0
+
+    def _keeps(self, step: int, size_bytes: int) -> bool:
+        return self._thinning.keeps(0, step, line_bytes=size_bytes, size_bytes=self._earlier_bytes + self._own_bytes)
 
     def _restart_record(self, now: float) -> bytes:
         return b"" if self._void_from is None else event_file.record(event_file.session_start(now, self._void_from))

@@ -84,13 +84,13 @@ class DataTable:
         self._states = [column.name for column in columns if column.kind == "state"]
         self._rows: list[Row] = []
         self._columns = list(columns)
+        self._rows_per_page = rows_per_page
         pagination: dict[str, object] = {"rowsPerPage": rows_per_page}
         if sort_by:
             pagination |= {"sortBy": sort_by, "descending": descending}
         self.element = ui.table(columns=[described(column) for column in columns], rows=[], row_key=row_key, pagination=pagination)
         self.element.props("flat dense binary-state-sort wrap-cells").classes("sl-table")
-        if not rows_per_page:
-            self.element.props("hide-pagination")
+        self.element.props["hide-pagination"] = True
         self.element.props["aria-label"] = printable(label, 200)
         self.element.props["no-data-label"] = "Nothing yet"
         self.element.add_slot("header-cell", HEADER)
@@ -101,6 +101,7 @@ class DataTable:
         clean = [self._clean(row) for row in rows]
         if clean != self._rows:
             self._rows = clean
+            self.element.props["hide-pagination"] = not 0 < self._rows_per_page < len(clean)
             self.element.rows = clean
 
     def set_columns(self, columns: Sequence[Column]) -> None:

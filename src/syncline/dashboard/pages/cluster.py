@@ -21,7 +21,7 @@ NOTHING = (
     "`syncline.init()`, `fit()` or its first task; a cluster with `syncline dashboard --address HOST:PORT`, or once `syncline start` has "
     "started a node here."
 )
-ROWS_AT_ONCE = 50
+NODES_AT_ONCE = 50
 NODES = (
     Column(name="host", label="Host", yielding=True),
     Column(name="address", label="Address"),
@@ -70,7 +70,7 @@ class ClusterPage:
             look.Text("h1", "What runs where", "sl-title")
         self._note = look.note("Looking …")
         self._note.props["role"] = "status"
-        self._cluster_place, self._programs_place = (ui.element("div").classes("flex flex-col gap-4 min-w-0") for _ in range(2))
+        self._cluster_place, self._programs_place = (ui.element("div").classes("grid grid-cols-1 gap-4 w-full") for _ in range(2))
 
     async def update(self) -> None:
         """Look again, and show what is different."""
@@ -101,10 +101,11 @@ class ClusterPage:
         there = {program.key: program for program in machine.programs}
         for key in [key for key in self._programs if key not in there]:
             self._programs.pop(key).delete()
-        for key, program in there.items():
+        for place, (key, program) in enumerate(there.items()):
             if key not in self._programs:
                 with self._programs_place:
                     self._programs[key] = ProgramPanel(program)
+                self._programs[key].move_to(place)
             self._programs[key].show(program, now)
 
 
@@ -145,6 +146,10 @@ class ProgramPanel:
         self._problem.visible = program.problem is not None
         self._engine.show(program.engine, now)
 
+    def move_to(self, place: int) -> None:
+        """Put it before those that are at this place and beyond."""
+        self._element.move(target_index=place)
+
     def delete(self) -> None:
         """It has ended."""
         self._element.delete()
@@ -154,20 +159,21 @@ class EnginePanel:
     """What an engine says: counts, then tables that open."""
 
     def __init__(self, *, with_nodes: bool) -> None:
-        with ui.element("div").classes("flex flex-col gap-3 min-w-0") as self._element:
+        with ui.element("div").classes("grid grid-cols-1 gap-3 w-full") as self._element:
             with look.facts():
-                self._facts = {label: look.Fact(label) for label in ("Nodes", "CPU in use", "GPU in use", "Actors", "Tasks")}
-            with look.Expandable("Nodes", opened=True) as nodes:
-                self._nodes = look.DataTable(NODES, row_key="id", label="Nodes", rows_per_page=ROWS_AT_ONCE)
-            nodes.element.visible = with_nodes
+                self._facts = {label: look.Fact(label) for label in ("Nodes", "CPU in use", "GPU in use", "Actors", "Tasks and calls")}
+            self._nodes: look.DataTable | None = None
+            if with_nodes:
+                with look.Expandable("Nodes", opened=True):
+                    self._nodes = look.DataTable(NODES, row_key="id", label="Nodes", rows_per_page=NODES_AT_ONCE)
             with look.Expandable("Resources", opened=with_nodes):
                 self._resources = look.DataTable(RESOURCES, row_key="name", label="Resources")
             with look.Expandable("Actors", opened=True):
-                self._actors = look.DataTable(ACTORS, row_key="id", label="Actors", rows_per_page=ROWS_AT_ONCE)
+                self._actors = look.DataTable(ACTORS, row_key="id", label="Actors")
                 self._actors_note = look.Text("p", "", "sl-soft")
             with look.Expandable("Tasks and calls", opened=True):
-                self._counts = look.DataTable(COUNTS, row_key="id", label="Tasks by name and state", rows_per_page=ROWS_AT_ONCE)
-                self._running = look.DataTable(RUNNING, row_key="id", label="Running tasks", rows_per_page=ROWS_AT_ONCE)
+                self._counts = look.DataTable(COUNTS, row_key="id", label="Tasks by name and state")
+                self._running = look.DataTable(RUNNING, row_key="id", label="Running tasks")
                 self._tasks_note = look.Text("p", "", "sl-soft")
 
     def show(self, engine: EngineLook | None, now: float) -> None:
@@ -182,8 +188,9 @@ class EnginePanel:
         self._facts["CPU in use"].set(engine_rows.in_use(engine, "CPU"))
         self._facts["GPU in use"].set(engine_rows.in_use(engine, "GPU"))
         self._facts["Actors"].set("unknown" if engine.actors.unknown else engine.actors.total)
-        self._facts["Tasks"].set("unknown" if engine.tasks.unknown else engine.tasks.total)
-        self._nodes.set(engine_rows.node_rows(engine.nodes))
+        self._facts["Tasks and calls"].set("unknown" if engine.tasks.unknown else engine.tasks.total)
+        if self._nodes is not None:
+            self._nodes.set(engine_rows.node_rows(engine.nodes))
         self._resources.set(engine_rows.resource_rows(engine.resources))
         self._actors.set(engine_rows.actor_rows(engine.actors, names))
         self._actors_note.put(engine.actors.unknown or engine_rows.left_out(len(engine.actors.actors), engine.actors.total, "actors"))

@@ -155,7 +155,7 @@ class PlainPage:
     def __init__(self, view: RunView) -> None:
         self._view = view
         with look.section("Facts"), look.facts():
-            names = ("Started", "Ended", "Host", "Workers", "Starts", "Reports", "Checkpoints")
+            names = ("Started", "Ended", "Host", "Workers", "Starts", "Checkpoints")
             self._facts = {name: look.Fact(name) for name in names}
         with look.section("Last report"):
             self._metrics = look.DataTable(
@@ -185,7 +185,6 @@ class PlainPage:
         self._facts["Workers"].set(len(attempts[-1].workers) if attempts else "-")
         self._facts["Starts"].set(len(attempts))
         self._facts["Checkpoints"].set(len(run.checkpoints))
-        self._facts["Reports"].set(sum(event.get("event") == "report" for event in run.events) or "-")
         self._metrics.set([{"name": look.printable(name, 200), "value": look.number(value)} for name, value in list(last.items())[:200]])
         error = outcome.get("error")
         self._error_section.visible = error is not None

@@ -177,10 +177,10 @@ class _UsagePanel:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        with look.section("Resources", "Every five seconds; a process counts with those that it has started.") as self._section:
-            with ui.element("div").classes("sl-charts"):
-                self._gpus = {key: _usage_chart(*said[:2]) for key, said in trainings.GPU_USAGE.items()}
-                self._charts = {key: _usage_chart(*said[:2]) for key, said in trainings.USAGE.items()}
+        said = "Every five seconds; a process counts with those that it has started."
+        with look.section("Resources", said) as self._section, ui.element("div").classes("sl-charts"):
+            self._gpus = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.GPU_USAGE.items()}
+            self._charts = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.USAGE.items()}
 
     def update(self) -> None:
         run = self._view.run

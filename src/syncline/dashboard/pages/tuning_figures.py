@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nicegui import ui
@@ -48,19 +49,20 @@ class CurvesFigure:
 
     def __init__(self) -> None:
         self._drawn: object = None
-        self._last: tuple[SearchSnapshot, Series, Chosen] | None = None
+        self._again: Callable[[], None] = lambda: None
         with ui.element("div").classes("sl-bar"):
-            self._over = ui.toggle({"iteration": "over iterations", "time": "over time"}, value="iteration", on_change=self._again)
-            self._over.props("no-caps dense unelevated")
-            self._log = ui.checkbox("logarithmic", on_change=lambda: self._chart.set_log(bool(self._log.value)))
+            axes = {"iteration": "over iterations", "time": "over time"}
+            self._over = ui.toggle(axes, value="iteration", on_change=lambda: self._again()).props("no-caps dense unelevated")
+            self._log = ui.switch("logarithmic", on_change=lambda: self._again())
         self._chart = LineChart(title="Learning curves", height="20rem")
         self._note = look.Text("p", "", "sl-soft")
 
-    def show(self, snapshot: SearchSnapshot, series: Series, chosen: Chosen) -> None:
-        """Draw what was reported by now; nothing is done where that is the same as before."""
-        self._last = (snapshot, series, chosen)
+    def show(self, snapshot: SearchSnapshot, series: Series, stamp: object, chosen: Chosen) -> None:
+        """Draw what was reported by now, unless it was drawn before. `stamp` is another one when more has been reported."""
+        self._again = lambda: self.show(snapshot, series, stamp, chosen)
         over: Axis = "time" if self._over.value == "time" else "iteration"
-        state = (snapshot, chosen, over)
+        self._chart.set_log(bool(self._log.value))
+        state = (snapshot, stamp, chosen, over)
         if chosen.metric is None or state == self._drawn:
             return
         self._drawn = state
@@ -69,10 +71,6 @@ class CurvesFigure:
         self._chart.x_label = "iteration" if over == "iteration" else "seconds since the trial's first result"
         self._chart.set(curve_lines(curves))
         self._note.put(curves.left_out)
-
-    def _again(self) -> None:
-        if self._last is not None:
-            self.show(*self._last)
 
 
 class ParallelFigure:

@@ -1,0 +1,247 @@
+"""The page of a search: how far it is, its best trial, curves, what its parameters do, every trial, and one trial in detail."""
+
+from __future__ import annotations
+
+from nicegui import background_tasks, ui
+from nicegui.events import GenericEventArguments
+
+from syncline.dashboard import look
+from syncline.dashboard.pages.actions import ActionsPanel
+from syncline.dashboard.pages.tuning_figures import Chosen, CurvesFigure, ImportanceFigure, ParallelFigure
+from syncline.dashboard.pages.tuning_table import Shown, TrialTable, state_of
+from syncline.dashboard.pages.tuning_trial import TrialPanel
+from syncline.dashboard.pages.view import RunView, in_thread
+from syncline.dashboard.searches import (
+    ENDED,
+    Mode,
+    SearchSnapshot,
+    SearchTrials,
+    TrialView,
+    as_json,
+    as_python,
+    expected_of,
+    guessed_mode,
+    objective,
+    prefix_of,
+)
+from syncline.runs.directory import METRICS_FILE, TRIALS_FILE
+from syncline.runs.follow import LineReader
+
+AT_ONCE_BYTES = 1_000_000
+"""A record of trials on this machine up to this length is read while the page is built: that takes no longer than to build it."""
+# Copies what a box holds. Without a secure context browsers have no clipboard: the text is selected instead.
+COPY = """() => {
+  const box = document.querySelector('[data-sl-config]');
+  if (navigator.clipboard) return navigator.clipboard.writeText(box.textContent).then(() => emit(true), () => emit(false));
+  getSelection().selectAllChildren(box);
+  emit(false);
+}"""
+
+
+class _Reader:
+    """Reads the trials of a search on, in a thread; one reading at a time."""
+
+    def __init__(self, view: RunView) -> None:
+        self._place = view.run.place
+        self._lines = LineReader(view.run.place, TRIALS_FILE)
+        self._trials = SearchTrials(prefix_of(view.run.config))
+        self.snapshot = SearchSnapshot()
+        """How things were at the last reading."""
+        self.stamp: object = None
+        """Another one when more has been reported."""
+
+    def read(self) -> None:
+        """Read what was added. OSError if that cannot be."""
+        if self._trials.take(self._lines.read()):
+            snapshot = self._trials.snapshot()
+            _ = snapshot.varying, snapshot.metrics, snapshot.counts, snapshot.by_id  # worked out here, not where they are shown
+            self.snapshot = snapshot
+        self.stamp = self._place.facts(METRICS_FILE)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether reading takes no time worth speaking of."""
+        return self._place.local_path is not None and self._place.size(TRIALS_FILE) <= AT_ONCE_BYTES
+
+
+class TuningPage:
+    """The page of one search."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._reader = _Reader(view)
+        self._is_reading = False
+        self._metric, self._mode = objective(view.run.config, ())
+        self._overview = _Overview()
+        with ui.element("div").classes("sl-bar"):
+            self._metrics = ui.select([], label="Metric", with_input=True, on_change=self._metric_chosen)
+            self._metrics.props("outlined dense options-dense").classes("sl-field")
+            modes = {"min": "smaller is better", "max": "larger is better"}
+            self._modes = ui.toggle(modes, value=self._mode, on_change=self._mode_chosen).props("no-caps dense unelevated")
+        self._best = _Best()
+        with look.section("Learning curves"):
+            self._curves = CurvesFigure()
+        with look.section("Parameters", "A line for each trial, from its parameters to its result, in that colour."):
+            self._parallel = ParallelFigure()
+        with look.section("Importance", "How much each parameter decides whether a trial is among the better ones."):
+            self._importance = ImportanceFigure()
+        with look.section("Trials", anchor="trials"):
+            self._table = TrialTable(self._open)
+        self._trial = TrialPanel(view.run.place)
+        self._actions = ActionsPanel(view, who="trial", names=self._running, kinds=("cpu",))
+        if self._reader.is_quick:
+            self._reader.read()
+            self._show()
+
+    def update(self) -> None:
+        """Show what is known, and have what was added since read."""
+        self._actions.update()
+        self._draw_curves()
+        trial_id = self._trial.trial_id
+        if trial_id is not None and trial_id in self._reader.snapshot.by_id:
+            samples = self._view.run.samples.get(trial_id, ())
+            self._trial.show(self._reader.snapshot.by_id[trial_id], self._is_alive, samples)
+        if not self._is_reading:
+            self._is_reading = True
+            background_tasks.create(self._read_on(), name="trials of a search")
+
+    async def _read_on(self) -> None:
+        before = self._reader.snapshot
+        try:
+            await in_thread(self._reader.read)
+        except OSError:  # the frame, which reads on too, says so
+            return
+        finally:
+            self._is_reading = False
+        if self._metrics.is_deleted:
+            return
+        if self._reader.snapshot is not before:
+            self._show()
+        await self._importance.show(self._reader.snapshot, self._chosen)
+
+    # -- what is shown
+
+    def _show(self) -> None:
+        snapshot = self._reader.snapshot
+        self._offer_metrics(snapshot)
+        chosen = self._chosen
+        self._overview.show(snapshot, expected_of(self._view.run.config), chosen)
+        self._best.show(snapshot, chosen, self._is_alive)
+        self._parallel.show(snapshot, chosen)
+        self._table.show(Shown(snapshot=snapshot, metric=chosen.metric, is_alive=self._is_alive))
+
+    def _draw_curves(self) -> None:
+        # Only here: while the frame calls `update`, nobody adds to the series.
+        self._curves.show(self._reader.snapshot, self._view.run.series, self._reader.stamp, self._chosen)
+
+    def _offer_metrics(self, snapshot: SearchSnapshot) -> None:
+        if self._metric is None:
+            self._metric, self._mode = objective(self._view.run.config, snapshot.metrics)
+            self._modes.set_value(self._mode)
+        offered = sorted({*snapshot.metrics, *([self._metric] if self._metric else [])})
+        if offered != self._metrics.options:
+            self._metrics.set_options(offered, value=self._metric)
+
+    @property
+    def _chosen(self) -> Chosen:
+        return Chosen(metric=self._metric, mode=self._mode)
+
+    @property
+    def _is_alive(self) -> bool:
+        return self._view.run.state == "running"
+
+    def _running(self) -> list[str]:
+        return [trial.id for trial in self._reader.snapshot.trials if trial.status == "RUNNING"]
+
+    # -- what the visitor does
+
+    async def _metric_chosen(self) -> None:
+        metric = self._metrics.value
+        if isinstance(metric, str) and metric != self._metric:
+            self._metric, self._mode = metric, guessed_mode(metric)
+            self._modes.set_value(self._mode)
+            await self._show_chosen()
+
+    async def _mode_chosen(self) -> None:
+        mode: Mode = "max" if self._modes.value == "max" else "min"
+        if mode != self._mode:
+            self._mode = mode
+            await self._show_chosen()
+
+    async def _show_chosen(self) -> None:
+        self._show()
+        await self._importance.show(self._reader.snapshot, self._chosen)
+
+    async def _open(self, trial_id: str) -> None:
+        trial = self._reader.snapshot.by_id.get(trial_id)
+        if trial is not None:
+            await self._trial.open(trial, self._is_alive, self._view.run.samples.get(trial_id, ()))
+
+
+class _Overview:
+    """How many trials there are, and in which state."""
+
+    def __init__(self) -> None:
+        with look.section("Progress"):
+            self._bar = ui.element("progress").style("width: 100%; height: 10px; accent-color: var(--sl-accent);")
+            self._bar.props["aria-label"] = "Trials that have ended"
+            with look.facts():
+                labels = ("Trials", "Running", "Waiting", "Paused", "Finished", "Failed", "Stopped early", "Results")
+                self._facts = {label: look.Fact(label) for label in labels}
+
+    def show(self, snapshot: SearchSnapshot, expected: int | None, chosen: Chosen) -> None:
+        counts = snapshot.counts
+        ended = sum(counts.get(status, 0) for status in ENDED)
+        known = len(snapshot.trials) + snapshot.left_out
+        total = max(expected, known) if expected is not None else None
+        self._facts["Trials"].set(f"{ended} of {total}" if total is not None else f"{ended} ended")
+        for label, status in (("Running", "RUNNING"), ("Waiting", "PENDING"), ("Paused", "PAUSED"), ("Finished", "TERMINATED")):
+            self._facts[label].set(counts.get(status, 0))
+        self._facts["Failed"].set(counts.get("ERROR", 0))
+        self._facts["Stopped early"].set(sum(trial.stopped_by == "scheduler" for trial in snapshot.trials))
+        self._facts["Results"].set(look.number(sum(trial.iteration for trial in snapshot.trials)))
+        props = {"value": ended, "max": max(1, total if total is not None else known)}
+        if any(self._bar.props.get(name) != value for name, value in props.items()):
+            self._bar.props.update(props)
+            self._bar.update()
+
+
+class _Best:
+    """The best trial, with its configuration to copy."""
+
+    def __init__(self) -> None:
+        self._trial: TrialView | None = None
+        with look.section("Best trial", anchor="best"):
+            with look.facts():
+                self._facts = {label: look.Fact(label) for label in ("Trial", "Value", "Iteration", "Status", "Checkpoint")}
+            with ui.element("div").classes("sl-bar"):
+                forms = {"python": "Python", "json": "JSON"}
+                self._form = ui.toggle(forms, value="python", on_change=self._say).props("no-caps dense unelevated")
+                button = ui.button("Copy the configuration", icon="content_copy").props("no-caps outline dense").classes("sl-action")
+                button.on("click", self._copied, js_handler=COPY)
+            self._config = look.Mono(label="Configuration of the best trial")
+            self._config.element.props["data-sl-config"] = True
+
+    def show(self, snapshot: SearchSnapshot, chosen: Chosen, is_alive: bool) -> None:
+        trial = snapshot.best(chosen.metric, chosen.mode) if chosen.metric is not None else None
+        self._trial = trial
+        self._say()
+        if trial is None or chosen.metric is None:
+            for fact in self._facts.values():
+                fact.set("-")
+            return
+        self._facts["Trial"].set(look.printable(trial.name or trial.id, 200))
+        self._facts["Value"].set(f"{look.printable(chosen.metric, 80)} = {look.number(trial.metrics[chosen.metric])}")
+        self._facts["Iteration"].set(look.number(trial.iteration))
+        self._facts["Status"].set(state_of(trial, is_alive))
+        self._facts["Checkpoint"].set(look.printable(trial.checkpoint or "-", 500))
+
+    def _say(self) -> None:
+        if self._trial is None:
+            self._config.set("No trial has reported the metric yet.")
+            return
+        config = self._trial.config
+        self._config.set(as_json(config) if self._form.value == "json" else as_python(config))
+
+    def _copied(self, event: GenericEventArguments) -> None:
+        ui.notify("Copied." if event.args is True else "The configuration is selected: press Ctrl+C to copy it.")
