@@ -28,7 +28,7 @@ if [ -z "$(PYTHON)" ]; then echo "syncline needs Python 3.10 or newer (with the 
 if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv --clear $(1); fi
 endef
 
-.PHONY: help setup demo test test-cluster chaos lint bench bench-setup clean
+.PHONY: help setup demo test test-cluster chaos lint docs docs-serve bench bench-setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -63,6 +63,13 @@ lint: .venv/.stamp ## ruff, mypy in strict mode, the import law
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict src
 	@$(BIN)/python -m pytest -q -n 0 tests/test_import_law.py
+
+# The theme warns of a version of mkdocs that is not used here.
+docs: .venv/.stamp ## build the documentation into build/docs; whatever is wrong with a link or a docstring ends it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: .venv/.stamp ## show the documentation while it is written
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 bench: .venv-bench/.stamp ## measure side by side with peers (BENCH_ARGS="..." is passed on)
 	@$(BENCH_BIN)/python -m bench $(BENCH_ARGS)

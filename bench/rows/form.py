@@ -8,7 +8,7 @@ RAY = "Ray"
 
 Better = Literal["less", "more"]
 Launcher = Literal["python", "torchrun"]
-Group = Literal["machine", "train", "data", "tune", "cluster"]
+Group = Literal["machine", "train", "data", "tune", "runs", "cluster"]
 """Where a row's programs run their workers: on this machine, each library starting what it needs (training, pipelines of data and searches
 are groups of their own, as they take long), or on one Ray cluster that is there."""
 Input = Literal["images", "scan", "parts"]

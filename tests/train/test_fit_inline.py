@@ -24,7 +24,7 @@ def inline_engine() -> Iterator[None]:
 
 def fit(function: Any, storage: Path, *, name: str = "run", config: dict[str, Any] | None = None, **options: Any) -> train.Result:
     run_options = {
-        key: options.pop(key) for key in ("failure_config", "checkpoint_config", "callbacks", "logging_config") if key in options
+        key: options.pop(key) for key in ("failure_config", "checkpoint_config", "callbacks", "logging_config", "verbose") if key in options
     }
     run_config = train.RunConfig(name=name, storage_path=str(storage), **run_options)
     return train.DataParallelTrainer(function, train_loop_config=config, run_config=run_config, **options).fit()
@@ -216,5 +216,6 @@ def test_a_quiet_run_prints_three_lines_and_none_above_its_level(tmp_path: Path,
     assert len(err.splitlines()) == 3
     assert err.splitlines()[1].startswith("syncline: goodput ")
     assert "loss=0.5" in err
-    fit(lambda: None, tmp_path, logging_config=train.LoggingConfig(log_level="warning"))
-    assert capfd.readouterr() == ("", "")
+    for quiet in ({"logging_config": train.LoggingConfig(log_level="warning")}, {"verbose": 0}):
+        fit(lambda: None, tmp_path, **quiet)
+        assert capfd.readouterr() == ("", "")

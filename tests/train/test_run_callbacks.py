@@ -35,11 +35,11 @@ class Noting(train.UserCallback):
         self.calls.append(("start", run_context.name, dict(start.config), start.next_step))
         self.path = start.path
 
-    def on_report(self, run_context: train.RunConfig, step: int, metrics: dict[str, Any], checkpoint: train.Checkpoint | None) -> None:
-        self.calls.append(("report", step, metrics, checkpoint is not None))
+    def on_report(self, run_context: train.RunConfig, step: int, metrics: dict[str, Any]) -> None:
+        self.calls.append(("report", step, metrics))
 
     def after_report(self, run_context: train.RunConfig, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None) -> None:
-        self.calls.append(("after", len(metrics)))
+        self.calls.append(("after", len(metrics), checkpoint is not None))
 
     def after_exception(self, run_context: train.RunConfig, worker_exceptions: dict[int, Exception]) -> None:
         self.calls.append(("exception", type(worker_exceptions[0])))
@@ -88,14 +88,11 @@ def test_a_run_is_told_from_its_start_to_its_end(tmp_path: Path) -> None:
 
     noting = Noting()
     fit(loop, tmp_path, noting, config={"lr": 0.1, "activation": len, "api_key": "very secret"})
-    assert noting.calls == [
-        ("start", "run", {"lr": 0.1, "activation": "builtins.len", "api_key": "***"}, 0),
-        ("report", 0, {"loss": 0.0}, True),
-        ("after", 1),
-        ("report", 1, {"loss": 1.0}, False),
-        ("after", 1),
-        ("end", {"loss": 1.0}, type(None)),
-    ]
+    assert noting.calls[0] == ("start", "run", {"lr": 0.1, "activation": "builtins.len", "api_key": "***"}, 0)
+    assert noting.of("report") == [(0, {"loss": 0.0}), (1, {"loss": 1.0})]
+    assert noting.of("after") == [(1, True), (1, False)]
+    assert noting.calls[-1] == ("end", {"loss": 1.0}, type(None))
+    assert len(noting.calls) == 6
     assert noting.path == str(tmp_path / "run")
 
 
@@ -103,7 +100,7 @@ def test_the_end_says_how_a_run_has_failed(tmp_path: Path) -> None:
     noting = Noting()
     with pytest.raises(train.WorkerGroupError):
         fit(training(3, fail_at=1), tmp_path, noting)
-    assert [call[0] for call in noting.calls] == ["start", "report", "after", "exception", "end"]
+    assert [call[0] for call in noting.calls if call[0] != "after"] == ["start", "report", "exception", "end"]
     assert noting.of("end") == [(None, train.WorkerGroupError)]
 
 
@@ -121,7 +118,7 @@ def test_the_end_says_that_a_run_was_broken_off(tmp_path: Path, monkeypatch: pyt
 def test_steps_that_are_done_again_have_the_steps_that_they_had(tmp_path: Path) -> None:
     noting = Noting()
     fit(training(5, fail_at=4), tmp_path, noting, failures=1)
-    assert [(step, metrics["loss"]) for step, metrics, _ in noting.of("report")] == [(0, 0), (1, 1), (2, 2), (3, 3), (3, 3), (4, 4)]
+    assert [(step, metrics["loss"]) for step, metrics in noting.of("report")] == [(0, 0), (1, 1), (2, 2), (3, 3), (3, 3), (4, 4)]
     assert curves(tmp_path / "run") == {"loss": [(step, float(step)) for step in range(5)]}
     assert len(event_files(tmp_path / "run")) == 1
 
@@ -200,3 +197,11 @@ def test_storage_elsewhere_gets_the_file_for_tensorboard_with_the_checkpoints_an
     with filesystem.open_input_stream(path) as stream:
         (tmp_path / Path(path).name).write_bytes(stream.read())
     assert curves(tmp_path) == {"loss": [(step, float(step)) for step in range(4)]}
+
+
+def test_what_rank_0_has_reported_alone_is_told_too_because_the_record_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noting = Noting()
+    monkeypatch.setattr("syncline.train.controller.barriers.ReportGathering._complete", lambda self: [])
+    fit(training(2), tmp_path, noting)
+    assert [step for step, _ in noting.of("report")] == [0, 1]
+    assert RunRecord(LocalFiles(tmp_path / "run")).reports(0)[-1]["iteration"] == 1

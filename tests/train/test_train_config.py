@@ -139,7 +139,7 @@ class TestRunConfig:
         elsewhere = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
         assert RunConfig(storage_path="bucket/runs", storage_filesystem=elsewhere).storage_path == "bucket/runs"
 
-    @pytest.mark.parametrize("name", ["sync_config", "verbose", "stop", "progress_reporter", "log_to_file"])
+    @pytest.mark.parametrize("name", ["sync_config", "stop", "progress_reporter", "log_to_file"])
     def test_a_deprecated_parameter_warns_and_is_accepted(self, name):
         with pytest.warns(DeprecationWarning, match=f"{name}=|SyncConfig is") as caught:
             RunConfig(**{name: SyncConfig() if name == "sync_config" else 1})
@@ -165,6 +165,8 @@ class TestRunConfig:
             ({"callbacks": [object()]}, "no UserCallback"),
             ({"callbacks": [UserCallback]}, "instance"),
             ({"callbacks": UserCallback()}, "list"),
+            ({"verbose": 4}, "verbose=4"),
+            ({"verbose": "no"}, "verbose='no'"),
             ({"name": 3}, "name=3"),
             ({"name": ""}, "name=''"),
             ({"name": "/abs"}, "'/abs'"),

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -263,7 +264,7 @@ class Catalogue:
             if row.is_due(self._clock()):
                 began = time.monotonic()
                 self._read(row)
-                stop.wait(min(0.05, time.monotonic() - began))  # pages have the processor as long as this has it
+                stop.wait(min(0.05, 2 * (time.monotonic() - began)))  # pages have the processor most of the time
 
 
 def haystack(directory: str, run: RunSummary) -> str:
@@ -272,25 +273,29 @@ def haystack(directory: str, run: RunSummary) -> str:
     return "\n".join(word[:4_000] for word in words).lower()
 
 
-def filter_rows(rows: Iterable[Row], query: Query) -> list[Row]:
+def filter_rows(rows: Sequence[Row], query: Query) -> Sequence[Row]:
     """The rows that a query asks for, in their order."""
-    words = query.q.lower().split()
-    return [
-        row
-        for row in rows
-        if all(word in row.haystack for word in words)
-        and (not query.state or (row.summary is not None and row.summary.state == query.state))
-        and (not query.kind or (row.summary is not None and row.summary.kind == query.kind))
-    ]
+    found = rows
+    for word in query.q.lower().split():
+        found = [row for row in found if word in row.haystack]
+    if query.state:
+        found = [row for row in found if row.summary is not None and row.summary.state == query.state]
+    if query.kind:
+        found = [row for row in found if row.summary is not None and row.summary.kind == query.kind]
+    return found
 
 
 def ordered(rows: Sequence[Row], query: Query) -> list[Row]:
-    """The rows as a query sorts them; those whose value is not known come last either way."""
-    by_name = sorted(rows, key=lambda row: (row.directory, row.storage))
-    valued = [(value, row) for row in by_name if (value := _sort_value(row, query.sort)) is not None]
-    known = {row.key for _, row in valued}
-    first = [row for _, row in sorted(valued, key=lambda pair: pair[0], reverse=query.descending)]
-    return first + [row for row in by_name if row.key not in known]
+    """The rows as a query sorts them; of equal ones their order stays, and those whose value is not known come last either way."""
+    valued, unknown = [], []
+    for row in rows:
+        value = _sort_value(row, query.sort)
+        if value is None:
+            unknown.append(row)
+        else:
+            valued.append((value, row))
+    valued.sort(key=itemgetter(0), reverse=query.descending)
+    return [row for _, row in valued] + unknown
 
 
 def _sort_value(row: Row, sort: str) -> Any:

@@ -109,7 +109,7 @@ def readable(stack: str) -> str:
 
 def members_text(members: Collection[str]) -> str:
     """ "rank 3", "ranks 0-2, 5"; of what has no numbers, the names."""
-    if not all(member.isdigit() for member in members):
+    if not all(map(_is_rank, members)):
         return ", ".join(members)
     spans: list[list[int]] = []
     for rank in sorted(map(int, members)):
@@ -123,7 +123,11 @@ def members_text(members: Collection[str]) -> str:
 
 def _order(member: str) -> tuple[int, int, str]:
     """Numbers as numbers, before names."""
-    return (0, int(member), "") if member.isdigit() else (1, 0, member)
+    return (0, int(member), "") if _is_rank(member) else (1, 0, member)
+
+
+def _is_rank(member: str) -> bool:
+    return member.isascii() and member.isdigit()
 
 
 def _place(stack: str) -> object:

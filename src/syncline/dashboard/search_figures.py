@@ -20,6 +20,8 @@ MOST_POINTS = 12_000
 """Points of all curves together."""
 HIGHLIGHTED = 3
 """So many of the best trials are drawn thick, with their names."""
+MOST_RUNNING = 200
+"""Running trials whose latest results are looked at."""
 MOST_LINES = 1_000
 """Trials in parallel coordinates."""
 MOST_AXES = 10
@@ -102,8 +104,7 @@ def curves_of(
     most_points: int = MOST_POINTS,
 ) -> Curves:
     """The learning curves to draw."""
-    reported = set(series.members_of(metric))
-    having = [trial for trial in trials if trial.id in reported]
+    having = [trial for trial in trials if metric in trial.metrics or metric in series.last(trial.id)]
     order = {trial.id: rank for rank, trial in enumerate(ranked(having, metric, mode))}
     chosen = sorted(chosen_of(having, order, most), key=lambda trial: order.get(trial.id, len(having)), reverse=True)
     points = max(4, most_points // max(1, len(chosen)))
@@ -114,6 +115,19 @@ def curves_of(
             x = [moment - x[0] for moment in x]
         curves.append(TrialCurve(trial=trial, rank=order.get(trial.id), x=x, y=y))
     return Curves(curves=curves, trials=len(having))
+
+
+def latest_of(trials: Iterable[TrialView], series: Series) -> dict[str, tuple[int, Mapping[str, float]]]:
+    """Iteration and metrics of the latest results of trials that run."""
+    found: dict[str, tuple[int, Mapping[str, float]]] = {}
+    for trial in trials:
+        if trial.status != "RUNNING" or len(found) == MOST_RUNNING:
+            continue
+        metrics = series.last(trial.id)
+        x = next((x for name in metrics if (x := series.curve(name, trial.id, max_points=4)[0])), [])
+        if x and math.isfinite(x[-1]):
+            found[trial.id] = (int(x[-1]), metrics)
+    return found
 
 
 def chosen_of(trials: Sequence[TrialView], order: Mapping[str, int], most: int) -> list[TrialView]:

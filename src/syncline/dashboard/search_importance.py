@@ -18,6 +18,8 @@ FEWEST_TRIALS = 10
 """Of fewer that have ended, nothing is concluded."""
 MOST_TRIALS = 2_000
 MOST_PARAMETERS = 30
+COMMON = 0.9
+"""Only parameters are compared that this share of the trials have, and only trials that have all of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +35,16 @@ class Importance:
 
 
 def importance_of(trials: Sequence[TrialView], parameters: Sequence[str], metric: str, mode: Mode) -> Importance:
-    """Of trials that have ended with a value of the metric. Parameters that only some of them have are not compared."""
+    """Of trials that have ended with a value of the metric."""
     ended = [trial for trial in trials if trial.status in ENDED and metric in trial.metrics][-MOST_TRIALS:]
     if len(ended) < FEWEST_TRIALS:
         return Importance(trials=len(ended), problem=f"From {FEWEST_TRIALS} trials on that have ended; so far there are {len(ended)}.")
+    common = [name for name in parameters if sum(name in trial.parameters for trial in ended) >= COMMON * len(ended)][:MOST_PARAMETERS]
+    ended = [trial for trial in ended if all(name in trial.parameters for name in common)]
     columns: dict[str, list[bool | int | float | str]] = {}
-    for name in parameters[:MOST_PARAMETERS]:
-        values = [_plain(trial.parameters[name]) for trial in ended if name in trial.parameters]
-        if len(values) == len(ended) and len(set(values)) > 1:
+    for name in common:
+        values = [_plain(trial.parameters[name]) for trial in ended]
+        if len(set(values)) > 1:
             columns[name] = values
     if not columns:
         return Importance(trials=len(ended), problem="No parameter differs between the trials that have ended.")

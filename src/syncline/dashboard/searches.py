@@ -60,10 +60,8 @@ class TrialView:
     """The same in one level, `a/b` where it is nested."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The finite numbers of its latest result."""
-    seen: float | None = None
-    """When there was first a line about it, in seconds since the epoch."""
     started: float | None = None
-    """When it first ran."""
+    """When it first ran, in seconds since the epoch."""
     changed: float | None = None
     """When there was last a line about it."""
     host: str = ""
@@ -141,6 +139,17 @@ class SearchSnapshot:
                 varying.update((name, None) for name in names if name not in trial.parameters)
         return tuple(name for name in names if name in varying)[:MOST_PARAMETERS]
 
+    def with_latest(self, latest: Mapping[str, tuple[int, Mapping[str, float]]]) -> SearchSnapshot:
+        """The same with later iterations and metrics of some trials: lines about trials come only when their states change."""
+        if not latest:
+            return self
+        changed = {
+            trial_id: replace(trial, iteration=iteration, metrics=_numbers(metrics))
+            for trial_id, (iteration, metrics) in latest.items()
+            if (trial := self.by_id.get(trial_id)) is not None and iteration > trial.iteration
+        }
+        return SearchSnapshot(trials=tuple(changed.get(trial.id, trial) for trial in self.trials), left_out=self.left_out)
+
     def best(self, metric: str, mode: Mode) -> TrialView | None:
         """The trial with the best latest value, the first of equal ones; None if no trial has one."""
         return next(iter(ranked(self.trials, metric, mode)), None)
@@ -155,31 +164,35 @@ class SearchTrials:
 
     def __init__(self, prefix: str | None = None) -> None:
         self._prefix = prefix
-        self._trials: dict[str, TrialView] = {}
+        self._known: dict[str, dict[str, Any]] = {}
+        self._views: dict[str, TrialView] = {}
+        self._changed: set[str] = set()
         self._left_out: set[str] = set()
 
     def take(self, lines: Iterable[Mapping[str, Any]]) -> bool:
         """Take lines in; whether anything is different now."""
-        is_new = False
         for line in lines:
             trial_id = line.get("trial")
             if not isinstance(trial_id, str) or not trial_id or len(trial_id) > NAME_CHARACTERS:
                 continue
             if self._prefix and not trial_id.startswith(f"{self._prefix}_"):
                 continue
-            trial = self._trials.get(trial_id)
-            if trial is None:
-                if len(self._trials) >= MOST_TRIALS:
+            known = self._known.get(trial_id)
+            if known is None:
+                if len(self._known) >= MOST_TRIALS:
                     self._left_out.add(trial_id)
                     continue
-                trial = TrialView(id=trial_id, index=len(self._trials), name=trial_id)
-            self._trials[trial_id] = replace(trial, **_news(trial, line))
-            is_new = True
-        return is_new
+                known = self._known[trial_id] = {"id": trial_id, "index": len(self._known), "name": trial_id}
+            _take_news(known, line)
+            self._changed.add(trial_id)
+        return bool(self._changed)
 
     def snapshot(self) -> SearchSnapshot:
         """How things are."""
-        return SearchSnapshot(trials=tuple(self._trials.values()), left_out=len(self._left_out))
+        for trial_id in sorted(self._changed, key=lambda each: int(self._known[each]["index"])):
+            self._views[trial_id] = TrialView(**self._known[trial_id])
+        self._changed.clear()
+        return SearchSnapshot(trials=tuple(self._views.values()), left_out=len(self._left_out))
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
@@ -251,19 +264,16 @@ def _python(value: Any) -> Any:
     return _Spelled(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _news(trial: TrialView, line: Mapping[str, Any]) -> dict[str, Any]:
-    """What is different after a line."""
-    news: dict[str, Any] = {}
+def _take_news(news: dict[str, Any], line: Mapping[str, Any]) -> None:
+    """Change what is known of a trial, by the names of `TrialView`, to what it is after a line."""
     moment = _finite(line.get("time"))
     if moment is not None:
         news["changed"] = moment
-        if trial.seen is None:
-            news["seen"] = moment
     status = line.get("status")
-    if status in STATUSES:
+    if isinstance(status, str) and status in STATUSES:
         news["status"] = status
-        if status == "RUNNING" and trial.started is None:
-            news["started"] = moment
+        if status == "RUNNING":
+            news.setdefault("started", moment)
     if (started := _finite(line.get("started"))) is not None:
         news["started"] = started
     if (iteration := _count(line.get("iteration"))) is not None:
@@ -283,7 +293,6 @@ def _news(trial: TrialView, line: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(line.get("config"), Mapping):
         config = masked(_bounded(line["config"], _DEPTH, MOST_PARAMETERS))
         news |= {"config": config, "parameters": dict(itertools.islice(_flat(config), MOST_PARAMETERS))}
-    return news
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -15,6 +15,8 @@ Format 1. Everything is JSON, or lines of JSON; times are seconds since the epoc
     outcome.json        how the run ended; missing or older than run.json until then                        replaced as a whole
     logs/               output of the workers: rank-0.log, and before it rank-0.1.log
     profiles/           what was recorded of a live worker: flame graphs, memory, traces
+    events.out.tfevents.*  rank 0's reports for TensorBoard, below 10 MB in all
+    trackers/           which runs of experiment trackers belong to this one
 
 Files of lines never hold a torn line but at their end. Where files cannot be added to, earlier lines lie in `metrics-00001.jsonl` and so
 on. `metrics.jsonl` stays below 20 MB, `workers.jsonl` below 2 MB, whatever a run reports: see `thinning`. What looks like a secret is

@@ -39,6 +39,7 @@ OUTCOME_FILE = "outcome.json"
 LOGS_DIRECTORY = "logs"
 DATA_DIRECTORY = "data"
 PROFILES_DIRECTORY = "profiles"
+TRACKERS_DIRECTORY = "trackers"
 NAMES_OF_THE_RECORD = frozenset(
     {
         RUN_FILE,
@@ -53,6 +54,7 @@ NAMES_OF_THE_RECORD = frozenset(
         LOGS_DIRECTORY,
         DATA_DIRECTORY,
         PROFILES_DIRECTORY,
+        TRACKERS_DIRECTORY,
     }
 )
 """What programs may not name their checkpoints."""

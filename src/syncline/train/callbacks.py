@@ -3,7 +3,8 @@
 The order of the calls, one at a time:
 
     on_run_start                 once, before anything starts
-    on_report, after_report      for every round of reports
+    on_report                    for every report of rank 0
+    after_report                 for every round of reports, when all ranks have made theirs
     after_exception              when workers have failed; training may start again, and reports go on
     on_run_end                   once, however the run ends (unless the program is killed)
 
@@ -52,14 +53,13 @@ class UserCallback:
             start: What it trains with, and whether it goes on.
         """
 
-    def on_report(self, run_context: RunConfig, step: int, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
-        """Every rank's report of one round has arrived; `after_report` follows.
+    def on_report(self, run_context: RunConfig, step: int, metrics: dict[str, Any]) -> None:
+        """Rank 0 has reported; other ranks may be behind, and a checkpoint is not committed yet.
 
         Args:
             run_context: The run's configuration.
             step: 0, 1, …: a report that is made again after a restart has the step that it had before.
             metrics: Rank 0's.
-            checkpoint: The committed checkpoint of that round, if it had one.
         """
 
     def after_report(self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:

@@ -268,12 +268,12 @@ class Noting(tune.logger.LoggerCallback, train.UserCallback):
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
         calls.append((self.name, "trial", result["loss"]))
 
-    def on_report(self, run_context: Any, step: int, metrics: dict[str, Any], checkpoint: Any) -> None:
+    def on_report(self, run_context: Any, step: int, metrics: dict[str, Any]) -> None:
         calls.append((self.name, "run", metrics["loss"]))
 
 
 class OfRuns(train.UserCallback):
-    def on_report(self, run_context: Any, step: int, metrics: dict[str, Any], checkpoint: Any) -> None:
+    def on_report(self, run_context: Any, step: int, metrics: dict[str, Any]) -> None:
         calls.append(("of runs", "run", metrics["loss"]))
 
 

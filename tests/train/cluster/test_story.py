@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from syncline.train.controller.story import Ended, Line, SentAway, Story, Told
+from syncline.train.console.snapshot import Phase, Snapshot
+from syncline.train.controller.story import Ended, Line, Picture, SentAway, Story, StoryDisplay, Told
 
 
 def texts(told: list[tuple[Told, ...]]) -> list[str]:
@@ -68,3 +69,40 @@ def test_the_end_is_fetched_when_somebody_has_it_and_everybody_when_all_have() -
     story.confirm("b")
     story.wait_until_fetched(60, 60)
     assert story.wait_until_ended(0)
+
+
+def at(seconds: float) -> Snapshot:
+    return Snapshot(name="vit", path="/runs/vit", phase=Phase.TRAINING, running_s=seconds)
+
+
+def test_of_pictures_only_the_newest_is_told_and_only_to_readers_that_draw() -> None:
+    story = Story()
+    story.tell("line")
+    for second in range(3):
+        story.picture(at(second))
+    drawing = story.read("drawing", 0, pictures=True)
+    assert next(drawing) == (Line(number=1, text="line"), Picture(snapshot=at(2)))
+    story.picture(at(3))
+    assert next(drawing) == (Picture(snapshot=at(3)),)
+    story.end(Ended())
+    assert list(drawing) == [(Ended(),)]
+    assert list(story.read("other", 0)) == [(Line(number=1, text="line"), Ended())]
+
+
+def test_last_picture_comes_before_the_end() -> None:
+    story = Story()
+    story.picture(at(1))
+    story.end(Ended())
+    assert list(story.read("late", 0, pictures=True)) == [(Picture(snapshot=at(1)), Ended())]
+
+
+def test_what_is_said_is_told_and_lines_that_pictures_say_too_are_marked() -> None:
+    story = Story()
+    display = StoryDisplay(story)
+    display.say("a restart")
+    display.outline("the beginning")
+    display.show(at(1))
+    story.end(Ended())
+    assert list(story.read("a", 0, pictures=True)) == [
+        (Line(number=1, text="a restart"), Line(number=2, text="the beginning", is_outline=True), Picture(snapshot=at(1)), Ended())
+    ]

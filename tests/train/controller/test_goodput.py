@@ -53,3 +53,20 @@ def test_a_run_that_never_trained_has_none() -> None:
     meter = GoodputMeter()
     meter.attempt_ended(1.0, lost=True)
     assert meter.goodput() is None
+
+
+def test_so_far_everything_counts_but_the_time_without_an_attempt() -> None:
+    meter = GoodputMeter()
+    assert meter.goodput_so_far(0.0) is None
+    meter.attempt_began(0.0)
+    meter.spent(0, times(data_s=5))
+    running = meter.goodput_so_far(50.0)
+    assert running is not None
+    assert (running.data, running.restarts) == pytest.approx((0.1, 0.0))
+    meter.attempt_ended(50.0, lost=True)
+    waiting = meter.goodput_so_far(100.0)
+    assert waiting is not None
+    assert waiting.restarts == pytest.approx(1.0)
+    meter.attempt_began(100.0)
+    meter.attempt_ended(200.0, lost=False)
+    assert meter.goodput_so_far(200.0) == meter.goodput()

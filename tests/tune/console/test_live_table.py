@@ -1,7 +1,6 @@
 """The live table, on a terminal that is a text."""
 
 import io
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -10,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from syncline.testing.waiting import eventually
+from syncline.train.console.streams import AboveDisplay
 from syncline.tune.console.live import INTERVAL_S, LiveReporter
-from syncline.tune.console.streams import AboveDisplay, redirected
 from syncline.tune.experiment.trial import Trial
 
 
@@ -93,57 +92,3 @@ def test_closing_without_an_end_gives_the_streams_back(terminal, console, clock)
         reporter.close()
         assert sys.stdout is terminal
         assert sys.stderr is terminal
-
-
-def test_whole_lines_are_printed_as_they_are(terminal, console) -> None:
-    with before(terminal), redirected(console):
-        print("[bold]x[/bold] half", end="")
-        assert "half" not in terminal.getvalue()
-        print(" and whole", flush=True)
-        assert "[bold]x[/bold] half and whole\n" in terminal.getvalue()
-        print("last", end="")
-    assert terminal.getvalue().endswith("last\n")
-
-
-def test_bars_show_their_last_state(terminal, console) -> None:
-    with before(terminal), redirected(console):
-        for step in range(1000):
-            sys.stderr.write(f"\r{step} of 1000")
-            sys.stderr.flush()
-        assert terminal.getvalue() == ""
-        sys.stderr.write("\n")
-    assert terminal.getvalue() == "999 of 1000\n"
-
-
-def test_stand_in_is_no_terminal_but_has_its_encoding(terminal, console) -> None:
-    with before(terminal), redirected(console):
-        assert not sys.stdout.isatty()
-        assert sys.stdout.encoding is terminal.encoding
-
-
-def test_log_handlers_write_above_the_table_meanwhile(terminal, console) -> None:
-    handler = logging.StreamHandler(terminal)
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        with before(terminal), redirected(console):
-            assert isinstance(handler.stream, AboveDisplay)
-            root.warning("careful")
-        assert handler.stream is terminal
-    finally:
-        root.removeHandler(handler)
-    assert "careful\n" in terminal.getvalue()
-
-
-def test_streams_that_are_no_terminals_are_left_alone(console) -> None:
-    file = io.StringIO()
-    with redirect_stdout(file), redirected(console):
-        assert sys.stdout is file
-
-
-def test_stream_that_the_program_has_replaced_stays(terminal, console) -> None:
-    own = io.StringIO()
-    with before(terminal):
-        with redirected(console):
-            sys.stdout = own
-        assert sys.stdout is own

@@ -6,10 +6,12 @@ What it shows is gathered by `engines` and `cluster_watch`; here it is drawn. No
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from nicegui import ui
 
 from syncline import settings
+from syncline.core.engine import ActorListing, TaskListing
 from syncline.dashboard import engine_rows, look
 from syncline.dashboard.cluster_watch import ClusterLook, watch_of
 from syncline.dashboard.engines import EngineLook, MachineLook, ProgramLook, programs_here
@@ -22,6 +24,7 @@ NOTHING = (
     "started a node here."
 )
 NODES_AT_ONCE = 50
+STACKED = "display: grid; grid-template-columns: minmax(0, 1fr); gap: 12px; width: 100%"
 NODES = (
     Column(name="host", label="Host", yielding=True),
     Column(name="address", label="Address"),
@@ -70,7 +73,7 @@ class ClusterPage:
             look.Text("h1", "What runs where", "sl-title")
         self._note = look.note("Looking …")
         self._note.props["role"] = "status"
-        self._cluster_place, self._programs_place = (ui.element("div").classes("grid grid-cols-1 gap-4 w-full") for _ in range(2))
+        self._cluster_place, self._programs_place = (ui.element("div").style(STACKED) for _ in range(2))
 
     async def update(self) -> None:
         """Look again, and show what is different."""
@@ -159,7 +162,7 @@ class EnginePanel:
     """What an engine says: counts, then tables that open."""
 
     def __init__(self, *, with_nodes: bool) -> None:
-        with ui.element("div").classes("grid grid-cols-1 gap-3 w-full") as self._element:
+        with ui.element("div").style(STACKED) as self._element:
             with look.facts():
                 self._facts = {label: look.Fact(label) for label in ("Nodes", "CPU in use", "GPU in use", "Actors", "Tasks and calls")}
             self._nodes: look.DataTable | None = None
@@ -192,9 +195,20 @@ class EnginePanel:
         if self._nodes is not None:
             self._nodes.set(engine_rows.node_rows(engine.nodes))
         self._resources.set(engine_rows.resource_rows(engine.resources))
-        self._actors.set(engine_rows.actor_rows(engine.actors, names))
-        self._actors_note.put(engine.actors.unknown or engine_rows.left_out(len(engine.actors.actors), engine.actors.total, "actors"))
-        self._counts.set(engine_rows.count_rows(engine.tasks))
-        self._running.set(engine_rows.running_rows(engine.tasks, names, now))
-        running = sum(row.count for row in engine.tasks.counts if row.state == "RUNNING")
-        self._tasks_note.put(engine.tasks.unknown or engine_rows.left_out(len(engine.tasks.running), running, "running tasks"))
+        self._show_actors(engine.actors, names)
+        self._show_tasks(engine.tasks, names, now)
+
+    def _show_actors(self, listing: ActorListing, names: Mapping[str, str]) -> None:
+        self._actors.set(engine_rows.actor_rows(listing, names))
+        self._actors.element.visible = bool(listing.actors)
+        nothing = "" if listing.actors else "No actors."
+        self._actors_note.put(listing.unknown or engine_rows.left_out(len(listing.actors), listing.total, "actors") or nothing)
+
+    def _show_tasks(self, listing: TaskListing, names: Mapping[str, str], now: float) -> None:
+        self._counts.set(engine_rows.count_rows(listing))
+        self._running.set(engine_rows.running_rows(listing, names, now))
+        self._counts.element.visible = bool(listing.counts)
+        self._running.element.visible = bool(listing.running)
+        running = sum(row.count for row in listing.counts if row.state == "RUNNING")
+        nothing = "" if listing.counts else "No tasks that have not ended."
+        self._tasks_note.put(listing.unknown or engine_rows.left_out(len(listing.running), running, "running tasks") or nothing)

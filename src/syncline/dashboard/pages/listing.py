@@ -163,7 +163,7 @@ def shown_row(row: Row, storage_path: str) -> dict[str, object]:
         "started": look.ago(row.started),
         "storage": storage_path,
     }
-    if "\ufffd" not in look.printable(row.directory):  # the browser can say what it is called
+    if row.directory.isprintable():  # otherwise an address cannot name it
         shown["name:link"] = url_of(row.storage, row.directory)
     if run is None:
         return {**shown, "state": "…", "kind": "", "duration": "", "reports": "", "last": "", "workers": ""}

@@ -11,6 +11,7 @@ from syncline.dashboard.pages.tuning_figures import Chosen, CurvesFigure, Import
 from syncline.dashboard.pages.tuning_table import Shown, TrialTable, state_of
 from syncline.dashboard.pages.tuning_trial import TrialPanel
 from syncline.dashboard.pages.view import RunView, in_thread
+from syncline.dashboard.search_figures import latest_of
 from syncline.dashboard.searches import (
     ENDED,
     Mode,
@@ -70,6 +71,8 @@ class TuningPage:
     def __init__(self, view: RunView) -> None:
         self._view = view
         self._reader = _Reader(view)
+        self._snapshot = SearchSnapshot()
+        self._seen: object = None
         self._is_reading = False
         self._metric, self._mode = objective(view.run.config, ())
         self._overview = _Overview()
@@ -91,22 +94,23 @@ class TuningPage:
         self._actions = ActionsPanel(view, who="trial", names=self._running, kinds=("cpu",))
         if self._reader.is_quick:
             self._reader.read()
-            self._show()
 
     def update(self) -> None:
         """Show what is known, and have what was added since read."""
         self._actions.update()
+        read = (self._reader.snapshot, self._reader.stamp)
+        if read != self._seen:
+            self._seen = read
+            series = self._view.run.series  # only looked at here: while the frame calls `update`, nobody adds to it
+            self._snapshot = self._reader.snapshot.with_latest(latest_of(self._reader.snapshot.trials, series))
+            self._show()
         self._draw_curves()
-        trial_id = self._trial.trial_id
-        if trial_id is not None and trial_id in self._reader.snapshot.by_id:
-            samples = self._view.run.samples.get(trial_id, ())
-            self._trial.show(self._reader.snapshot.by_id[trial_id], self._is_alive, samples)
+        self._show_trial()
         if not self._is_reading:
             self._is_reading = True
             background_tasks.create(self._read_on(), name="trials of a search")
 
     async def _read_on(self) -> None:
-        before = self._reader.snapshot
         try:
             await in_thread(self._reader.read)
         except OSError:  # the frame, which reads on too, says so
@@ -115,24 +119,29 @@ class TuningPage:
             self._is_reading = False
         if self._metrics.is_deleted:
             return
-        if self._reader.snapshot is not before:
+        if not self._snapshot.trials and self._reader.snapshot.trials:
+            self._snapshot = self._reader.snapshot
             self._show()
-        await self._importance.show(self._reader.snapshot, self._chosen)
+        await self._importance.show(self._snapshot, self._chosen)
 
     # -- what is shown
 
     def _show(self) -> None:
-        snapshot = self._reader.snapshot
+        snapshot = self._snapshot
         self._offer_metrics(snapshot)
         chosen = self._chosen
-        self._overview.show(snapshot, expected_of(self._view.run.config), chosen)
+        self._overview.show(snapshot, expected_of(self._view.run.config))
         self._best.show(snapshot, chosen, self._is_alive)
         self._parallel.show(snapshot, chosen)
         self._table.show(Shown(snapshot=snapshot, metric=chosen.metric, is_alive=self._is_alive))
 
     def _draw_curves(self) -> None:
-        # Only here: while the frame calls `update`, nobody adds to the series.
-        self._curves.show(self._reader.snapshot, self._view.run.series, self._reader.stamp, self._chosen)
+        self._curves.show(self._snapshot, self._view.run.series, self._chosen)
+
+    def _show_trial(self) -> None:
+        trial = self._snapshot.by_id.get(self._trial.trial_id or "")
+        if trial is not None:
+            self._trial.show(trial, self._is_alive, self._view.run.samples.get(trial.id, ()))
 
     def _offer_metrics(self, snapshot: SearchSnapshot) -> None:
         if self._metric is None:
@@ -151,7 +160,7 @@ class TuningPage:
         return self._view.run.state == "running"
 
     def _running(self) -> list[str]:
-        return [trial.id for trial in self._reader.snapshot.trials if trial.status == "RUNNING"]
+        return [trial.id for trial in self._snapshot.trials if trial.status == "RUNNING"]
 
     # -- what the visitor does
 
@@ -170,10 +179,10 @@ class TuningPage:
 
     async def _show_chosen(self) -> None:
         self._show()
-        await self._importance.show(self._reader.snapshot, self._chosen)
+        await self._importance.show(self._snapshot, self._chosen)
 
     async def _open(self, trial_id: str) -> None:
-        trial = self._reader.snapshot.by_id.get(trial_id)
+        trial = self._snapshot.by_id.get(trial_id)
         if trial is not None:
             await self._trial.open(trial, self._is_alive, self._view.run.samples.get(trial_id, ()))
 
@@ -186,10 +195,10 @@ class _Overview:
             self._bar = ui.element("progress").style("width: 100%; height: 10px; accent-color: var(--sl-accent);")
             self._bar.props["aria-label"] = "Trials that have ended"
             with look.facts():
-                labels = ("Trials", "Running", "Waiting", "Paused", "Finished", "Failed", "Stopped early", "Results")
+                labels = ("Trials", "Running", "Waiting", "Paused", "Finished", "Failed", "Ended by scheduler", "Results")
                 self._facts = {label: look.Fact(label) for label in labels}
 
-    def show(self, snapshot: SearchSnapshot, expected: int | None, chosen: Chosen) -> None:
+    def show(self, snapshot: SearchSnapshot, expected: int | None) -> None:
         counts = snapshot.counts
         ended = sum(counts.get(status, 0) for status in ENDED)
         known = len(snapshot.trials) + snapshot.left_out
@@ -198,7 +207,7 @@ class _Overview:
         for label, status in (("Running", "RUNNING"), ("Waiting", "PENDING"), ("Paused", "PAUSED"), ("Finished", "TERMINATED")):
             self._facts[label].set(counts.get(status, 0))
         self._facts["Failed"].set(counts.get("ERROR", 0))
-        self._facts["Stopped early"].set(sum(trial.stopped_by == "scheduler" for trial in snapshot.trials))
+        self._facts["Ended by scheduler"].set(sum(trial.stopped_by == "scheduler" for trial in snapshot.trials))
         self._facts["Results"].set(look.number(sum(trial.iteration for trial in snapshot.trials)))
         props = {"value": ended, "max": max(1, total if total is not None else known)}
         if any(self._bar.props.get(name) != value for name, value in props.items()):

@@ -57,12 +57,12 @@ class CurvesFigure:
         self._chart = LineChart(title="Learning curves", height="20rem")
         self._note = look.Text("p", "", "sl-soft")
 
-    def show(self, snapshot: SearchSnapshot, series: Series, stamp: object, chosen: Chosen) -> None:
-        """Draw what was reported by now, unless it was drawn before. `stamp` is another one when more has been reported."""
-        self._again = lambda: self.show(snapshot, series, stamp, chosen)
+    def show(self, snapshot: SearchSnapshot, series: Series, chosen: Chosen) -> None:
+        """Draw what was reported by now; a snapshot that was drawn is not drawn again."""
+        self._again = lambda: self.show(snapshot, series, chosen)
         over: Axis = "time" if self._over.value == "time" else "iteration"
         self._chart.set_log(bool(self._log.value))
-        state = (snapshot, stamp, chosen, over)
+        state = (snapshot, chosen, over)
         if chosen.metric is None or state == self._drawn:
             return
         self._drawn = state
@@ -115,6 +115,8 @@ class ImportanceFigure:
         if chosen.metric is None or self._is_at_work or not self._is_due(chosen, ended):
             return
         self._is_at_work, self._worked_out = True, (chosen, ended)
+        if self._shown is None:
+            self._note.put("Working it out …")
         try:
             found = await in_thread(importance_of, snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
         finally:
@@ -202,14 +204,24 @@ def _axis(number: int, axis: AxisOf, short: str) -> Option:
         "name": look.printable(short, 40),
         "type": axis.kind,
         "nameTextStyle": {"fontSize": 11, ":color": "slColor('--sl-ink')", "width": 110, "overflow": "truncate"},
-        "axisLabel": {"fontSize": 10, ":color": "slColor('--sl-soft')", "width": 80, "overflow": "truncate", "hideOverlap": True},
+        "z": 10,  # labels stand above the lines
+        "axisLabel": {
+            "fontSize": 10,
+            ":color": "slColor('--sl-ink')",
+            ":backgroundColor": "slColor('--sl-panel') + 'b0'",
+            "padding": [1, 3],
+            "borderRadius": 3,
+            "width": 80,
+            "overflow": "truncate",
+            "hideOverlap": True,
+        },
         "axisLine": {"lineStyle": {":color": "slColor('--sl-soft')"}},
         "axisTick": {"lineStyle": {":color": "slColor('--sl-line')"}},
     }
     if axis.kind == "category":
         return {**made, "data": [look.printable(category, 40) for category in axis.categories]}
     if axis.kind == "log":
-        return {**made, "min": axis.low, "max": axis.high}
+        return {**made, "min": 10.0 ** math.floor(math.log10(axis.low)), "max": 10.0 ** math.ceil(math.log10(axis.high))}
     return {**made, "scale": True}
 
 

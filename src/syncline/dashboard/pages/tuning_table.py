@@ -208,7 +208,7 @@ def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
         label = shorts.get(field.name, field.name) if field.source == "parameter" else field.name
         shaped.append(_Shaped(column=Column(name=f"chosen{place}", label=label, number=True), field=field))
     shaped += [fact("time", "Time", number=True), fact("host", "Where", minor=True)]
-    error = Column(name="error", label="Error", yielding=True)
+    error = Column(name="error", label="Error", yielding=True, minor=True)
     return [*shaped, _Shaped(column=error, field=Field(source="fact", name="error"))]
 
 
@@ -228,7 +228,7 @@ def row_of(trial: TrialView, shaped: Sequence[_Shaped], is_alive: bool) -> dict[
 
 
 def _ended_early(trial: TrialView) -> str:
-    return f"stopped by the {trial.stopped_by}" if trial.stopped_by and trial.status == "TERMINATED" else ""
+    return f"ended by the {trial.stopped_by}" if trial.stopped_by and trial.status == "TERMINATED" else ""
 
 
 def _text(value: Value) -> str:

@@ -9,10 +9,12 @@ import atexit
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.segment import Segments
 from rich.text import Text
@@ -21,6 +23,10 @@ from syncline.train.console.display import INTERVAL_S, Drawing, print_line
 from syncline.train.console.panel import panel, unfinished
 from syncline.train.console.rows import closing_lines
 from syncline.train.console.streams import AboveDisplay, redirected
+
+_owning = threading.Lock()
+_owner: weakref.ref[TerminalPanel] | None = None
+"""Who has the terminal: a program may train in several threads. A panel that was never closed is forgotten with its run."""
 
 
 class _Screen:
@@ -54,10 +60,20 @@ class TerminalPanel(Drawing):
 
     @classmethod
     def if_drawable(cls) -> TerminalPanel | None:
-        """One on standard error; None if that is a terminal without a movable cursor."""
+        """One on standard error; None if that is a terminal without a movable cursor, or something is drawn there already."""
+        global _owner
         # Not the stream that is `sys.stderr` at each moment, which is a stand-in while the panel is drawn.
         console = Console(file=sys.stderr, highlight=False)
-        return cls(console) if console.is_terminal and not console.is_dumb_terminal else None
+        drawn_by_rich = any(isinstance(stream, FileProxy) for stream in (sys.stdout, sys.stderr))
+        if drawn_by_rich or not console.is_terminal or console.is_dumb_terminal:
+            return None
+        with _owning:
+            owner = _owner() if _owner is not None else None
+            if owner is not None and not owner._ended.is_set():
+                return None
+            panel = cls(console)
+            _owner = weakref.ref(panel)
+            return panel
 
     def say(self, line: str) -> None:
         """Above the panel."""
@@ -77,6 +93,8 @@ class TerminalPanel(Drawing):
             transient=True,
             vertical_overflow="crop",
         )
+        if _has_bars():
+            self._console.line()
         atexit.register(self.close)  # of a program that ends while another thread is in `fit()`
         self._screen.callback(atexit.unregister, self.close)
         self._streams = self._screen.enter_context(redirected(self._console))
@@ -119,3 +137,8 @@ class TerminalPanel(Drawing):
 
     def _print(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
+
+
+def _has_bars() -> bool:
+    """Whether bars of tqdm are in the terminal, which leave the cursor in their line."""
+    return bool(getattr(getattr(sys.modules.get("tqdm.std"), "tqdm", None), "_instances", ()))

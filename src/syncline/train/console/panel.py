@@ -35,7 +35,8 @@ def panel(snapshot: Snapshot, width: int, height: int) -> RenderableType:
     headline = _line(title(snapshot), _STYLES.get(snapshot.phase, "yellow"))
     if width >= _FRAMED_WIDTH and lines >= _FRAMED_LINES:
         body = _body(snapshot, width - 4, lines - 2)
-        return Panel(Group(*body), title=headline, title_align="left", border_style="dim", width=width, padding=(0, 1))
+        framed = Panel(Group(*body), title=headline, title_align="left", border_style="dim", width=width, padding=(0, 1))
+        return Constrain(framed, width)  # a long title would make it wider
     return Constrain(Group(headline, *_body(snapshot, width, lines - 1)), width)
 
 

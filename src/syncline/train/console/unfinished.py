@@ -21,8 +21,10 @@ class _Row:
     text: str = ""
     is_bar: bool = False
     """It has been drawn over itself."""
-    returned: bool = False
+    at_start: bool = False
     """The cursor is at its start, so that the next text takes its place."""
+    returned: bool = False
+    """The cursor has come there by a carriage return, so that this is a bar."""
 
 
 class Unfinished:
@@ -40,7 +42,7 @@ class Unfinished:
     def take(self, text: str) -> list[str]:
         """Take text; returns the lines that it has finished."""
         only = self._rows[0]
-        if len(self._rows) == 1 and not only.is_bar and not only.returned and "\r" not in text and "\x1b[" not in text:
+        if len(self._rows) == 1 and not only.is_bar and not only.at_start and "\r" not in text and "\x1b[" not in text:
             *lines, only.text = (only.text + text).split("\n")
             return lines
         for piece in _MOVEMENTS.split(text):
@@ -71,13 +73,14 @@ class Unfinished:
             if self._cursor == len(self._rows):
                 self._rows.append(_Row())
             else:
-                self._rows[self._cursor].returned = True
+                below = self._rows[self._cursor]
+                below.at_start, below.returned = True, False
         elif piece == "\r":
-            row.returned = True
+            row.at_start = row.returned = True
         elif piece.startswith("\x1b[") and piece.endswith("A"):
             self._cursor = max(0, self._cursor - int(piece[2:-1] or 1))
-        elif row.returned:
-            row.text, row.is_bar, row.returned = piece, True, False
+        elif row.at_start:
+            row.text, row.is_bar, row.at_start = piece, row.returned, False
         else:
             row.text += piece
 

@@ -111,7 +111,7 @@ class TrainController:
             events.Reserve: self._reserve,
             events.StartGroup: self._start_group,
             events.LaunchTraining: self._launch,
-            events.RecordReport: lambda do: self._ledger.record(do.rank, do.report),
+            events.RecordReport: self._record,
             events.CompleteRound: self._complete_round,
             events.Send: self._send,
             events.AnswerCheckpoints: self._answer_checkpoints,
@@ -424,6 +424,11 @@ class TrainController:
 
     # -- reports
 
+    def _record(self, instruction: events.RecordReport) -> None:
+        self._ledger.record(instruction.rank, instruction.report)
+        if instruction.rank == 0:
+            self._observers.report(self._ledger.steps.of(instruction.report.index), instruction.report.metrics)
+
     def _complete_round(self, instruction: events.CompleteRound) -> None:
         report = instruction.report
         checkpoint = None
@@ -437,7 +442,7 @@ class TrainController:
             self._send(events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint)))
             if validation is not None:
                 self._validate(report.index, checkpoint, validation)
-        self._observers.report(self._ledger.steps.of(report.index), report.metrics, checkpoint)
+        self._observers.round(report.metrics, checkpoint)
 
     def _answer_checkpoints(self, instruction: events.AnswerCheckpoints) -> None:
         if instruction.validated and self._validations is not None and not self._validations.idle:

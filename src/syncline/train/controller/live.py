@@ -62,7 +62,9 @@ class LiveActions:
             raise ValueError(f"a training run does not know the action {action!r}: it knows {', '.join(self._actions)}")
         group = self.group
         if group is None:
-            raise LiveError("the run has no workers in training just now: it is starting, between attempts, or ending; ask again in a moment")
+            raise LiveError(
+                "the run has no workers in training just now: it is starting, between attempts, or ending; ask again in a moment"
+            )
         try:
             return self._actions[action](group, arguments)
         except (LiveError, ValueError):
@@ -87,8 +89,8 @@ def _stacks(group: TrainingGroup, arguments: Mapping[str, Any]) -> dict[str, str
 def _profile(group: TrainingGroup, arguments: Mapping[str, Any]) -> dict[str, str]:
     request = ProfileRequest.of(arguments)
     rank = _rank(group, arguments.get("rank"))
-    asked = group.execute_single_async(rank, take_profile, request)
     try:
+        asked = group.execute_single_async(rank, take_profile, request)
         return {"file": api.get(asked, timeout=request.answer_within_s + SLACK_S)}
     except RayTaskError as error:
         raise LiveError(f"{error.cause or error}") from error
@@ -104,7 +106,7 @@ def _profile(group: TrainingGroup, arguments: Mapping[str, Any]) -> dict[str, st
 def _rank(group: TrainingGroup, wanted: object) -> int:
     """A rank of the group, from a number or its digits."""
     ranks: Sequence[Worker] = group.workers
-    if isinstance(wanted, str) and wanted.isdigit():
+    if isinstance(wanted, str) and wanted.isascii() and wanted.isdigit():
         wanted = int(wanted)
     if isinstance(wanted, bool) or not isinstance(wanted, int) or not 0 <= wanted < len(ranks):
         raise LiveError(f"the run has no rank {wanted!r}: it has {ranks_text(range(len(ranks)))}")

@@ -42,10 +42,14 @@ class Observers:
                 raise ControllerError(error) from error
             self._started.append(callback)
 
-    def report(self, step: int, metrics: Sequence[Mapping[str, Any] | None], checkpoint: Checkpoint | None) -> None:
+    def report(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Rank 0 has reported."""
+        for callback in self._callbacks:
+            callback.on_report(run_context=self._run_config, step=step, metrics=dict(metrics))
+
+    def round(self, metrics: Sequence[Mapping[str, Any] | None], checkpoint: Checkpoint | None) -> None:
         """A round of reports is complete; None where a rank is not waited for."""
         for callback in self._callbacks:
-            callback.on_report(run_context=self._run_config, step=step, metrics=dict(metrics[0] or {}), checkpoint=checkpoint)
             of_all = [dict(of_rank or {}) for of_rank in metrics]
             callback.after_report(run_context=self._run_config, metrics=of_all, checkpoint=checkpoint)
 

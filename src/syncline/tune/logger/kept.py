@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 
+from syncline.runs.directory import TRACKERS_DIRECTORY
 from syncline.runs.values import encode
 from syncline.train.storage import ArrowFiles
 
-DIRECTORY = "trackers"
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
@@ -22,7 +22,7 @@ class KeptRun:
 
     def __init__(self, files: ArrowFiles, who: str) -> None:
         self._files = files
-        self._name = f"{DIRECTORY}/{_NOT_IN_NAMES.sub('-', who).strip('-.').lower()}.json"
+        self._name = f"{TRACKERS_DIRECTORY}/{_NOT_IN_NAMES.sub('-', who).strip('-.').lower()}.json"
 
     def read(self) -> str | None:
         """The tracker's name of its run; None if there is none, or if the file is damaged: the tracker gets a new run then."""

@@ -204,12 +204,15 @@ class TrackerCallback(LoggerCallback, UserCallback):
         self._running = {tracked.id: None}
         self._background.call(self._start, tracked, kept)
 
-    def on_report(self, run_context: RunConfig, step: int, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
+    def on_report(self, run_context: RunConfig, step: int, metrics: dict[str, Any]) -> None:
         (run_id,) = self._running
-        if step >= self._next_step and metrics:
+        if step >= self._next_step:
             self._next_step = step + 1
             self._send(run_id, metrics, step)
+
+    def after_report(self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:
         if self.logs_checkpoints and checkpoint is not None:
+            (run_id,) = self._running
             self._background.call(self._pass_on, run_id, self._log_checkpoint_of_run, checkpoint)
 
     def on_run_end(self, run_context: RunConfig, result: Result | None, error: BaseException | None) -> None:

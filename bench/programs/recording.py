@@ -1,0 +1,92 @@
+"""What recording costs a training: a loop of 5-ms steps with a report in each, beside the same steps without, block by block.
+
+Blocks alternate in one run, so that what else loads the machine slows both. The record that is left is measured, too: ten thousand reports
+of five numbers by two ranks.
+"""
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import syncline
+from bench.programs import common
+from syncline import train
+from syncline.train.torch import TorchTrainer
+
+STEP_S = 0.005
+BLOCKS = 40
+STEPS = 50
+REPORTS = 10_000
+
+
+def train_fn(config: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    matrix = torch.randn(128, 128)
+    multiplications = _per_step(matrix)
+    blocks: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(BLOCKS):
+        reports = bool(number % 2)
+        began = time.perf_counter()
+        for step in range(STEPS):
+            _compute(matrix, multiplications)
+            if reports:
+                train.report(_metrics(step))
+        blocks[reports].append((time.perf_counter() - began) / STEPS)
+    quiet, loud = statistics.median(blocks[False]), statistics.median(blocks[True])
+    values = {"step_ms": 1000 * quiet, "overhead_percent": 100 * (loud - quiet) / quiet}
+    Path(config["values"]).write_text(json.dumps(values))
+
+
+def report_fn() -> None:
+    for step in range(REPORTS):
+        train.report(_metrics(step))
+
+
+def _metrics(step: int) -> dict[str, float]:
+    return dict.fromkeys(("loss", "accuracy", "lr", "grad_norm", "epoch"), step / 7)
+
+
+def _compute(matrix: torch.Tensor, multiplications: int) -> None:
+    for _ in range(multiplications):
+        matrix @ matrix
+
+
+def _per_step(matrix: torch.Tensor) -> int:
+    """So many multiplications take the time of a step."""
+    _compute(matrix, 200)
+    began = time.perf_counter()
+    _compute(matrix, 2000)
+    return max(1, round(STEP_S * 2000 / (time.perf_counter() - began)))
+
+
+def main() -> None:
+    options = common.arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        values_file = Path(folder) / "values"
+        run_config = train.RunConfig(name="steps", storage_path=folder)
+        one = train.ScalingConfig(num_workers=1)
+        TorchTrainer(train_fn, train_loop_config={"values": str(values_file)}, scaling_config=one, run_config=run_config).fit()
+        values: dict[str, float] = json.loads(values_file.read_text())
+        run_config = train.RunConfig(name="reports", storage_path=folder)
+        began, cpu = time.perf_counter(), time.process_time()
+        result = TorchTrainer(report_fn, scaling_config=train.ScalingConfig(num_workers=2), run_config=run_config).fit()
+        values["controller_us"] = 1e6 * (time.process_time() - cpu) / (2 * REPORTS)
+        values["fit_s"] = time.perf_counter() - began
+        values["record_mb"] = sum(entry.stat().st_size for entry in os.scandir(result.path) if entry.is_file()) / 1e6
+        began = time.perf_counter()
+        run = syncline.runs.open(result.path)
+        x, _ = run.series.reduced("loss")
+        values["open_ms"] = 1000 * (time.perf_counter() - began)
+        if run.summary.reports != REPORTS or not x:
+            raise RuntimeError(f"the record has {run.summary.reports} reports instead of {REPORTS}")
+    common.write(options.out, values)
+
+
+if __name__ == "__main__":
+    main()

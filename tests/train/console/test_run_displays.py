@@ -1,0 +1,192 @@
+"""Which display a program gets, and what displays that draw do with snapshots."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+import types
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from syncline.testing.waiting import eventually
+from syncline.train.config import LoggingConfig, RunConfig
+from syncline.train.console.display import Display, Lines, Silence, display_for
+from syncline.train.console.live import TerminalPanel
+from syncline.train.console.notebook import NotebookPanel
+from syncline.train.console.snapshot import Phase, Snapshot
+from syncline.train.workers import placement
+
+SNAPSHOT = Snapshot(name="vit", path="/runs/vit", phase=Phase.TRAINING, running_s=5.0, attempt=1)
+
+
+class Terminal(io.StringIO):
+    """A text that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+def chosen(terminal: io.StringIO, *arguments: Any, **options: Any) -> Display:
+    with redirect_stderr(terminal):
+        return display_for(*arguments, **options)
+
+
+def drawing_on(terminal: Terminal, clock: Clock | None = None) -> TerminalPanel:
+    console = Console(file=terminal, force_terminal=True, width=100, height=40, color_system=None, highlight=False)
+    return TerminalPanel(console, clock or Clock())
+
+
+class TestChoice:
+    def test_terminals_get_a_panel_and_all_else_lines(self, terminal: Terminal) -> None:
+        assert isinstance(chosen(terminal), TerminalPanel)
+        assert isinstance(chosen(io.StringIO()), Lines)
+
+    def test_terminal_without_a_movable_cursor_gets_lines(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        assert isinstance(chosen(terminal), Lines)
+
+    def test_terminal_is_left_to_training_functions_in_this_process(self, terminal: Terminal) -> None:
+        assert isinstance(chosen(terminal, may_draw=False), Lines)
+
+    def test_one_panel_at_a_time(self, terminal: Terminal) -> None:
+        first = chosen(terminal)
+        assert isinstance(chosen(terminal), Lines)
+        first.close()
+        assert isinstance(chosen(terminal), TerminalPanel)
+
+    def test_panel_that_was_never_closed_is_forgotten(self, terminal: Terminal) -> None:
+        chosen(terminal)
+        assert isinstance(chosen(terminal), TerminalPanel)
+
+    @pytest.mark.parametrize("config", [RunConfig(verbose=0), RunConfig(logging_config=LoggingConfig(log_level="error"))])
+    def test_quiet_runs_show_nothing(self, terminal: Terminal, config: RunConfig) -> None:
+        assert isinstance(chosen(terminal, config), Silence)
+        assert isinstance(chosen(terminal, RunConfig(verbose=2)), TerminalPanel)
+
+    def test_trials_show_nothing(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(placement, "_host", object())
+        assert isinstance(chosen(terminal), Silence)
+
+    def test_notebooks_get_a_panel_in_their_cell(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+        monkeypatch.setitem(sys.modules, "IPython.display", types.ModuleType("IPython.display"))
+        assert isinstance(chosen(terminal), NotebookPanel)
+
+
+class TestTerminalPanel:
+    def test_is_drawn_from_the_first_snapshot_on_and_makes_place_for_the_summary(self, terminal: Terminal) -> None:
+        display = drawing_on(terminal)
+        display.show(SNAPSHOT)
+        assert "vit: training, 5.0 s" in terminal.getvalue()
+        assert "\x1b[?25l" in terminal.getvalue()
+        display.show(replace(SNAPSHOT, phase=Phase.FINISHED))
+        display.close()
+        display.close()
+        after = terminal.getvalue().rpartition("\x1b[?25h")[2]
+        assert after.strip().splitlines() == ["syncline: training vit finished after 5.0 s", "  results: /runs/vit"]
+
+    def test_time_goes_on_between_snapshots(self, terminal: Terminal) -> None:
+        clock = Clock()
+        display = drawing_on(terminal, clock)
+        display.show(SNAPSHOT)
+        clock.now = 60.0
+        try:
+            eventually(lambda: "vit: training, 1 min 05 s" in terminal.getvalue())
+        finally:
+            display.close()
+
+    def test_lines_and_what_the_program_prints_go_above(self, terminal: Terminal) -> None:
+        display = drawing_on(terminal)
+        with redirect_stdout(terminal), redirect_stderr(terminal):
+            display.show(SNAPSHOT)
+            display.say("syncline: a restart\nand why")
+            display.outline("what the panel says")
+            print("[red]as it is[/red]")
+            print("half", end="")
+            display.close()
+            assert sys.stdout is terminal
+        assert "syncline: a restart\nand why\n" in terminal.getvalue()
+        assert "[red]as it is[/red]\n" in terminal.getvalue()
+        assert "what the panel says" not in terminal.getvalue()
+        assert terminal.getvalue().endswith("half\n")
+
+    def test_bar_of_the_program_is_drawn_with_the_panel(self, terminal: Terminal) -> None:
+        display = drawing_on(terminal)
+        with redirect_stdout(terminal), redirect_stderr(terminal):
+            display.show(SNAPSHOT)
+            sys.stderr.write("\r 10%|#   |")
+            try:
+                eventually(lambda: " 10%|#   |" in terminal.getvalue())
+            finally:
+                display.close()
+
+    def test_interruption_ends_a_run_that_the_program_does_not_wait_for(self, terminal: Terminal) -> None:
+        with pytest.raises(KeyboardInterrupt), drawing_on(terminal) as display:
+            display.show(SNAPSHOT)
+            raise KeyboardInterrupt
+        assert "syncline: training vit was interrupted after 5.0 s" in terminal.getvalue()
+
+    def test_without_a_snapshot_lines_are_printed_and_nothing_is_summed_up(
+        self, terminal: Terminal, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        display = drawing_on(terminal)
+        display.say("attached")
+        display.close(interrupted=True)
+        assert (terminal.getvalue(), capsys.readouterr().err) == ("", "attached\n")
+
+
+class Cell:
+    """Stands for IPython's module: remembers what is in the cell."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+
+    def HTML(self, text: str) -> str:  # noqa: N802
+        return text
+
+    def display(self, page: str, display_id: bool) -> Cell:
+        assert display_id
+        self.pages.append(page)
+        return self
+
+    def update(self, page: str) -> None:
+        self.pages[-1] = page
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+    cell = Cell()
+    real = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: cell if name == "IPython.display" else real(name))
+    return cell
+
+
+def test_notebook_has_one_output_that_ends_with_the_summary(cell: Cell) -> None:
+    display = NotebookPanel(Clock())
+    display.show(SNAPSHOT)
+    assert "vit: training, 5.0 s" in cell.pages[0]
+    display.show(replace(SNAPSHOT, running_s=7.0))
+    eventually(lambda: "7.0 s" in cell.pages[0])
+    display.show(replace(SNAPSHOT, phase=Phase.FINISHED))
+    display.close()
+    display.close()
+    assert len(cell.pages) == 1
+    assert "syncline: training vit finished after 5.0 s" in cell.pages[0]

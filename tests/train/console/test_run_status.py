@@ -1,0 +1,140 @@
+"""What is seen of a controller becomes a snapshot."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from syncline.train.backend import Worker
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.console.snapshot import Phase
+from syncline.train.console.status import RunStatus
+from syncline.train.controller import events
+from syncline.train.controller.goodput import GoodputMeter
+from syncline.train.controller.state import State
+from syncline.train.step_times import StepTimes
+from syncline.train.workers.messages import Reported
+
+
+class Run:
+    """A controller that only tells what it does."""
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        self.now = 1000.0
+        self.goodput = GoodputMeter()
+        self.status = RunStatus(name="vit", path="/runs/vit", config=config or {}, goodput=self.goodput, clock=lambda: self.now)
+
+    def train(self, attempt: int, *, start: str = "") -> None:
+        self.status.see(events.StartGroup(attempt=attempt, world_size=2, first_index=0))
+        self.status.opened([worker(rank, node=rank // 2) for rank in range(4)], start, "http://127.0.0.1:8265/run/0/vit")
+        self.status.see(events.LaunchTraining(attempt=attempt))
+        self.goodput.attempt_began(self.now)
+
+    def report(self, rank: int, metrics: dict[str, Any], index: int = 0) -> None:
+        self.status.see(events.RecordReport(rank=rank, report=Reported(index=index, metrics=metrics, time=0.0)))
+
+
+def worker(rank: int, *, node: int) -> Worker:
+    return Worker(
+        rank=rank,
+        node_id=f"node-{node}",
+        node_ip="10.0.0.1",
+        hostname=f"host-{node}",
+        pid=1,
+        local_rank=rank % 2,
+        local_world_size=2,
+        node_rank=node,
+        gpu_ids=[str(rank % 2)],
+    )
+
+
+def test_snapshot_says_what_was_seen() -> None:
+    run = Run({"epochs": 4})
+    run.train(1)
+    run.now += 10
+    run.report(0, {"epoch": 0, "loss": 0.123456789, "layers": {"first": 1}, "list": [1, 2], "none": None})
+    run.report(1, {"epoch": 0, "loss": 9.0})
+    run.status.committed(Checkpoint("/runs/vit/checkpoint_000000"), None)
+    run.now += 5
+    snapshot = run.status.snapshot(State.RUNNING)
+    assert (snapshot.phase, snapshot.running_s, snapshot.attempt, snapshot.reports) == (Phase.TRAINING, 15.0, 1, 1)
+    assert snapshot.metrics == (("epoch", "0"), ("loss", "0.123457"), ("layers/first", "1"))
+    assert [(node.hostname, node.workers, node.gpu_ids) for node in snapshot.nodes] == [("host-0", 2, ("0", "1")), ("host-1", 2, ("0", "1"))]
+    assert snapshot.workers == 4
+    assert (snapshot.checkpoint, snapshot.checkpoint_age_s, snapshot.best_checkpoint) == ("/runs/vit/checkpoint_000000", 5.0, "")
+    assert snapshot.page == "http://127.0.0.1:8265/run/0/vit"
+    assert snapshot.progress is not None
+    assert (snapshot.progress.done, snapshot.progress.left_s) == (1, 25.0)
+    assert pickle.loads(pickle.dumps(snapshot)) == snapshot
+
+
+def test_restarts_and_changes_of_size_are_counted_apart() -> None:
+    run = Run()
+    run.train(1)
+    run.status.see(events.StopGroup(attempt=1, graceful=False))
+    assert run.status.snapshot(State.RESTARTING).nodes == ()
+    run.status.see(events.NotifyRestart(failed_attempt=1, cause="", count=1, limit=2))
+    run.train(2, start="from a checkpoint")
+    run.status.see(events.NotifyResize(world_size=4, workers=2))
+    run.train(3, start="from another")
+    snapshot = run.status.snapshot(State.RUNNING)
+    assert (snapshot.attempt, snapshot.restarts, snapshot.resizes, snapshot.start) == (3, 1, 1, "from another")
+
+
+def test_reports_per_second_are_those_of_the_last_seconds() -> None:
+    run = Run()
+    run.train(1)
+    rates = []
+    for second in range(30):
+        rates.append(run.status.snapshot(State.RUNNING).reports_per_s)
+        for _ in range(2 if second < 15 else 4):
+            run.report(0, {"loss": 1.0})
+        run.now += 1
+    assert rates[0] is None
+    assert rates[14] == pytest.approx(2.0)
+    assert rates[-1] == pytest.approx(4.0)
+
+
+def test_goodput_so_far_counts_waiting_for_a_restart() -> None:
+    run = Run()
+    assert run.status.snapshot(State.STARTING).goodput is None
+    run.train(1)
+    run.now += 50
+    run.goodput.spent(0, StepTimes(total_s=50, data_s=10))
+    so_far = run.status.snapshot(State.RUNNING).goodput
+    assert so_far is not None
+    assert (so_far.data, so_far.compute) == pytest.approx((0.2, 0.8))
+    run.goodput.attempt_ended(run.now, lost=True)
+    run.now += 50
+    waiting = run.status.snapshot(State.SCHEDULING).goodput
+    assert waiting is not None
+    assert waiting.restarts == pytest.approx(1.0)
+
+
+def test_validations_that_are_left_have_a_phase_of_their_own() -> None:
+    run = Run()
+    run.train(1)
+    assert run.status.snapshot(State.FINISHING).phase is Phase.FINISHING
+    run.status.see(events.DrainValidations())
+    assert run.status.snapshot(State.FINISHING).phase is Phase.VALIDATING
+    assert run.status.snapshot(State.FINISHED).phase is Phase.FINISHED
+
+
+def test_every_state_has_a_phase() -> None:
+    run = Run()
+    assert {state for state in State if run.status.snapshot(state).phase.is_end} == {state for state in State if state.is_end}
+
+
+def test_snapshot_grows_older_by_itself_until_the_end() -> None:
+    run = Run({"epochs": 4})
+    run.train(1)
+    run.now += 10
+    run.report(0, {"epoch": 0})
+    snapshot = run.status.snapshot(State.RUNNING)
+    later = snapshot.later(4.0)
+    assert later.progress is not None
+    assert (later.running_s, later.progress.left_s) == (14.0, 26.0)
+    ended = run.status.snapshot(State.FINISHED)
+    assert ended.later(4.0) is ended
