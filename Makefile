@@ -58,11 +58,12 @@ test-cluster: .venv/.stamp ## run the tests that start Ray clusters, two files a
 chaos: .venv/.stamp ## kill trainings and searches at random moments (KILLS=20 SEED=1), then see that they end as undisturbed ones
 	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest --reruns 0 tests/train/chaos tests/tune/chaos $(TEST_ARGS)
 
-lint: .venv/.stamp ## ruff, mypy in strict mode, the import law
+lint: .venv/.stamp ## ruff, mypy in strict mode, the import law, the documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict src
 	@$(BIN)/python -m pytest -q -n 0 tests/test_import_law.py
+	@$(MAKE) --no-print-directory docs
 
 # The theme warns of a version of mkdocs that is not used here.
 docs: .venv/.stamp ## build the documentation into build/docs; whatever is wrong with a link or a docstring ends it

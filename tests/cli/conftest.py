@@ -22,9 +22,10 @@ sys.exit({code})
 
 
 @pytest.fixture
-def syncline_command(monkeypatch):
-    """Runs `syncline` with arguments; on a machine where no cluster runs, whatever else is going on there."""
+def syncline_command(monkeypatch, tmp_path):
+    """Runs `syncline` with arguments; on a machine where no cluster and no other program runs, whatever else is going on there."""
     monkeypatch.setattr(engines, "cluster_runs_here", lambda: False)
+    monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path / "programs"))
 
     def run(*arguments: str, **options) -> Result:
         return CliRunner().invoke(app.cli, arguments, prog_name="syncline", **options)

@@ -14,7 +14,7 @@ from syncline.cli import app
 from syncline.cli.doctor.judge import Check
 from syncline.cli.job_api import Job
 from syncline.cli.measuring import Measurement
-from syncline.cli.status import Node
+from syncline.dashboard.engines import Node
 from syncline.runs import RunSummary
 
 

@@ -93,6 +93,11 @@ def test_a_profile_is_copied_to_a_file_or_into_a_directory(syncline_command, liv
     assert "runs/alive/profiles/p.svg" in refused.stderr
 
 
+def test_a_profile_as_json_names_the_file_in_the_run_and_where_that_is(syncline_command, live_run, tmp_path):
+    told = json.loads(syncline_command("profile", "--cpu", "--json").stdout)
+    assert told == {"run": "alive", "kind": "cpu", "file": "profiles/p.svg", "path": f"{tmp_path}/runs/alive/profiles/p.svg"}
+
+
 def test_a_profile_needs_to_know_of_what(syncline_command, live_run):
     assert syncline_command("profile", "alive").exit_code == 2
     done = syncline_command("profile", "alive", "--cpu", "--steps", "3")

@@ -8,6 +8,8 @@ import pytest
 from syncline.cli import engines, status
 from syncline.cli.output import CommandError
 from syncline.core import api
+from syncline.core.engine import ActorListing, TaskListing
+from syncline.dashboard.engines import EngineLook, MachineLook, ProgramLook
 
 
 def node(number, *, alive=True, head=False, **resources):
@@ -68,6 +70,59 @@ def test_status_of_a_large_cluster_shows_some_nodes_and_json_all(syncline_comman
     assert (described["address"], described["nodes_alive"], len(described["nodes"])) == ("10.0.0.5", 30, 30)
     assert described["nodes"][0]["head"] is True
     assert described["resources"]["CPU"] == {"used": 3.0, "total": 8.0}
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Two programs of this machine, and more that are not listed; the second does not answer."""
+    engine = EngineLook(
+        nodes=(),
+        resources={"CPU": {"used": 3.0, "total": 4.0}},
+        actors=ActorListing(total=2),
+        tasks=TaskListing(total=5),
+    )
+    first = ProgramLook(key="a", pid=41, command="python train.py --lr 0.1", started=1_000.0, engine=engine)
+    second = ProgramLook(key="b", pid=42, command="python stopped.py", started=900.0, engine=None, problem="It does not answer.")
+    monkeypatch.setattr(status, "programs_here", lambda: MachineLook(programs=(first, second), others=3))
+
+
+def test_status_shows_the_programs_of_this_machine(syncline_command, programs, tmp_path):
+    done = syncline_command("status", f"--storage-path={tmp_path}/runs")
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert "Programs with workers of their own on this machine: 5" in done.stdout
+    first, second = (next(line for line in lines if line[:1] == [pid]) for pid in ("41", "42"))
+    assert first[-7:] == ["3", "of", "4", "python", "train.py", "--lr", "0.1"]
+    assert second[-5:] == ["does", "not", "answer", "python", "stopped.py"]
+    assert "and 3 that began earlier" in done.stdout
+
+
+def test_status_gives_programs_as_json(syncline_command, programs, tmp_path):
+    described = json.loads(syncline_command("status", f"--storage-path={tmp_path}/runs", "--json").stdout)["programs"]
+    assert described == [
+        {
+            "pid": 41,
+            "command": "python train.py --lr 0.1",
+            "started": 1_000.0,
+            "resources": {"CPU": {"used": 3.0, "total": 4.0}},
+            "actors": 2,
+            "tasks": 5,
+            "problem": None,
+        },
+        {
+            "pid": 42,
+            "command": "python stopped.py",
+            "started": 900.0,
+            "resources": None,
+            "actors": None,
+            "tasks": None,
+            "problem": "It does not answer.",
+        },
+    ]
+
+
+def test_status_without_programs_says_nothing_of_them(syncline_command, tmp_path):
+    assert "Programs" not in syncline_command("status", f"--storage-path={tmp_path}/runs").stdout
 
 
 def test_nodes_waits_for_the_cluster_and_for_so_many_living_nodes(syncline_command, cluster):

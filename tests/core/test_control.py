@@ -157,7 +157,7 @@ def test_sockets_that_killed_programs_left_are_skipped(temporary):
     dead = sessions_directory(temporary) / "session-1-dead"
     dead.mkdir()
     left = socket.socket(socket.AF_UNIX)
-    left.bind(str(dead / SOCKET_NAME))
+    unix_sockets.by_short_name(dead, SOCKET_NAME, left.bind)
     left.close()  # what is left of a killed program: a name that nobody listens at
     (sessions_directory(temporary) / "session-2-strange").mkdir()
     (sessions_directory(temporary) / "session-2-strange" / SOCKET_NAME).touch()
@@ -167,7 +167,7 @@ def test_sockets_that_killed_programs_left_are_skipped(temporary):
 def test_a_program_that_does_not_answer_is_listed_without_subjects(temporary):
     session = create_session(str(temporary), shm_root=None)
     with socket.socket(socket.AF_UNIX) as mute:
-        mute.bind(str(session.directory / SOCKET_NAME))
+        unix_sockets.by_short_name(session.directory, SOCKET_NAME, mute.bind)
         mute.listen()
         (program,) = control.programs(timeout_s=0.05)
         assert (program.pid, program.subjects) == (os.getpid(), None)
@@ -294,7 +294,7 @@ def test_a_question_that_is_too_long_is_cut_off(temporary, monkeypatch):
 def test_a_client_that_says_nothing_is_dropped(tmp_path):
     point = ControlPoint(tmp_path, question_s=0.05)
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(tmp_path / SOCKET_NAME))
+        unix_sockets.by_short_name(tmp_path, SOCKET_NAME, client.connect)
         client.settimeout(LONG_S)
         client.sendall(b'{"subject":')
         assert client.recv(1) == b""
@@ -305,7 +305,7 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path):
     point = ControlPoint(tmp_path, reading_s=0.05)
     point.offer("a", lambda *_: "x" * 5_000_000)
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(tmp_path / SOCKET_NAME))
+        unix_sockets.by_short_name(tmp_path, SOCKET_NAME, client.connect)
         client.sendall(b'{"subject": "a", "action": "x"}\n')
         eventually(lambda: point._connections, what="the connection is served")
         eventually(lambda: not point._connections, what="the connection is dropped")
@@ -337,7 +337,7 @@ def test_another_user_gets_no_answer(tmp_path, monkeypatch):
     point.offer("a", lambda *_: asked.append(1))
     monkeypatch.setattr(unix_sockets, "peer", lambda _: unix_sockets.Peer(1, os.getuid() + 1))
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(tmp_path / SOCKET_NAME))
+        unix_sockets.by_short_name(tmp_path, SOCKET_NAME, client.connect)
         client.settimeout(LONG_S)
         client.sendall(b'{"subject": "a", "action": "x"}\n')
         with pytest.raises((ConnectionResetError, EOFError)):

@@ -12,7 +12,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     # name: (section, module, what it does)
     "start": ("Cluster", "start", "Start a cluster on this machine (--head), or join one (--address)."),
     "stop": ("Cluster", "start", "Stop every process of the cluster on this machine."),
-    "status": ("Cluster", "status", "Nodes, resources in use, and the latest runs."),
+    "status": ("Cluster", "status", "Nodes, resources in use, programs of this machine, and the latest runs."),
     "nodes": ("Cluster", "status", "The nodes of the cluster and what each one has."),
     "doctor": ("Cluster", "doctor.command", "Examine this machine, or every node: each line is ok or has its remedy."),
     "microbenchmark": ("Cluster", "microbenchmark", "Measure tasks, actor calls and objects per second."),

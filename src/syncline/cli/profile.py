@@ -10,7 +10,7 @@ from rich.console import Console
 from syncline.cli import records
 from syncline.cli.engines import address_option
 from syncline.cli.live_runs import reached
-from syncline.cli.output import CommandError
+from syncline.cli.output import CommandError, json_option, print_json
 from syncline.runs import Run
 
 OPENED_WITH = {"cpu": "open it in a browser", "memory": "open it in a browser", "torch": "open it at https://ui.perfetto.dev"}
@@ -27,6 +27,7 @@ OPENED_WITH = {"cpu": "open it in a browser", "memory": "open it in a browser", 
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Copy the file there, too.")
 @click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
 @address_option
+@json_option
 def profile_command(
     run: str | None,
     member: str,
@@ -36,6 +37,7 @@ def profile_command(
     output: Path | None,
     storage_path: str | None,
     address: str | None,
+    as_json: bool,
 ) -> None:
     """Record a profile of a worker of RUN, a run's name, path or URI; by default the latest run. The training goes on meanwhile.
 
@@ -49,8 +51,11 @@ def profile_command(
     with reached(record, address) as live, Console(stderr=True).status(_meanwhile(kind, seconds, steps)):
         file = live.profile(member, kind, seconds, steps)
     path = f"{record.path}/{file}" if output is None else _copied(record, file, output)
-    click.echo(path)
-    click.echo(f"syncline: {OPENED_WITH[kind]}", err=True)
+    if as_json:
+        print_json({"run": record.name, "kind": kind, "file": file, "path": path})
+    else:
+        click.echo(path)
+        click.echo(f"syncline: {OPENED_WITH[kind]}", err=True)
 
 
 def _meanwhile(kind: str, seconds: float | None, steps: int | None) -> str:

@@ -28,7 +28,7 @@ def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
             duration(_length(run)),
             str(run.reports),
             str(run.checkpoints),
-            metrics_text(run.metrics) if run.error is None else error_text(run.error),
+            last_text(run),
         )
         for run in runs
     ]
@@ -39,6 +39,24 @@ def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
 def _length(run: RunSummary) -> float | None:
     end = run.ended or (run.last_activity if run.state != "running" else None)
     return max(0.0, end - run.started) if end is not None and run.started is not None else None
+
+
+def last_text(run: RunSummary) -> str:
+    """What came last: the error of a run that failed, how far a search is, or a report."""
+    if run.error is not None:
+        return error_text(run.error)
+    return " ".join(filter(None, (trials_text(run.trials), metrics_text(run.metrics))))
+
+
+def trials_text(trials: Mapping[str, int] | None) -> str:
+    """How far a search is: "12/60 trials, 2 running, 1 failed;"."""
+    if not trials:
+        return ""
+    ended, failed = trials.get("TERMINATED", 0) + trials.get("ERROR", 0), trials.get("ERROR", 0)
+    parts = [f"{ended}/{trials['expected']} trials" if "expected" in trials else f"{ended} trials"]
+    parts += [f"{trials['RUNNING']} running"] if trials.get("RUNNING") else []
+    parts += [f"{failed} failed"] if failed else []
+    return f"{', '.join(parts)};"
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:

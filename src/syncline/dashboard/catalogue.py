@@ -8,6 +8,7 @@ until its run is started again; those of running runs are made anew.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from syncline.runs.finding import RunSummary, run_names, summarise
-from syncline.runs.places import Place
+from syncline.runs.places import Place, checked_part
 
 PAGE_ROWS = 50
 FRESH_S = 1.5
@@ -223,10 +224,18 @@ class Catalogue:
             return [row for row in self._rows.values() if row.summary is not None and row.summary.state == "running"]
 
     def place_of(self, storage: int, directory: str) -> Place:
-        """Where a run lies. LookupError for no storage path of that number, ValueError for no name of a directory."""
+        """Where a run lies.
+
+        Raises:
+            LookupError: There is no storage path of that number.
+            ValueError: It is no name of a directory in it, or that of a link, which may lead anywhere.
+        """
         if not 0 <= storage < len(self.storages):
             raise LookupError(f"this dashboard has no storage path number {storage}")
-        return self.storages[storage].below(directory)
+        place = self.storages[storage].below(checked_part(directory))
+        if place.local_path is not None and os.path.islink(place.local_path):
+            raise ValueError(f"{directory!r} is a symbolic link, which may lead anywhere, so nothing below it is shown")
+        return place
 
     def read(self, rows: Iterable[Row]) -> list[Row]:
         """Sum up those of the rows that are due; them, as they are then."""

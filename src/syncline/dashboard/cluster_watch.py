@@ -20,7 +20,7 @@ from typing import Any
 
 from syncline import settings
 from syncline.core.presence import cluster_runs_here
-from syncline.dashboard.engines import EngineLook, described
+from syncline.dashboard.engines import UNREADABLE, EngineLook, described
 
 ANSWER_S = 60.0
 """How long the process may take to connect, or to answer."""
@@ -181,7 +181,7 @@ class ClusterWatch:
         except ProbeError as error:
             probe.kill()
             self._know(ClusterLook(address=self._address, engine=engine, problem=str(error)))
-        except (TypeError, KeyError, ValueError) as error:
+        except UNREADABLE as error:
             self._know(ClusterLook(address=self._address, engine=engine, problem=f"its answers cannot be read: {error!r}"))
         finally:
             probe.close()

@@ -26,6 +26,7 @@ ROWS = 200
 MOST_PROGRAMS = 50
 """Programs that are asked, the latest; others are only counted."""
 COMMAND_LENGTH = 500
+UNREADABLE = (TypeError, KeyError, ValueError, AttributeError)
 _AT_ONCE = 8
 _BOOKKEEPING = ("node:", "accelerator_type:")
 _ORDER = ("CPU", "GPU", "memory", "object_store_memory")
@@ -110,7 +111,7 @@ def _look_at(program: Program) -> ProgramLook | None:
             if not psutil.pid_exists(program.pid):
                 return None
             problem = f"It does not answer: {error}"
-        except (TypeError, KeyError, ValueError) as error:
+        except UNREADABLE as error:
             problem = f"Its answers cannot be read; it may run another version of syncline ({error!r})."
     return ProgramLook(
         key=program.socket,
@@ -142,7 +143,7 @@ def shown_command(command: Sequence[str]) -> str:
 def described(facts: Mapping[str, Any]) -> EngineLook:
     """The snapshot of what an engine said: "nodes", "resources", "actors" and "tasks", as the control point gives them.
 
-    TypeError, KeyError or ValueError for what another version of syncline says.
+    One of `UNREADABLE` for what another version of syncline says.
     """
     actors, tasks = facts["actors"], facts["tasks"]
     return EngineLook(

@@ -31,13 +31,17 @@ PassState = Literal["running", "silent", "finished", "stopped", "errored", "kill
 MOST_LINES = 20_000
 MOST_PASSES = 1_000
 MOST_POINTS = 1_000
-"""Of each curve; of more, every second one is left out."""
+"""Of each curve; of more, some are left out."""
 FEW = 10
 """Of so many operators each has a curve."""
 _ERROR_CHARACTERS = 5_000
 _SILENT_S = 60.0
 _SILENT_SHARE = 0.5
 """Lines become rarer the longer an execution lasts: by this part of its age, at most, and for larger plans."""
+_SHORTEST_S = 0.001
+_NEAR_BUDGET = 0.1
+_TELLING_S = 0.5
+"""What limits cannot be told of a shorter time."""
 _RECENT_S = 1.0
 """What happens now is told by the last two lines where so much lies between them."""
 
@@ -191,7 +195,7 @@ class ExecutionLines:
         """What there is to show.
 
         Args:
-            number: The pass; the latest one if None, or where there is no such pass.
+            number: The pass; the latest one if None, or where there is no such pass, with the curves of all passes.
             now: Seconds since the epoch.
             is_live: Whether the run goes on: what has not ended was killed otherwise.
         """
@@ -201,7 +205,11 @@ class ExecutionLines:
         )
         if not self._passes:
             return whole
-        shown = self._passes.get(number if number is not None else -1) or list(self._passes.values())[-1]
+        every = list(self._passes.values())
+        chosen = None if number is None else self._passes.get(number)
+        shown = chosen or every[-1]
+        together = [shown] if chosen else [each for each in every if each.plan.names == shown.plan.names]
+        whole = replace(whole, rate_curves=_rates(together), memory_curves=_memory(together))
         return _shown(whole, shown, states[shown.number])
 
     def _take(self, line: Mapping[str, Any]) -> None:
@@ -263,11 +271,12 @@ def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView
     if last is None:
         return replace(whole, operators=operator_views(each.plan, (), (), 0.0, 0.0, is_over=False))
     before = _window(each, state)
-    span_s = last.wall_s - (before.wall_s if before else 0.0)
+    span_s = _span(last.wall_s - (before.wall_s if before else 0.0))
     earlier = before.operators if before else ()
     operators = operator_views(each.plan, last.operators, earlier, last.wall_s, span_s, is_over=state not in ("running", "silent"))
-    waited_share = min(1.0, (last.waited_s - (before.waited_s if before else 0.0)) / span_s) if span_s > 0 else None
-    chosen, verdict = limiting(operators, waited_share, has_rows=last.rows > 0)
+    waited_s = max(0.0, last.waited_s - (before.waited_s if before else 0.0))
+    waited_share = min(1.0, waited_s / span_s) if span_s > 0 else None
+    chosen, verdict = limiting(operators, waited_share, has_rows=last.rows > 0) if span_s >= _TELLING_S else (None, "")
     return replace(
         whole,
         seen=last.time,
@@ -282,8 +291,6 @@ def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView
         budget_bytes=last.budget_bytes,
         operators=tuple(replace(operator, limits=operator.number == chosen) for operator in operators),
         verdict=verdict,
-        rate_curves=_rates(each),
-        memory_curves=_memory(each.points),
     )
 
 
@@ -295,30 +302,46 @@ def _window(each: _Pass, state: PassState) -> _Sample | None:
     return before if len(before.operators) == len(last.operators) else None
 
 
-def _rates(each: _Pass) -> dict[str, Curve]:
-    names = ("delivered", *(each.plan.names if len(each.plan.names) <= FEW else ()))
-    curves: dict[str, tuple[list[float], list[float]]] = {}
+def _span(seconds: float) -> float:
+    """A time that rates can be told of; 0 for one shorter than what is recorded of times."""
+    return seconds if seconds >= _SHORTEST_S else 0.0
+
+
+def _rates(passes: Sequence[_Pass]) -> dict[str, Curve]:
+    """Rows per second between the samples of passes over the same operators."""
+    operators = passes[-1].plan.names
+    names = ("delivered", *(operators if len(operators) <= FEW else ()))
     labels = [_distinct(name, place, names) for place, name in enumerate(names)]
-    earlier_s, earlier = 0.0, (0,) * len(names)
-    for point in each.points:
-        span_s = point.wall_s - earlier_s
-        if span_s <= 0:
-            continue
-        for label, now, then in zip(labels, point.rows, earlier, strict=False):
-            times, values = curves.setdefault(label, ([], []))
-            times.append(point.time)
-            values.append(max(0, now - then) / span_s)
-        earlier_s, earlier = point.wall_s, point.rows
-    return {label: (tuple(times), tuple(values)) for label, (times, values) in curves.items()}
+    curves: dict[str, tuple[list[float], list[float]]] = {label: ([], []) for label in labels}
+    for each in passes:
+        earlier_s, earlier = 0.0, (0,) * len(names)
+        for point in each.points:
+            span_s = _span(point.wall_s - earlier_s)
+            if span_s <= 0 or len(point.rows) != len(names):
+                continue
+            for label, now, then in zip(labels, point.rows, earlier, strict=True):
+                times, values = curves[label]
+                times.append(point.time)
+                values.append(max(0, now - then) / span_s)
+            earlier_s, earlier = point.wall_s, point.rows
+    return {label: (_thinned(times), _thinned(values)) for label, (times, values) in curves.items()}
 
 
 def _distinct(name: str, place: int, names: Sequence[str]) -> str:
     return name if names.count(name) == 1 else f"{place}: {name}"
 
 
-def _memory(points: Sequence[_Point]) -> dict[str, Curve]:
-    times = tuple(float(point.time) for point in points)
-    return {
-        "in blocks": (times, tuple(float(point.held_bytes) for point in points)),
-        "budget": (times, tuple(float(point.budget_bytes) for point in points)),
-    }
+def _memory(passes: Sequence[_Pass]) -> dict[str, Curve]:
+    points = [point for each in passes for point in each.points]
+    times = _thinned([point.time for point in points])
+    held = _thinned([float(point.held_bytes) for point in points])
+    budget = _thinned([float(point.budget_bytes) for point in points])
+    # A budget that is far away would make a flat line of what is held.
+    is_near = max(held, default=0.0) >= _NEAR_BUDGET * max(budget, default=0.0)
+    return {"held": (times, held), **({"budget": (times, budget)} if is_near else {})}
+
+
+def _thinned(values: Sequence[float]) -> tuple[float, ...]:
+    """At most `MOST_POINTS` of them, the last one among them."""
+    stride = -(-len(values) // MOST_POINTS) or 1
+    return tuple(values[::-1][::stride][::-1])

@@ -71,7 +71,7 @@ def worker_rows(run: Run) -> list[WorkerRow]:
         return []
     latest = attempts[-1]
     rows = [_worker_row(run, latest, worker) for worker in latest.workers]
-    return sorted(rows, key=lambda row: (not row.rank.isdigit(), int(row.rank) if row.rank.isdigit() else 0, row.rank))
+    return sorted(rows, key=lambda row: _rank_order(row.rank))
 
 
 def goodput(run: Run) -> float | None:
@@ -107,7 +107,7 @@ def usage_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]
     """By rank: (times in seconds since the epoch, values as the chart of `USAGE[key]` shows them); ranks without values are left out."""
     scale = USAGE[key][2]
     found = {}
-    for rank, samples in run.samples.items():
+    for rank, samples in _by_rank(run):
         points = [(float(sample["time"]), value * scale) for sample in samples if (value := _usage(sample, key)) is not None]
         if points:
             found[rank] = ([x for x, _ in points], [y for _, y in points])
@@ -118,7 +118,7 @@ def gpu_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]
     """The same for each GPU: by "GPU 0 of rank 1"."""
     scale = GPU_USAGE[key][2]
     found: dict[str, tuple[list[float], list[float]]] = {}
-    for rank, samples in run.samples.items():
+    for rank, samples in _by_rank(run):
         for sample in samples:
             for gpu in _gpus(sample):
                 value = _number(gpu.get(key))
@@ -132,7 +132,7 @@ def gpu_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]
 def share_curves(run: Run, part: str) -> dict[str, tuple[list[float], list[float]]]:
     """By rank: (times, share of 1 that went into one of `PARTS` between a sample and the one before)."""
     found = {}
-    for rank, samples in run.samples.items():
+    for rank, samples in _by_rank(run):
         times, values = [], []
         before: Mapping[str, object] = {}
         for sample in samples:
@@ -172,6 +172,14 @@ def marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[float, str
         if place is not None:
             found.append((float(place), f"attempt {attempt.number}", "bad"))
     return found
+
+
+def _by_rank(run: Run) -> list[tuple[str, Sequence[Mapping[str, object]]]]:
+    return sorted(run.samples.items(), key=lambda item: _rank_order(item[0]))
+
+
+def _rank_order(rank: str) -> tuple[bool, int, str]:
+    return (not rank.isdecimal(), int(rank) if rank.isdecimal() else 0, rank)
 
 
 def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object]) -> WorkerRow:

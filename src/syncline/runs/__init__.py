@@ -10,6 +10,8 @@ Format 1. Everything is JSON, or lines of JSON; times are seconds since the epoc
     workers.jsonl       what a worker's process uses, and where its time went:                              only ever added to, thinned
                         {"time", "rank" or "trial", "attempt", "pid", "usage", "spent"}
     trials.jsonl        of a search, a line at each change of a trial                                       only ever added to
+    trials.json         of a search, how far it is: {"trials": {status: count}, "expected", "results",      replaced as a whole
+                        "best": {"trial", "iteration", "metrics"}}
     data/NAME.jsonl     of a dataset's executions: the operators, then a line every few seconds             only ever added to
     checkpoints.json    the checkpoints that are kept                                                       replaced as a whole
     outcome.json        how the run ended; missing or older than run.json until then                        replaced as a whole

@@ -34,6 +34,7 @@ METRICS_FILE = "metrics.jsonl"
 LATEST_FILE = "latest.json"
 WORKERS_FILE = "workers.jsonl"
 TRIALS_FILE = "trials.jsonl"
+SEARCH_FILE = "trials.json"
 CHECKPOINTS_FILE = "checkpoints.json"
 OUTCOME_FILE = "outcome.json"
 LOGS_DIRECTORY = "logs"
@@ -49,6 +50,7 @@ NAMES_OF_THE_RECORD = frozenset(
         LATEST_FILE,
         WORKERS_FILE,
         TRIALS_FILE,
+        SEARCH_FILE,
         CHECKPOINTS_FILE,
         OUTCOME_FILE,
         LOGS_DIRECTORY,
@@ -158,6 +160,10 @@ class RunDirectory:
     def write_checkpoints(self, state: Mapping[str, Any]) -> None:
         """Replace `checkpoints.json`."""
         self._files.write(CHECKPOINTS_FILE, encode(state))
+
+    def write_search(self, state: Mapping[str, Any]) -> None:
+        """Replace `trials.json`: how far a search is."""
+        self._files.write(SEARCH_FILE, encode(state))
 
     def write_outcome(self, status: str, error: str | None = None, **fields: Any) -> None:
         """Write `outcome.json`: how the run ended, and the text of its error if it had one."""

@@ -15,7 +15,17 @@ from typing import Any
 
 import psutil
 
-from syncline.runs.directory import CHECKPOINTS_FILE, EVENTS_FILE, FORMAT, LATEST_FILE, LOGS_DIRECTORY, METRICS_FILE, RUN_FILE
+from syncline.runs.directory import (
+    CHECKPOINTS_FILE,
+    EVENTS_FILE,
+    FORMAT,
+    LATEST_FILE,
+    LOGS_DIRECTORY,
+    METRICS_FILE,
+    RUN_FILE,
+    SEARCH_FILE,
+    TRIALS_FILE,
+)
 from syncline.runs.places import LocalPlace, Place, place
 from syncline.runs.record import RunRecord
 
@@ -59,6 +69,9 @@ class RunSummary:
     """How it failed, or why it cannot be read."""
     kind: str = "train"
     """train, tune or data."""
+    trials: Mapping[str, int] | None = None
+    """Of a search, how many trials have each status (PENDING, RUNNING, …), and under `expected` how many there will be, if that is known.
+    Its `reports` are the results of all trials, and its `metrics` those of the best one, what is to get better first."""
 
     def as_json(self) -> dict[str, Any]:
         """The same as a dictionary."""
@@ -120,7 +133,9 @@ def summarise(run: Place, process_started: Callable[[int], float | None] | None 
         described, outcome, events = record.run(), record.outcome(), record.events()
         check_format(described)
         attempts = [event for event in events if event.get("event") == "attempt"]
-        last = last_report(run)
+        kind = str(described.get("kind", "train"))
+        search = search_state(run) if kind == "tune" else None
+        last = last_report(run) if search is None else None
         environment = described.get("environment") or {}
         checkpoints = sum(event.get("event") == "checkpoint" for event in events) and _kept(record.checkpoints())
         return RunSummary(
@@ -133,11 +148,12 @@ def summarise(run: Place, process_started: Callable[[int], float | None] | None 
             host=environment.get("hostname"),
             workers=len(attempts[-1].get("workers", ())) if attempts else None,
             attempts=len(attempts),
-            reports=int(last["iteration"]) + 1 if last else 0,
-            metrics=dict(last["metrics"]) if last else {},
+            reports=search.results if search is not None else int(last["iteration"]) + 1 if last else 0,
+            metrics=search.best if search is not None else dict(last["metrics"]) if last else {},
             checkpoints=checkpoints,
             error=_text(outcome.get("error")) if outcome is not None else None,
-            kind=str(described.get("kind", "train")),
+            kind=kind,
+            trials=search.trials if search is not None else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         reason = str(error) if isinstance(error, (ValueError, OSError)) else f"its record has an unknown form ({error!r})"
@@ -156,6 +172,35 @@ def summarise(run: Place, process_started: Callable[[int], float | None] | None 
             checkpoints=0,
             error=reason,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchState:
+    """How far a search is."""
+
+    trials: Mapping[str, int]
+    """How many trials have each status; `expected`: how many there will be."""
+    results: int
+    """Of all trials."""
+    best: Mapping[str, Any]
+    """The metrics of the best trial, what is to get better first."""
+
+
+def search_state(run: Place) -> SearchState:
+    """What `trials.json` says; nothing where there is none yet, or none that can be read."""
+    try:
+        state = json.loads(run.read(SEARCH_FILE) or b"{}")
+    except (ValueError, RecursionError):
+        state = {}
+    state = state if isinstance(state, dict) else {}
+    trials, best = state.get("trials"), state.get("best")
+    counts = {**(trials if isinstance(trials, dict) else {}), "expected": state.get("expected")}
+    metrics = best.get("metrics") if isinstance(best, dict) else None
+    return SearchState(
+        trials={status: count for status, count in counts.items() if isinstance(count, int)},
+        results=results if isinstance(results := state.get("results"), int) else 0,
+        best=metrics if isinstance(metrics, dict) else {},
+    )
 
 
 def check_format(described: Mapping[str, Any]) -> None:
@@ -184,7 +229,7 @@ def last_report(run: Place) -> dict[str, Any] | None:
 
 def last_activity(run: Place) -> float | None:
     """When the run last wrote something that is looked at."""
-    moments = [run.modified(file) for file in (EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, RUN_FILE)]
+    moments = [run.modified(file) for file in (EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, TRIALS_FILE, RUN_FILE)]
     moments += [run.modified(f"{LOGS_DIRECTORY}/{file}") for file in run.file_names(LOGS_DIRECTORY)]
     return max((moment for moment in moments if moment is not None), default=None)
 

@@ -211,6 +211,7 @@ class Run:
     def summary(self) -> RunSummary:
         """What tables show of it."""
         outcome, attempts, last = self.outcome, self.attempts, self._last or {}
+        search = finding.search_state(self.place) if self.kind == "tune" else None
         return RunSummary(
             name=self.name,
             path=self.path,
@@ -221,11 +222,12 @@ class Run:
             host=_text(self.environment.get("hostname")),
             workers=len(attempts[-1].workers) if attempts else None,
             attempts=len(attempts),
-            reports=int(last.get("iteration", -1)) + 1,
-            metrics=_mapping(last.get("metrics")),
+            reports=search.results if search is not None else int(last.get("iteration", -1)) + 1,
+            metrics=search.best if search is not None else _mapping(last.get("metrics")),
             checkpoints=len(self.checkpoints),
             error=_text(outcome.get("error")) if outcome is not None else None,
             kind=self.kind,
+            trials=search.trials if search is not None else None,
         )
 
     @property

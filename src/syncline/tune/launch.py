@@ -141,7 +141,15 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     earlier = earlier_lines(storage.files) if resume is not None else []
     record.write_run(storage.experiment_dir_name, _description(plan, kind, machine, search, (metric, mode)), kind="tune")
     running = RunningTrials()
-    search_record = SearchRecord(record, time.time, address=engine.node_address(), running=running, earlier=earlier)
+    search_record = SearchRecord(
+        record,
+        time.time,
+        address=engine.node_address(),
+        running=running,
+        objective=(metric, mode),
+        expected=lambda: _expected(search),
+        earlier=earlier,
+    )
     reporter = plan.run_config.progress_reporter or default_reporter(plan.run_config.verbose, experiment_path=storage.experiment_fs_path)
     if reporter is not None:
         reporter.setup(start_time=time.time(), total_samples=search.total_samples, metric=metric, mode=mode, trials=machine.trials)
@@ -370,11 +378,15 @@ def _description(
     return {
         "trainable": kind.__name__,
         "objective": {"metric": metric, "mode": mode},
-        "trials": {"prefix": machine.rules.trial_prefix, "expected": search.total_samples if isfinite(search.total_samples) else None},
+        "trials": {"prefix": machine.rules.trial_prefix, "expected": _expected(search)},
         "param_space": plan.param_space,
         "tune_config": plan.tune_config,
         "run_config": plan.run_config,
     }
+
+
+def _expected(search: SearchAlgorithm) -> int | None:
+    return int(search.total_samples) if isfinite(search.total_samples) else None
 
 
 def _fail_fast(plan: SearchPlan) -> Any:

@@ -79,9 +79,7 @@ class Story:
 
 
 def worker() -> Worker:
-    return Worker(
-        rank=0, node_id="n", node_ip="", hostname="host", pid=1, local_rank=0, local_world_size=1, node_rank=0, gpu_ids=[]
-    )
+    return Worker(rank=0, node_id="n", node_ip="", hostname="host", pid=1, local_rank=0, local_world_size=1, node_rank=0, gpu_ids=[])
 
 
 def test_a_quiet_run_is_told_in_three_lines_that_panels_say_too(tmp_path: Path) -> None:

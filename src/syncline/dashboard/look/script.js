@@ -31,14 +31,15 @@
   };
   window.slColor = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
-  const typing = (element) => element?.closest("input, textarea, select, [contenteditable]");
+  const typing = (element) => element?.closest("input:not([readonly]), textarea, select, [contenteditable]");
   const rowLinks = () => [...document.querySelectorAll("[data-sl-rows] tbody a.sl-link")];
-  document.addEventListener("keydown", (event) => {
+  const onKey = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const filter = document.querySelector("[data-sl-filter]");
     const field = filter?.matches("input") ? filter : filter?.querySelector("input");
     if (event.key === "/" && field && !typing(event.target)) {
       event.preventDefault();
+      event.stopPropagation();
       field.focus();
       field.select();
       return;
@@ -53,5 +54,6 @@
     event.preventDefault();
     if (up && at <= 0) field?.focus();
     else links[Math.min(at + (down ? 1 : -1), links.length - 1)]?.focus();
-  });
+  };
+  document.addEventListener("keydown", onKey, true); // before the library's menus, which keep keys to themselves
 })();

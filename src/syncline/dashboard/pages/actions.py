@@ -88,7 +88,7 @@ class ActionsPanel:
             return
         steps = int(self._steps.value or 5) if kind == "torch" else None
         self._say(f"Recording: {HINTS[kind]} …")
-        name = await self._ask(lambda live: live.profile(int(member) if member.isdigit() else member, kind, SECONDS[kind], steps))
+        name = await self._ask(lambda live: live.profile(int(member) if member.isdecimal() else member, kind, SECONDS[kind], steps))
         if name is not None:
             self._say(f"Recorded {name}.")
 

@@ -25,6 +25,15 @@ MOST_CHOICES = 300
 MOST_FILES = 200
 _LOOKED_INTO = 20
 """Of so many files the first line says what they are; of more, the name has to do."""
+_FACTS = {
+    "Rows": "That the program got",
+    "Rows/s": "Now, or as a whole once it has ended",
+    "Time": "Since it began",
+    "Program waited": "The part of its time that the program waited for rows",
+    "Memory held": "By blocks that count against the budget; what a sort or shuffle gathers does not",
+    "Most held": "At any moment that was looked at",
+    "Budget": "The most that blocks may hold, from execution_options.resource_limits.object_store_memory",
+}
 _STATES = {"silent": "no sign of life", "running": "running", "finished": "finished", "stopped": "stopped", "errored": "errored"}
 
 
@@ -62,7 +71,7 @@ class ExecutionChoice:
         self._labels: dict[str, str] = {}
         self._panels: dict[str, ExecutionPanel] = {}
         self._file = ui.select({}, label="Dataset", on_change=self.update).props("dense outlined").classes("sl-field")
-        self._below = ui.element("div").classes("flex flex-col gap-4 w-full min-w-0")
+        self._below = ui.element("div").classes("sl-run")
 
     @property
     def has_files(self) -> bool:
@@ -71,12 +80,11 @@ class ExecutionChoice:
 
     def update(self) -> None:
         """Show what the record says by now."""
-        names = sorted(name for name in self._view.run.names_in(DATA_DIRECTORY) if name.endswith(".jsonl"))[:MOST_FILES]
-        labels = {name: self._label(name, look_into=len(names) <= _LOOKED_INTO) for name in names}
+        labels = self._found()
         if labels != self._labels:
-            self._labels = labels
-            chosen = self._file.value if self._file.value in labels else next(iter(labels), None)
-            self._file.set_options(labels, value=chosen)
+            first_before, self._labels = next(iter(self._labels), None), labels
+            stays = self._file.value in labels and self._file.value != first_before
+            self._file.set_options(labels, value=self._file.value if stays else next(iter(labels), None))
         self._file.visible = len(labels) > 1
         chosen = self._file.value
         if chosen in labels and chosen not in self._panels:
@@ -87,15 +95,20 @@ class ExecutionChoice:
         if chosen in self._panels:
             self._panels[chosen].update()
 
-    def _label(self, name: str, *, look_into: bool) -> str:
-        stem = look.printable(name.removesuffix(".jsonl"), 120)
-        if not look_into:
-            return stem
+    def _found(self) -> dict[str, str]:
+        """File -> what it is called: by dataset, of each the latest one first."""
+        names = sorted(name for name in self._view.run.names_in(DATA_DIRECTORY) if name.endswith(".jsonl"))[:MOST_FILES]
+        stems = {name: look.printable(name.removesuffix(".jsonl"), 120) for name in names}
+        if len(names) > _LOOKED_INTO:
+            return stems
+        firsts = {name: self._first_line(name) for name in names}
+        names.sort(key=lambda name: (firsts[name].dataset, -(firsts[name].began or 0.0)))
+        return {name: _file_label(firsts[name], stems[name]) for name in names}
+
+    def _first_line(self, name: str) -> ExecutionView:
         lines = ExecutionLines()
         lines.add(self._view.run.lines(f"{DATA_DIRECTORY}/{name}")[:1])
-        first = lines.view(now=0.0, is_live=False)
-        parts = [first.dataset or stem, first.process, f"since {look.moment(first.began)}" if first.began is not None else ""]
-        return look.printable(", ".join(part for part in parts if part), 200)
+        return lines.view(now=0.0, is_live=False)
 
 
 class ExecutionPanel:
@@ -112,8 +125,8 @@ class ExecutionPanel:
         self._lines = ExecutionLines()
         self._taken = 0
         self._choices: dict[int, str] = {}
-        with ui.element("div").classes("flex flex-col gap-4 w-full min-w-0") as self.element:
-            with look.section("Execution", anchor=None):
+        with ui.element("div").classes("sl-run") as self.element:
+            with look.section("Execution"):
                 with ui.element("div").classes("sl-bar"):
                     self._state = look.StateBadge()
                     self._title = look.Text("span", "", "sl-soft")
@@ -122,16 +135,15 @@ class ExecutionPanel:
                 self._verdict = look.note("")
                 self._error = look.note("", "error")
                 with look.facts():
-                    names = ("Rows", "Rows/s", "Time", "Program waited", "In blocks", "At most", "Budget")
-                    self._facts = {name: look.Fact(name) for name in names}
+                    self._facts = {name: look.Fact(name, hint=hint) for name, hint in _FACTS.items()}
             with look.section("Operators", "What each of them does, and where its time goes."):
                 self._graph = OperatorGraph()
                 self._more = look.Text("p", "", "sl-soft")
                 with look.Expandable("In numbers"):
                     self._table = look.DataTable(_COLUMNS, row_key="number", label="Operators", rows_per_page=25)
-            with look.section("Over time"), ui.element("div").classes("sl-charts"):
+            with look.section("Over time") as self._over_time, ui.element("div").classes("sl-charts"):
                 self._rates = look.LineChart(title="Rows per second", over_time=True, from_zero=True)
-                self._memory = look.LineChart(title="Memory in blocks (MiB)", over_time=True, from_zero=True)
+                self._memory = look.LineChart(title="Memory held (MiB)", over_time=True, from_zero=True)
 
     def update(self) -> None:
         """Show what the record says by now."""
@@ -155,6 +167,7 @@ class ExecutionPanel:
         self._graph.set(shown.operators)
         self._more.put(_not_shown(shown))
         self._table.set([_row(operator, shown) for operator in shown.operators])
+        self._over_time.visible = max((len(x) for x, _ in shown.rate_curves.values()), default=0) > 1
         self._rates.set([look.Line(name=name, x=x, y=y) for name, (x, y) in shown.rate_curves.items()])
         memory = {name: (x, [each / 2**20 for each in y]) for name, (x, y) in shown.memory_curves.items()}
         self._memory.set([look.Line(name=name, x=x, y=y, dashed=name == "budget") for name, (x, y) in memory.items()])
@@ -172,8 +185,8 @@ class ExecutionPanel:
             "Rows/s": look.number(None if shown.rows_per_s is None else round(shown.rows_per_s, 1)),
             "Time": look.duration(shown.wall_s),
             "Program waited": look.percent(shown.waited_share),
-            "In blocks": look.size(shown.held_bytes),
-            "At most": look.size(shown.peak_bytes),
+            "Memory held": look.size(shown.held_bytes),
+            "Most held": look.size(shown.peak_bytes),
             "Budget": look.size(shown.budget_bytes),
         }
         for name, text in said.items():
@@ -226,6 +239,11 @@ def _title(shown: ExecutionView) -> str:
     elif shown.began is not None:
         parts.append(f"began {look.moment(shown.began)}")
     return " · ".join(part for part in parts if part)
+
+
+def _file_label(first: ExecutionView, stem: str) -> str:
+    began = f"since {look.moment(first.began)}" if first.began is not None else ""
+    return look.printable(", ".join(part for part in (first.dataset or stem, first.process, began) if part), 200)
 
 
 def _pass_label(each: PassLine) -> str:

@@ -10,24 +10,10 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from syncline.dashboard import look
-from syncline.dashboard.look.charts import PALETTE
 from syncline.dashboard.operators import PARTS, OperatorView, PartKind
 
 MOST_BOXES = 60
-COLORS: dict[PartKind, str] = {
-    "reading": PALETTE[0],
-    "function": PALETTE[1],
-    "other": PALETTE[6],
-    "input": "#9aa5b4",
-    "room": PALETTE[3],
-    "rest": "var(--sl-line)",
-}
-_BOX = (
-    "border: 1px solid var(--sl-line); border-radius: 8px; padding: 10px 12px; background: var(--sl-code); min-width: 0; "
-    "display: flex; flex-direction: column; gap: 6px;"
-)
-_LIMITING_BOX = f"{_BOX} border: 2px solid var(--sl-warn); padding: 9px 11px;"
-_BAR = "display: flex; height: 10px; width: 100%; border-radius: 5px; overflow: hidden; background: var(--sl-line);"
+"""Of larger plans the others are in the table alone."""
 
 
 class OperatorGraph:
@@ -36,13 +22,12 @@ class OperatorGraph:
     def __init__(self) -> None:
         self._shape: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self._boxes: list[_Box] = []
-        self.element = ui.element("ol").classes("flex flex-col md:flex-row md:flex-wrap gap-2 m-0 p-0 list-none w-full")
+        self.element = ui.element("ol").classes("sl-graph")
         self.element.props["aria-label"] = "Operators, in the order in which rows go through them"
-        with ui.element("ul").classes("flex flex-wrap gap-x-4 gap-y-1 m-0 p-0 list-none sl-soft text-xs"):
+        with ui.element("ul").classes("sl-legend"):
             for kind, label in PARTS:
-                with ui.element("li").classes("flex items-center gap-1"):
-                    swatch = ui.element("span").style(f"width: 10px; height: 10px; border-radius: 2px; background: {COLORS[kind]};")
-                    swatch.props["aria-hidden"] = "true"
+                with ui.element("li"):
+                    _part(kind)
                     look.Text("span", label)
 
     def set(self, operators: Sequence[OperatorView]) -> None:
@@ -60,19 +45,17 @@ class OperatorGraph:
         boxes: dict[int, _Box] = {}
         with self.element:
             for level in sorted({operator.level for operator in operators}):
-                with ui.element("li").classes("flex flex-col md:flex-row items-center gap-2 min-w-0 w-full md:w-auto"):
-                    if level:
-                        _arrow()
-                    with ui.element("div").classes("flex flex-col gap-2 min-w-0 w-full md:w-64"):
-                        for operator in operators:
-                            if operator.level == level:
-                                boxes[operator.number] = _Box(operator, operators)
+                with ui.element("li"), ui.element("div").classes("sl-level"):
+                    for operator in operators:
+                        if operator.level == level:
+                            boxes[operator.number] = _Box(operator, operators)
         self._boxes = [boxes[operator.number] for operator in operators]
 
 
-def _arrow() -> None:
-    for sign, classes in (("→", "hidden md:inline"), ("↓", "md:hidden")):
-        look.Text("span", sign, f"sl-soft text-lg {classes}").props["aria-hidden"] = "true"
+def _part(kind: PartKind) -> ui.element:
+    made = ui.element("span").classes("sl-part")
+    made.props["data-kind"] = kind
+    return made
 
 
 class _Box:
@@ -80,24 +63,24 @@ class _Box:
 
     def __init__(self, operator: OperatorView, operators: Sequence[OperatorView]) -> None:
         self._shown: OperatorView | None = None
-        with ui.element("div").style(_BOX) as self._element:
-            with ui.element("div").classes("flex flex-wrap items-center gap-2"):
+        with ui.element("div").classes("sl-operator") as self._element:
+            with ui.element("div").classes("sl-bar"):
                 self._state = look.StateBadge()
-                self._limits = look.Text("strong", "limits", "text-xs").style("color: var(--sl-warn)")
-            look.Text("div", f"{operator.number + 1} · {operator.name}").style("font-weight: 600; overflow-wrap: anywhere;")
+                self._limits = look.Text("strong", "limits")
+            look.Text("div", f"{operator.number + 1} · {operator.name}", "sl-operator-name")
             if read := _reads(operator, operators):
-                look.Text("div", read, "sl-soft text-xs")
-            self._bar = ui.element("div").style(_BAR)
+                look.Text("div", read, "sl-soft")
+            self._bar = ui.element("div").classes("sl-parts")
             self._bar.props["role"] = "img"
-            self._lines = [look.Text("div", "", "text-xs") for _ in range(4)]
+            self._lines = [look.Text("div") for _ in range(4)]
 
     def set(self, operator: OperatorView) -> None:
         if operator == self._shown:
             return
         if self._shown is None or operator.parts != self._shown.parts:
             self._draw_bar(operator)
-        if self._shown is None or operator.limits != self._shown.limits:
-            self._element.style(replace=_LIMITING_BOX if operator.limits else _BOX)
+        if operator.limits != (self._shown is not None and self._shown.limits):
+            self._element.props(add="data-limits" if operator.limits else None, remove=None if operator.limits else "data-limits")
         self._shown = operator
         self._state.set(operator.state)
         self._limits.visible = operator.limits
@@ -114,7 +97,7 @@ class _Box:
         self._bar.clear()
         with self._bar:
             for part in operator.parts:
-                ui.element("span").style(f"width: {100 * part.share:.2f}%; background: {COLORS[part.kind]};")
+                _part(part.kind).style(f"width: {100 * part.share:.2f}%")
         self._bar.update()
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 
 from nicegui import ui
 
 from syncline.dashboard import look, trainings
 from syncline.dashboard.pages.actions import ActionsPanel
 from syncline.dashboard.pages.curves import CurvesPanel
-from syncline.dashboard.pages.dataset import ExecutionPanel
+from syncline.dashboard.pages.dataset import ExecutionChoice
 from syncline.dashboard.pages.logs import LogsPanel
 from syncline.dashboard.pages.view import RunView
 from syncline.dashboard.trainings import WorkerRow
-from syncline.runs.directory import DATA_DIRECTORY
 from syncline.runs.series import Axis, numbers
 
 SHOWN_MOMENTS = 500
@@ -82,7 +82,7 @@ class _FactsPanel:
     def update(self) -> None:
         run = self._view.run
         summary = run.summary
-        end = summary.ended or summary.last_activity
+        end = time.time() if summary.state == "running" else summary.ended or summary.last_activity
         values: dict[str, object] = {
             "Started": look.moment(summary.started),
             "Took": look.duration(end - summary.started if end is not None and summary.started is not None else None),
@@ -129,7 +129,7 @@ class _WorkersPanel:
 
 def _worker_row(row: WorkerRow) -> dict[str, object]:
     return {
-        "rank": int(row.rank) if row.rank.isdigit() else row.rank,
+        "rank": int(row.rank) if row.rank.isdecimal() else row.rank,
         "state": row.state,
         "host": row.host,
         "pid": row.pid,
@@ -202,20 +202,12 @@ class _DataPanel:
     """The executions that feed the run."""
 
     def __init__(self, view: RunView) -> None:
-        self._view = view
-        self._panels: dict[str, ExecutionPanel] = {}
         with look.section("Datasets", "What feeds the workers, and where its time goes.", anchor="datasets") as self._section:
-            self._below = ui.element("div").classes("sl-run")
+            self._choice = ExecutionChoice(view)
 
     def update(self) -> None:
-        files = [name for name in self._view.run.names_in(DATA_DIRECTORY) if name.endswith(".jsonl")]
-        self._section.visible = bool(files)
-        for name in files:
-            if name not in self._panels:
-                with self._below:
-                    self._panels[name] = ExecutionPanel(self._view, f"{DATA_DIRECTORY}/{name}")
-        for panel in self._panels.values():
-            panel.update()
+        self._choice.update()
+        self._section.visible = self._choice.has_files
 
 
 class _StoryPanel:

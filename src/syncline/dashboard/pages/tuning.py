@@ -26,6 +26,7 @@ from syncline.dashboard.searches import (
     prefix_of,
 )
 from syncline.runs.directory import METRICS_FILE, TRIALS_FILE
+from syncline.runs.finding import search_state
 from syncline.runs.follow import LineReader
 
 AT_ONCE_BYTES = 1_000_000
@@ -48,6 +49,8 @@ class _Reader:
         self._trials = SearchTrials(prefix_of(view.run.config))
         self.snapshot = SearchSnapshot()
         """How things were at the last reading."""
+        self.expected = expected_of(view.run.config)
+        """How many trials there will be, where that is known."""
         self.stamp: object = None
         """Another one when more has been reported."""
 
@@ -57,6 +60,7 @@ class _Reader:
             snapshot = self._trials.snapshot()
             _ = snapshot.varying, snapshot.metrics, snapshot.counts, snapshot.by_id  # worked out here, not where they are shown
             self.snapshot = snapshot
+        self.expected = search_state(self._place).trials.get("expected", self.expected)
         self.stamp = self._place.facts(METRICS_FILE)
 
     @property
@@ -130,7 +134,7 @@ class TuningPage:
         snapshot = self._snapshot
         self._offer_metrics(snapshot)
         chosen = self._chosen
-        self._overview.show(snapshot, expected_of(self._view.run.config))
+        self._overview.show(snapshot, self._reader.expected)
         self._best.show(snapshot, chosen, self._is_alive)
         self._parallel.show(snapshot, chosen)
         self._table.show(Shown(snapshot=snapshot, metric=chosen.metric, is_alive=self._is_alive))

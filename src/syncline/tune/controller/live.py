@@ -37,7 +37,8 @@ def watched(
 ) -> Iterator[None]:
     """While this is entered, the search in `storage` answers for itself, and its record is kept up."""
     withdraw = control.offer(f"run:{storage.experiment_fs_path}", LiveSearch(storage.files, running, actor_of).answer)
-    upkeep = RecordUpkeep(write=record.flush, look=TrialSamples(directory, running).look, upload=directory.flush)
+    samples = TrialSamples(directory, running)
+    upkeep = RecordUpkeep(write=record.flush, write_state=record.write_state, look=samples.look, upload=directory.flush)
     upkeep.start()
     try:
         yield

@@ -2,6 +2,7 @@
 
     trials.jsonl     a line at each change of a trial: {"time", "trial", "status", "iteration", …}; what it does not say is as before
     metrics.jsonl    the numbers of every result, by trial
+    trials.json      how many trials have each status, and which is the best
     events.jsonl     failures of trials: `trial_recover` where the trial starts again, `trial_error` where it does not
 
 Nothing is read back from there to go on with a search (`journal.py`): a record that cannot be written is said once, and costs nothing else.
@@ -14,15 +15,18 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncline.runs import Files, RunDirectory
 from syncline.runs.directory import TRIALS_FILE
 from syncline.runs.lines import read_pieces
+from syncline.runs.secrets import masked
 from syncline.runs.values import plain
 from syncline.train.metrics import flatten
 from syncline.tune.controller.running import RunningTrials
@@ -56,6 +60,10 @@ class _Told:
     error: str = ""
     stopped_by: str = ""
     location: str = ""
+    latest: int = 0
+    """Iteration of its latest result."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The numbers of that."""
     config: Any = None
     """The configuration itself, to see whether it is another one now; its recorded form where it was read from the file."""
 
@@ -68,6 +76,8 @@ class SearchRecord:
         wall: Seconds since the epoch.
         address: Of this machine, as it is in the locations of trials.
         running: Is told who runs.
+        objective: The metric that is to get better, and "min" or "max"; None where that is not known.
+        expected: Gives how many trials there will be; None where there is no end.
         earlier: The lines of `trials.jsonl` that are there already, for a search that goes on.
     """
 
@@ -78,6 +88,8 @@ class SearchRecord:
         *,
         address: str,
         running: RunningTrials,
+        objective: tuple[str | None, str | None] = (None, None),
+        expected: Callable[[], int | None] = lambda: None,
         earlier: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         self._record = record
@@ -85,6 +97,8 @@ class SearchRecord:
         self._address = address
         self._host = socket.gethostname()
         self._running = running
+        self._metric, self._mode = objective
+        self._expected = expected
         self._told = told_by(earlier)
         self._lock = threading.Lock()
         self._results: list[tuple[float, str, Mapping[str, Any]]] = []
@@ -102,13 +116,14 @@ class SearchRecord:
     def changes(self, trials: Iterable[Trial]) -> None:
         """These trials may be something else than their last lines say."""
         for trial in trials:
-            line = self._line(trial)
-            if line is not None:
-                with self._lock:
-                    # One that has not been written yet takes the news in.
-                    self._lines[trial.trial_id] = {**self._lines.get(trial.trial_id, {}), **line}
-                self._tell_running(trial)
-                self._flush_after(line["time"])
+            with self._lock:
+                line = self._line(trial)
+                if line is None:
+                    continue
+                # One that has not been written yet takes the news in.
+                self._lines[trial.trial_id] = {**self._lines.get(trial.trial_id, {}), **line}
+            self._tell_running(trial)
+            self._flush_after(line["time"])
 
     def failure(self, trial: Trial, *, goes_on: bool) -> None:
         """A trial has failed; whether it starts again."""
@@ -127,9 +142,32 @@ class SearchRecord:
                 for line in lines.values():
                     self._record.line(TRIALS_FILE, line)
                 for time_s, trial_id, result in results:
-                    self._record.report(result.get(TRAINING_ITERATION) or 0, trial_id, numbers(result), time_s)
+                    told, iteration = self._told.setdefault(trial_id, _Told()), result.get(TRAINING_ITERATION) or 0
+                    told.latest, told.metrics = iteration, numbers(result)
+                    self._record.report(iteration, trial_id, told.metrics, time_s)
             except OSError as error:
                 self._say(error)
+
+    def write_state(self) -> None:
+        """Write how far the search is."""
+        with self._lock:
+            counts = Counter(told.status for told in self._told.values() if told.status)
+            state = {"trials": counts, "expected": self._expected(), "results": sum(told.latest for told in self._told.values())}
+            best = self._best()
+        try:
+            self._record.write_search({**state, "best": best})
+        except OSError as error:
+            self._say(error)
+
+    def _best(self) -> dict[str, Any] | None:
+        """The trial with the best latest value."""
+        metric = self._metric or ""
+        having = {trial_id: value for trial_id, told in self._told.items() if (value := told.metrics.get(metric, math.nan)) == value}
+        if not having or self._mode not in ("min", "max"):
+            return None
+        best = (max if self._mode == "max" else min)(having, key=lambda trial_id: having[trial_id])
+        told = self._told[best]
+        return {"trial": best, "iteration": told.latest, "metrics": {metric: having[best], **told.metrics}}
 
     def _flush_after(self, now: float) -> None:
         """Written together, a line costs a third of what it costs alone."""
@@ -200,11 +238,12 @@ def numbers(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def recorded_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration in plain values, with what would fill pages left out."""
+    """A configuration in plain values, without secrets, and with what would fill pages left out."""
     kept: dict[str, Any] = {}
     for key, value in itertools.islice(config.items(), PARAMETERS):
         kept[str(key)] = _bounded({key: value}, DEPTH)[str(key)]
-    return kept
+    found: dict[str, Any] = masked(kept)
+    return found
 
 
 def _bounded(value: Any, depth: int) -> Any:
@@ -231,7 +270,9 @@ def told_by(lines: Iterable[Mapping[str, Any]]) -> dict[str, _Told]:
     for line in lines:
         trial = told.setdefault(str(line.get("trial")), _Told())
         trial.status = str(line.get("status", trial.status))
-        trial.iteration = int(line.get("iteration", trial.iteration))
+        trial.iteration = trial.latest = int(line.get("iteration", trial.iteration))
+        metrics = line.get("metrics", trial.metrics)
+        trial.metrics = numbers(metrics) if isinstance(metrics, dict) else {}
         trial.error = str(line.get("error", trial.error) or "")
         trial.stopped_by = str(line.get("stopped_by", trial.stopped_by) or "")
         trial.location = str(line.get("location", trial.location))

@@ -112,12 +112,16 @@ class RecordUpkeep:
 
     Args:
         write: Writes what was collected.
+        write_state: Writes how far the search is.
         look: Samples.
         upload: Sends what only lies on this machine.
     """
 
-    def __init__(self, *, write: Callable[[], None], look: Callable[[], None], upload: Callable[[], None]) -> None:
+    def __init__(
+        self, *, write: Callable[[], None], write_state: Callable[[], None], look: Callable[[], None], upload: Callable[[], None]
+    ) -> None:
         self._write = write
+        self._write_state = write_state
         self._look = look
         self._upload = upload
         self._end = threading.Event()
@@ -133,14 +137,17 @@ class RecordUpkeep:
         if self._thread.is_alive():
             self._thread.join()
         self._write()
+        self._write_state()
 
     def _work(self) -> None:
+        self._write_state()
         look_at = time.monotonic() + SAMPLE_EVERY_S
         while not self._end.wait(WRITE_EVERY_S):
             self._write()
             if time.monotonic() < look_at:
                 continue
             look_at = time.monotonic() + SAMPLE_EVERY_S
+            self._write_state()
             try:
                 self._look()
                 self._upload()

@@ -1,19 +1,17 @@
 """The programs of docs/frameworks.md run as written, where their library is installed."""
 
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from page_programs import blocks, page, run
 
-TEXT = (Path(__file__).resolve().parents[1] / "docs" / "frameworks.md").read_text(encoding="utf-8")
-SECTIONS = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, flags=re.MULTILINE | re.DOTALL)
+SECTIONS = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page("frameworks"), flags=re.MULTILINE | re.DOTALL)
 PROGRAMS = [
     pytest.param(heading, program, id=f"{heading}-{number}")
     for heading, section in SECTIONS
-    for number, program in enumerate(re.findall(r"^```python\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL))
+    for number, program in enumerate(blocks(section, "python"))
 ]
 NEEDS = {"XGBoost": "xgboost", "LightGBM": "lightgbm", "TensorFlow": "tf_keras", "JAX": "jax"}
 """Library by heading; programs under other headings are expected to run everywhere."""
@@ -25,9 +23,5 @@ def test_program_of_the_page_runs_as_written(heading: str, program: str, tmp_pat
     library = NEEDS.get(heading)
     if library is not None and ((spec := find_spec(library)) is None or spec.origin is None):
         pytest.skip(f"{library} is not installed")
-    script = tmp_path / "program.py"
-    script.write_text(program, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=150, check=False, stdin=subprocess.DEVNULL, cwd=tmp_path
-    )
+    done = run(program, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -8,20 +8,19 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import psutil
 import pytest
 import yaml
+from page_commands import commands, parse
+from page_programs import ROOT, blocks, page
 
-from syncline.cli import app
 from syncline.testing.waiting import eventually
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+PAGE = page("clusters")
 EXAMPLES = ROOT / "examples" / "cluster"
 SLURM = EXAMPLES / "slurm.sh"
 
@@ -38,40 +37,8 @@ sys.exit(max(abs(task.wait()) for task in tasks))
 """
 
 
-def commands(text: str) -> list[list[str]]:
-    """The `syncline` commands of shell lines, without prompts, variables before them and what else stands on the line."""
-    found = []
-    for line in text.splitlines():
-        words = shlex.split(line.removeprefix("$ "), comments=True) if "syncline " in line else []
-        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-            words.pop(0)
-        if words and Path(words[0]).name == "syncline":
-            found.append(words[1:])
-    return found
-
-
-def page_commands() -> list[list[str]]:
-    blocks = re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-    return commands("\n".join(blocks))
-
-
-def parse(command: click.Command, name: str, arguments: Sequence[str]) -> None:
-    """Parse as if it were to run. click.UsageError where it cannot be understood."""
-    if isinstance(command, click.Group):
-        found = command.get_command(click.Context(command), arguments[0])
-        assert found is not None, f"{name} {arguments[0]} is no command"
-        parse(found, arguments[0], arguments[1:])
-    else:
-        command.make_context(name, list(arguments))
-
-
-@pytest.mark.parametrize("arguments", page_commands(), ids=shlex.join)
-def test_command_of_the_page_exists(arguments: list[str]) -> None:
-    parse(app.cli, "syncline", arguments)
-
-
 def test_page_shows_every_way_and_names_files_that_exist() -> None:
-    names = {arguments[0] for arguments in page_commands()}
+    names = {arguments[0] for arguments in commands("\n".join(blocks(PAGE, "bash")))}
     assert {"start", "status", "logs", "doctor", "submit", "jobs", "stop", "up", "exec", "down"} <= names
     files = set(re.findall(r"\bexamples/[\w./-]+\w", PAGE))
     assert {f"examples/cluster/{name}" for name in ("train.py", "slurm.sh", "kuberay.yaml", "aws.yaml", "Dockerfile")} <= files
@@ -131,7 +98,7 @@ def test_cloud_manifest_is_valid_for_ray() -> None:
     started = [line.rpartition("; ")[2] for name in ("head", "worker") for line in config[f"{name}_start_ray_commands"]]
     assert len(started) == 4
     for arguments in commands("\n".join(started)):
-        parse(app.cli, "syncline", arguments)
+        parse(arguments)
 
 
 def test_slurm_script_is_understood_by_bash_and_asks_for_a_program() -> None:

@@ -1,0 +1,147 @@
+"""The page of what runs where, without a browser: what its elements say as programs and clusters come and go."""
+
+import pytest
+from nicegui import Client, ui
+from nicegui.elements.mixins.text_element import TextElement
+from nicegui.page import page
+
+from syncline.core.engine import ActorFacts, ActorListing, TaskCount, TaskFacts, TaskListing
+from syncline.dashboard.cluster_watch import ClusterLook
+from syncline.dashboard.engines import EngineLook, MachineLook, Node, ProgramLook
+from syncline.dashboard.pages.cluster import ClusterPage
+
+NOW = 1_000.0
+NODE = Node(
+    node_id="ab" * 16, address="10.0.0.1", hostname="one", alive=True, head=True, resources={"CPU": 4.0}, accelerators=[], labels={}
+)
+ACTOR = ActorFacts(
+    actor_id="1",
+    class_name="Counter",
+    name="<img src=x>",
+    state="ALIVE",
+    pid=7,
+    node_id="ab" * 16,
+    resources={},
+    restarts=0,
+    pending_calls=0,
+)
+RUNNING = TaskFacts(task_id="2", name="work", state="RUNNING", pid=8, node_id="ab" * 16, started=990.0)
+ENGINE = EngineLook(
+    nodes=(NODE,),
+    resources={"CPU": {"used": 3.0, "total": 4.0}},
+    actors=ActorListing(actors=(ACTOR,), total=9),
+    tasks=TaskListing(counts=(TaskCount(name="work", state="RUNNING", count=1),), running=(RUNNING,), total=1),
+)
+NO_PROGRAMS = MachineLook(programs=())
+
+
+def program(pid, *, engine=ENGINE, problem=None):
+    return ProgramLook(key=f"socket-{pid}", pid=pid, command=f"python <b>{pid}</b>", started=900.0, engine=engine, problem=problem)
+
+
+class Shown:
+    """A page and what one sees on it."""
+
+    def __init__(self):
+        self.client = Client(page("/cluster-test"), request=None)
+        with self.client:
+            self.page = ClusterPage("10.0.0.1:6379", False)
+
+    def show(self, machine=NO_PROGRAMS, cluster=None):
+        with self.client:
+            self.page.show(machine, cluster, NOW)
+
+    def elements(self):
+        return [element for element in self.client.elements.values() if self._is_seen(element)]
+
+    def texts(self):
+        return [element.text for element in self.elements() if isinstance(element, TextElement)]
+
+    def headings(self):
+        return [text for text in self.texts() if text.startswith(("Process", "Cluster"))]
+
+    def rows(self, label):
+        return [
+            row
+            for element in self.elements()
+            if isinstance(element, ui.table) and element.props["aria-label"] == label
+            for row in element.rows
+        ]
+
+    def _is_seen(self, element):
+        while element is not None:
+            if not element.visible:
+                return False
+            element = element.parent_slot.parent if element.parent_slot else None
+        return True
+
+
+@pytest.fixture
+def shown():
+    made = Shown()
+    yield made
+    made.client.delete()
+
+
+def test_nothing_is_said_clearly(shown):
+    shown.show()
+    assert any(text.startswith("Nothing runs") for text in shown.texts())
+    assert shown.headings() == []
+
+
+def test_a_program_is_shown_with_its_actors_and_tasks_as_plain_text(shown):
+    shown.show(MachineLook(programs=(program(41),)))
+    assert shown.headings() == ["Process 41"]
+    assert "python <b>41</b>" in shown.texts()
+    assert "3 of 4" in shown.texts()
+    assert "1 of 9 actors are shown." in shown.texts()
+    (actor,) = shown.rows("Actors")
+    assert (actor["name"], actor["state"], actor["node"]) == ("<img src=x>", "alive", "one")
+    (running,) = shown.rows("Running tasks")
+    assert running["since:text"] == "10 s"
+    assert not any(isinstance(element, ui.html) for element in shown.elements())
+
+
+def test_programs_come_and_go_the_latest_first(shown):
+    shown.show(MachineLook(programs=(program(41),)))
+    shown.show(MachineLook(programs=(program(42), program(41))))
+    assert [child.default_slot.children[0].text for child in shown.page._programs_place] == ["Process 42", "Process 41"]
+    shown.show(MachineLook(programs=(program(42),)))
+    assert shown.headings() == ["Process 42"]
+    shown.show()
+    assert shown.headings() == []
+
+
+def test_a_program_that_does_not_answer_says_why_instead(shown):
+    shown.show(MachineLook(programs=(program(41, engine=None, problem="It is stopped."),), others=3))
+    assert "It is stopped." in shown.texts()
+    assert "3 programs that began earlier are not shown." in shown.texts()
+    assert shown.rows("Actors") == []
+    shown.show(MachineLook(programs=(program(41),)))
+    assert "It is stopped." not in shown.texts()
+    assert len(shown.rows("Actors")) == 1
+
+
+def test_a_cluster_is_shown_with_its_nodes_and_what_became_of_it(shown):
+    def cluster(**fields):
+        return ClusterLook(address="10.0.0.1:6379", **fields)
+
+    shown.show(cluster=cluster(engine=None))
+    assert "Connecting to the cluster at 10.0.0.1:6379 …" in shown.texts()
+    assert not any(text.startswith("Nothing runs") for text in shown.texts())
+    shown.show(cluster=cluster(engine=ENGINE))
+    assert [row["host"] for row in shown.rows("Nodes")] == ["one (head)"]
+    assert not any(text.startswith("Connecting") for text in shown.texts())
+    shown.show(cluster=cluster(engine=ENGINE, problem="its head is gone"))
+    assert any("its head is gone. What is below is from before." in text for text in shown.texts())
+    assert len(shown.rows("Nodes")) == 1
+    shown.show(cluster=None)
+    assert shown.headings() == []
+
+
+def test_what_an_engine_cannot_tell_is_explained(shown):
+    unknown = EngineLook(nodes=(), resources={}, actors=ActorListing(unknown="the head is silent"), tasks=TaskListing())
+    shown.show(cluster=ClusterLook(address="auto", engine=unknown))
+    assert "the head is silent" in shown.texts()
+    assert "unknown" in shown.texts()
+    assert "No tasks that have not ended." in shown.texts()

@@ -1,0 +1,15 @@
+"""The programs of docs/large_models.md run as written."""
+
+from pathlib import Path
+
+import pytest
+from page_programs import blocks, page, run
+
+PROGRAMS = blocks(page("large_models"), "python")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", PROGRAMS, ids=["sharded", "meshes", "backend"])
+def test_program_of_the_page_runs_as_written(program: str, tmp_path: Path) -> None:
+    done = run(program, tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,133 @@
+"""All pages: the programs of those that have no test of their own run as written, commands exist, and the site hangs together."""
+
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from page_commands import commands, parse
+from page_programs import DOCS, ROOT, blocks, page, page_names, run, run_all
+
+from syncline.testing.waiting import eventually
+
+ALL_OF_PAGE = ("index", "get_started", "five_steps", "training", "dashboard")
+"""Pages whose programs all run here, one after the other."""
+ELSEWHERE = {
+    "README": "test_readme.py",
+    "data": "docs/test_docs_data.py",
+    "failures": "docs/test_docs_failures.py",
+    "frameworks": "docs/test_docs_frameworks.py",
+    "large_models": "docs/test_docs_large_models.py",
+    "tracking": "test_docs_tracking.py",
+    "tuning": "docs/test_docs_tuning.py",
+}
+"""Tests of a page's programs, below tests."""
+API = {
+    "syncline": "syncline",
+    "train": "syncline.train",
+    "train_torch": "syncline.train.torch",
+    "data": "syncline.data",
+    "tune": "syncline.tune",
+    "runs": "syncline.runs",
+    "util": "syncline.util",
+}
+COMMANDS = [
+    pytest.param(arguments, id=f"{name}: {shlex.join(arguments)}")
+    for name in page_names()
+    for arguments in commands("\n".join(blocks(page(name), "bash")))
+]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ALL_OF_PAGE)
+def test_programs_of_the_page_run_as_written(name: str, tmp_path: Path) -> None:
+    done = run_all(blocks(page(name), "python"), tmp_path)
+    assert "Traceback" not in done.stderr
+
+
+def test_every_page_with_programs_has_a_test() -> None:
+    with_programs = {name for name in page_names() if blocks(page(name), "python")}
+    assert with_programs == {*ALL_OF_PAGE, *ELSEWHERE, "debugging", "from_ray"}
+    assert [place for place in ELSEWHERE.values() if not (ROOT / "tests" / place).exists()] == []
+
+
+@pytest.mark.processes
+def test_program_for_ray_is_migrated_and_runs_as_the_page_says(tmp_path: Path) -> None:
+    (program,), (after,) = (blocks(page("from_ray"), "python", title) for title in ("train.py", "after"))
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    command = [sys.executable, "-m", "syncline", "migrate", "--write", str(script)]
+    assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
+    assert script.read_text().startswith(after)
+    assert "{'x': 3.0}" in run_all([script], tmp_path).stdout
+
+
+@pytest.mark.processes
+def test_the_rank_that_others_wait_for_is_named_as_the_page_says(tmp_path: Path) -> None:
+    text = page("debugging")
+    (program,) = blocks(text, "python", "hang.py")
+    shown = re.findall(r"^```\n(\[rank 1\].*?)\n\n.*?^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
+    script = tmp_path / "hang.py"
+    script.write_text(program)
+    variables = {**os.environ, "SYNCLINE_STORAGE_PATH": str(tmp_path / "runs"), "SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S": "20"}
+
+    def stacks() -> str:
+        arguments = [sys.executable, "-m", "syncline", "stack", "hangs"]
+        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=60, check=False)
+        return done.stdout.replace(f"{tmp_path}/", "")
+
+    with subprocess.Popen([sys.executable, str(script)], env=variables, stderr=subprocess.PIPE, text=True) as hanging:
+        assert eventually(lambda: shown in stacks(), what="the stacks are those of the page")
+        _, error = hanging.communicate(timeout=120)
+    assert hanging.returncode == 1
+    told = re.sub(r"\s+", " ", error.replace(f"{tmp_path}/", "").replace("within 20 s", "within 1800 s"))
+    (expected,) = re.findall(r"^```\n(TimeoutError.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert re.sub(r"\s+", " ", expected).strip() in told
+
+
+@pytest.mark.processes
+def test_program_for_a_debugger_runs_as_written(tmp_path: Path) -> None:
+    (program,) = (block for block in blocks(page("debugging"), "python") if "local_mode" in block)
+    done = run(program, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "{'world_size': 1}" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_command_of_a_page_exists(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    parse(arguments)
+
+
+def test_make_targets_of_the_pages_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = {target for name in page_names() for target in re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page(name), flags=re.MULTILINE)}
+    assert {"docs", "docs-serve", "setup"} <= named
+    assert [target for target in sorted(named) if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
+
+
+def test_files_that_contributors_are_told_of_exist() -> None:
+    named = re.findall(r"`((?:core|data|train|tune|runs|cli)/[\w/.]+)`", page("contributing"))
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / "src" / "syncline" / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", API)
+def test_api_page_has_every_public_name(name: str) -> None:
+    listed = re.findall(r"^::: (\S+)$", (DOCS / "api" / f"{name}.md").read_text(), flags=re.MULTILINE)
+    module = API[name]
+    public = set(importlib.import_module(module).__all__) - {"__version__"}
+    assert {entry.removeprefix(module + ".") for entry in listed if entry != module} == public
+    assert {path.stem for path in (DOCS / "api").iterdir()} == set(API)
+
+
+def test_site_fetches_nothing_from_elsewhere() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    assert settings["theme"]["font"] is False
+    assert {"extra_javascript", "extra_css"}.isdisjoint(settings)
+    assert [name for name in page_names() if re.search(r"!\[|<(?:script|img|iframe|link)\b", page(name))] == []

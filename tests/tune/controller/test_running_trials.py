@@ -1,0 +1,69 @@
+"""Samples of the trials that run."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from syncline.runs import LocalFiles, RunDirectory
+from syncline.tune.controller.running import RecordUpkeep, RunningTrials, TrialSamples
+
+
+class FakeSampler:
+    """Counts how often it looks at its process; process 13 is gone."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.looks = 0
+
+    def sample(self) -> dict[str, Any]:
+        if self.pid == 13:
+            raise psutil.NoSuchProcess(self.pid)
+        self.looks += 1
+        return {"looks": self.looks, "host_cpu_percent": float(self.pid)}
+
+
+def put(running: RunningTrials, trial_id: str, pid: int, *, is_here: bool = True) -> None:
+    running.put(trial_id, trial_id, host="a", pid=pid, is_here=is_here)
+
+
+def test_each_trial_of_this_machine_is_sampled_and_what_is_gone_is_passed_over(tmp_path: Path) -> None:
+    running = RunningTrials()
+    samples = TrialSamples(RunDirectory(LocalFiles(tmp_path)), running, FakeSampler)
+    put(running, "t_0", 10)
+    put(running, "t_1", 11)
+    put(running, "gone", 13)
+    put(running, "elsewhere", 14, is_here=False)
+    samples.look()
+    running.discard("t_0")
+    put(running, "t_1", 12)  # started again, in another process
+    samples.look()
+    samples.look()
+    lines = [json.loads(line) for line in (tmp_path / "workers.jsonl").read_text().splitlines()]
+    assert [(line["trial"], line["attempt"], line["pid"], line["usage"]["looks"]) for line in lines] == [
+        ("t_0", 1, 10, 1),
+        ("t_1", 1, 11, 1),
+        ("t_1", 2, 12, 1),
+        ("t_1", 2, 12, 2),
+    ]
+    assert lines[1]["usage"]["host_cpu_percent"] == 10.0, "the first one's look at the machine counts for all"
+
+
+def test_upkeep_writes_what_is_left_when_it_ends() -> None:
+    done: list[str] = []
+    started = threading.Event()
+
+    def write_state() -> None:
+        done.append("state")
+        started.set()
+
+    upkeep = RecordUpkeep(write=lambda: done.append("lines"), write_state=write_state, look=lambda: None, upload=lambda: None)
+    upkeep.start()
+    assert started.wait(10)
+    upkeep.close()
+    assert done[0] == "state"
+    assert done[-2:] == ["lines", "state"]

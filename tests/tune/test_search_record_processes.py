@@ -1,0 +1,164 @@
+"""The record of searches with real trials: complete, also after a kill, and answered for while they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncline
+from syncline import runs, tune
+from syncline.core import control
+from syncline.testing.waiting import eventually
+from syncline.tune.callback import Callback
+
+pytestmark = pytest.mark.processes
+
+KILLED_SEARCH = Path(__file__).parent / "chaos" / "killed_search.py"
+
+
+@pytest.fixture
+def engine() -> Iterator[None]:
+    syncline.init(num_cpus=2)
+    yield
+    syncline.shutdown()
+
+
+def lines_of(run: Path, name: str = "trials.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / name).read_text().splitlines()]
+
+
+def told(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What lines say about each trial together."""
+    trials: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        trials.setdefault(line["trial"], {}).update(line)
+    return trials
+
+
+def report_three_times(config: dict[str, Any]) -> None:
+    for step in range(3):
+        tune.report({"loss": config["x"] / (step + 1), "inner": {"step": step}, "text": "not recorded"})
+    if config["x"] == 2:
+        raise ValueError("two is one too many")
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_search_leaves_its_trials_and_every_result(tmp_path: Path) -> None:
+    results = tune.Tuner(
+        report_three_times,
+        param_space={"x": tune.grid_search([1, 2, 3]), "token": "hf_0123456789abcdefghijABCDEFGHIJ"},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(name="search", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    path = tmp_path / "search"
+    described = json.loads((path / "run.json").read_text())
+    assert described["kind"] == "tune"
+    assert described["config"]["objective"] == {"metric": "loss", "mode": "min"}
+    assert described["config"]["trials"]["expected"] == 3
+    trials = told(lines_of(path))
+    assert len(trials) == len(results) == 3
+    assert all(trial_id.startswith(described["config"]["trials"]["prefix"]) for trial_id in trials)
+    by_x = {trial["config"]["x"]: trial for trial in trials.values()}
+    assert {x: trial["status"] for x, trial in by_x.items()} == {1: "TERMINATED", 2: "ERROR", 3: "TERMINATED"}
+    assert all(trial["iteration"] == 3 and trial["pid"] and trial["hostname"] and trial["config"]["token"] == "***" for trial in by_x.values())
+    assert by_x[2]["error"].strip().endswith("ValueError: two is one too many")
+    assert by_x[1]["metrics"]["loss"] == pytest.approx(1 / 3)
+    reports = lines_of(path, "metrics.jsonl")
+    assert sorted((report["trial"], report["iteration"]) for report in reports) == sorted((t, i) for t in trials for i in (1, 2, 3))
+    assert all(report["metrics"].keys() == {"loss", "inner/step", "time_total_s"} for report in reports)
+    summary = runs.open(path).summary
+    assert summary.kind == "tune"
+    assert summary.trials == {"TERMINATED": 2, "ERROR": 1, "expected": 3}
+    assert summary.metrics["loss"] == pytest.approx(1 / 3)
+    assert summary.reports == 9
+
+
+def test_the_record_of_a_killed_search_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "search"
+    command = [sys.executable, str(KILLED_SEARCH), str(tmp_path), "6"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        try:
+            metrics = path / "metrics.jsonl"
+            eventually(lambda: metrics.exists() and metrics.stat().st_size > 1_000, within_s=120, what="some results")
+        finally:
+            process.kill()
+            process.wait()
+        assert runs.open(path).state == "killed"
+        assert subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=240).returncode == 0
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    lines = lines_of(path)
+    trials = told(lines)
+    assert [trial["status"] for trial in trials.values()] == ["TERMINATED"] * 6
+    assert [[trial["config"]["x"], trial["iteration"]] for _, trial in sorted(trials.items())] == [[x, at] for x, _, at, _ in outcome["trials"]]
+    for trial_id in trials:
+        own = [{key: value for key, value in line.items() if key != "time"} for line in lines if line["trial"] == trial_id]
+        assert sum("config" in line for line in own) == 1, "the configuration has not changed"
+        assert all(one != next_one for one, next_one in zip(own, own[1:], strict=False)), "no line is said twice"
+    run = runs.open(path)
+    assert run.summary.trials == {"TERMINATED": 6, "expected": 6}
+    for trial_id, trial in trials.items():
+        iterations, _ = run.series.curve("loss", trial_id)
+        assert iterations[-1] == trial["iteration"]
+        assert iterations == sorted(set(iterations))
+
+
+def work_until_told(config: dict[str, Any]) -> None:
+    tune.report({"loss": 1.0})
+    while not os.path.exists(config["end"]):
+        sum(range(1_000))
+    tune.report({"loss": 0.5})
+
+
+class Asker(Callback):
+    """Asks the search about itself from its own process, when the first trial runs."""
+
+    def __init__(self, path: Path, end: Path) -> None:
+        self.path = path
+        self.end = end
+        self.answers: dict[str, Any] = {}
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+        if self.answers:
+            return
+        subject = f"run:{self.path}"
+        program = control.find(subject)
+        assert program is not None
+        self.answers["workers"] = control.ask(program, subject, "workers")
+        time.sleep(0.5)  # the function goes on from its report
+        self.answers["stacks"] = control.ask(program, subject, "stacks", {"ranks": [trial.trial_id]})
+        for name, arguments in {
+            "nobody": {"rank": "nobody", "kind": "cpu"},
+            "memory": {"rank": trial.trial_id, "kind": "memory"},
+        }.items():
+            try:
+                control.ask(program, subject, "profile", arguments)
+            except control.ActionFailed as error:
+                self.answers[name] = str(error)
+        self.end.touch()
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_search_answers_for_its_trials_while_they_run(tmp_path: Path) -> None:
+    asker = Asker(tmp_path / "search", tmp_path / "end")
+    tune.Tuner(
+        work_until_told,
+        param_space={"end": str(tmp_path / "end")},
+        run_config=tune.RunConfig(name="search", storage_path=str(tmp_path), verbose=0, callbacks=[asker]),
+    ).fit()
+    (worker,) = asker.answers["workers"]
+    (trial,) = told(lines_of(tmp_path / "search")).values()
+    assert (worker["rank"], worker["pid"]) == (trial["trial"], trial["pid"])
+    assert "trial 'nobody' runs" in asker.answers["nobody"]
+    assert "only CPU profiles" in asker.answers["memory"]
+    (stack,) = asker.answers["stacks"].values()
+    assert "work_until_told" in stack
+    assert control.find(f"run:{tmp_path / 'search'}") is None, "what has ended does not answer any more"
