@@ -142,7 +142,24 @@ def test_long_records_are_thinned_and_lines_beyond_the_limit_not_taken():
 
 # -- lines that nobody should have written
 
-ODD = [None, True, -1, -0.5, 10**400, 1e308, math.nan, math.inf, -math.inf, "", "<script>alert(1)</script>", "\x00\ud800", [], [[]], {}, {"a": []}]
+ODD = [
+    None,
+    True,
+    -1,
+    -0.5,
+    10**400,
+    1e308,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "",
+    "<script>alert(1)</script>",
+    "\x00\ud800",
+    [],
+    [[]],
+    {},
+    {"a": []},
+]
 
 
 def _changed(line, random_):
@@ -209,3 +226,8 @@ def test_operators_cannot_read_themselves_or_what_comes_later():
 @pytest.mark.parametrize("number", [-1, True, 1.5, "0", None, 2**60])
 def test_passes_without_a_number_are_passed_over(number):
     assert viewed({**beginning(), "pass": number}).passes == ()
+
+
+def test_a_line_right_after_another_one_makes_no_peak():
+    shown = viewed(beginning(), sample(rows=10), sample(time=1004.001, wall_s=4.001, rows=400, ended="finished"))
+    assert shown.rate_curves["delivered"] == ((1004.0,), (2.5,))

@@ -189,12 +189,29 @@ def test_what_ranks_print_is_kept_in_the_run_directory(tmp_path: Path) -> None:
         assert (tmp_path / "run" / "logs" / f"rank-{rank}.log").read_text() == f"from rank {rank}\n"
 
 
+class Counting(train.UserCallback):
+    """Counts rank 0's reports, and those that came out of order."""
+
+    def __init__(self) -> None:
+        self.reports = self.out_of_order = 0
+
+    def on_report(self, run_context: Any, step: int, metrics: Any) -> None:
+        self.out_of_order += metrics["index"] != self.reports
+        self.reports += 1
+
+
 def test_a_hundred_thousand_quick_reports_of_two_ranks_arrive(tmp_path: Path) -> None:
     def loop() -> None:
         for index in range(100_000):
             train.report({"index": index})
 
-    assert len(fit(loop, tmp_path).reports) == 100_000
+    callback = Counting()
+    result = fit(loop, tmp_path, callbacks=[callback])
+    assert (callback.reports, callback.out_of_order) == (100_000, 0)
+    indices = [report["metrics"]["index"] for report in result.reports]
+    assert indices[:50_000] == list(range(50_000))  # later ones are thinned, but for the last
+    assert indices == sorted(set(indices))
+    assert result.metrics == {"index": 99_999}
 
 
 def test_the_resources_are_free_after_success_and_after_failure(tmp_path: Path) -> None:

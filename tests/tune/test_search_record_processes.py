@@ -129,21 +129,23 @@ class Asker(Callback):
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
         if self.answers:
             return
-        subject = f"run:{self.path}"
-        program = control.find(subject)
-        assert program is not None
-        self.answers["workers"] = control.ask(program, subject, "workers")
-        time.sleep(0.5)  # the function goes on from its report
-        self.answers["stacks"] = control.ask(program, subject, "stacks", {"ranks": [trial.trial_id]})
-        for name, arguments in {
-            "nobody": {"rank": "nobody", "kind": "cpu"},
-            "memory": {"rank": trial.trial_id, "kind": "memory"},
-        }.items():
-            try:
-                control.ask(program, subject, "profile", arguments)
-            except control.ActionFailed as error:
-                self.answers[name] = str(error)
-        self.end.touch()
+        try:
+            subject = f"run:{self.path}"
+            program = control.find(subject)
+            assert program is not None
+            self.answers["workers"] = control.ask(program, subject, "workers")
+            time.sleep(0.5)  # the function goes on from its report
+            self.answers["stacks"] = control.ask(program, subject, "stacks", {"ranks": [trial.trial_id]})
+            for name, arguments in {
+                "nobody": {"rank": "nobody", "kind": "cpu"},
+                "memory": {"rank": trial.trial_id, "kind": "memory"},
+            }.items():
+                try:
+                    control.ask(program, subject, "profile", arguments)
+                except control.ActionFailed as error:
+                    self.answers[name] = str(error)
+        finally:
+            self.end.touch()  # else the trial would never end
 
 
 @pytest.mark.usefixtures("engine")

@@ -317,7 +317,8 @@ def _rates(passes: Sequence[_Pass]) -> dict[str, Curve]:
         earlier_s, earlier = 0.0, (0,) * len(names)
         for point in each.points:
             span_s = _span(point.wall_s - earlier_s)
-            if span_s <= 0 or len(point.rows) != len(names):
+            # A pass may end right after a line: what came in between is no rate that one could go by.
+            if span_s <= 0 or (earlier_s and span_s < _RECENT_S) or len(point.rows) != len(names):
                 continue
             for label, now, then in zip(labels, point.rows, earlier, strict=True):
                 times, values = curves[label]

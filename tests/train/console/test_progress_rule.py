@@ -108,9 +108,11 @@ def test_attempt_that_goes_on_needs_two_reports_and_keeps_what_was_done_until_th
     meter.attempt_began(0.0, is_fresh=True)
     for epoch in range(4):
         meter.reported({"epoch": epoch}, epoch, epoch + 1.0)
+    meter.attempt_ended()
+    seen = [meter.progress(20.0)]
     meter.attempt_began(50.0, is_fresh=False)
-    seen = [meter.progress(50.0)]
+    seen.append(meter.progress(50.0))
     for epoch in (2, 3):  # what came after the checkpoint comes again
         meter.reported({"epoch": epoch}, 4 + epoch, 50.0 + epoch)
         seen.append(meter.progress(50.0 + epoch))
-    assert [(progress.done, progress.left_s) for progress in seen if progress is not None] == [(4, None), (3, None), (4, 6.0)]
+    assert [(progress.done, progress.left_s) for progress in seen if progress is not None] == [(4, None), (4, None), (3, None), (4, 6.0)]

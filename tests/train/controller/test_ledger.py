@@ -17,6 +17,7 @@ from syncline.train.backend import BackendConfig
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig, RunConfig, ScalingConfig
 from syncline.train.controller.barriers import CompleteReport
+from syncline.train.controller.events import WorkerFailure
 from syncline.train.controller.ledger import Ledger
 from syncline.train.controller.tenure import Tenure
 from syncline.train.errors import WorkerGroupError
@@ -254,11 +255,11 @@ def test_a_list_that_could_not_be_written_is_written_before_anything_is_deleted(
 def test_after_a_full_disk_there_is_another_attempt_only_with_enough_room(tmp_path: Path) -> None:
     ledger = Ledger(spec(tmp_path / "s"))
     ledger.check_room()
-    ledger.failed(1, {0: ValueError("of the program")})
+    ledger.failed(1, {0: WorkerFailure(exception=ValueError("of the program"))})
     ledger.check_room()
-    ledger.failed(2, {1: StorageFullError(errno.ENOSPC, "it does not fit", 1 << 20)})
+    ledger.failed(2, {1: WorkerFailure(exception=StorageFullError(errno.ENOSPC, "it does not fit", 1 << 20))})
     ledger.check_room()
-    ledger.failed(3, {1: StorageFullError(errno.ENOSPC, "it does not fit", 1 << 60)})
+    ledger.failed(3, {1: WorkerFailure(exception=StorageFullError(errno.ENOSPC, "it does not fit", 1 << 60))})
     with pytest.raises(WorkerGroupError, match="it does not fit(.|\n)*not started again") as raised:
         ledger.check_room()
     assert list(raised.value.worker_failures) == [1]

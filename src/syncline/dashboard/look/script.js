@@ -31,6 +31,25 @@
   };
   window.slColor = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
+  // Cells of tables are made anew when their rows change: what had the focus gets it back, under the same key.
+  let focused = null; // { element, key, table }
+  const keyed = (element) => element?.closest?.("[data-sl-key]");
+  document.addEventListener("focusin", (event) => {
+    const element = keyed(event.target);
+    focused = element && { element, key: element.dataset.slKey, table: element.closest(".sl-table")?.id };
+  });
+  document.addEventListener("focusout", () =>
+    setTimeout(() => {
+      if (focused?.element.isConnected && document.activeElement !== focused.element) focused = null;
+    }),
+  );
+  new MutationObserver(() => {
+    if (!focused || focused.element.isConnected || document.activeElement !== document.body) return;
+    const table = document.getElementById(focused.table);
+    const again = [...(table?.querySelectorAll("[data-sl-key]") ?? [])].find((each) => each.dataset.slKey === focused.key);
+    again?.focus({ preventScroll: true });
+  }).observe(root, { childList: true, subtree: true });
+
   const typing = (element) => element?.closest("input:not([readonly]), textarea, select, [contenteditable]");
   const rowLinks = () => [...document.querySelectorAll("[data-sl-rows] tbody a.sl-link")];
   const onKey = (event) => {

@@ -17,13 +17,14 @@ from syncline.dashboard.look.text import plain_value, printable
 HEADER = """
 <q-th :props="props" scope="col" :aria-sort="props.col.__thClass.includes('sort-desc') ? 'descending'
     : props.col.__thClass.includes('sorted') ? 'ascending' : undefined">
-  <button v-if="props.col.sortable" type="button" class="sl-sort">{{ props.col.label }}</button>
+  <button v-if="props.col.sortable" type="button" class="sl-sort" :data-sl-key="'heading ' + props.col.name">{{ props.col.label }}</button>
   <template v-else>{{ props.col.label }}</template>
 </q-th>
 """
 CELL = """
 <q-td :props="props">
-  <a v-if="props.row[props.col.name + ':link']" class="sl-link" :href="props.row[props.col.name + ':link']">{{
+  <a v-if="props.row[props.col.name + ':link']" class="sl-link" :href="props.row[props.col.name + ':link']"
+    :data-sl-key="props.key + ' ' + props.col.name">{{
     props.row[props.col.name + ':text'] ?? props.value }}</a>
   <span v-else-if="props.col.kind === 'state'" class="sl-badge" :data-state="props.row[props.col.name + ':state']">{{
     props.value }}</span>

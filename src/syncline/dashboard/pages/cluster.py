@@ -91,6 +91,7 @@ class ClusterPage:
         self._note.visible = bool(text)
 
     def _show_cluster(self, cluster: ClusterLook | None, now: float) -> None:
+        self._cluster_place.visible = cluster is not None
         if cluster is None:
             self._cluster_place.clear()
             self._cluster = None

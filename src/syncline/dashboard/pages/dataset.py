@@ -70,7 +70,8 @@ class ExecutionChoice:
         self._view = view
         self._labels: dict[str, str] = {}
         self._panels: dict[str, ExecutionPanel] = {}
-        self._file = ui.select({}, label="Dataset", on_change=self.update).props("dense outlined").classes("sl-field")
+        with ui.element("div").classes("sl-bar") as self._bar:
+            self._file = ui.select({}, label="Dataset", on_change=self.update).props("dense outlined").classes("sl-field")
         self._below = ui.element("div").classes("sl-run")
 
     @property
@@ -85,7 +86,7 @@ class ExecutionChoice:
             first_before, self._labels = next(iter(self._labels), None), labels
             stays = self._file.value in labels and self._file.value != first_before
             self._file.set_options(labels, value=self._file.value if stays else next(iter(labels), None))
-        self._file.visible = len(labels) > 1
+        self._bar.visible = len(labels) > 1
         chosen = self._file.value
         if chosen in labels and chosen not in self._panels:
             with self._below:

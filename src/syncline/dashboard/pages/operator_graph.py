@@ -67,7 +67,7 @@ class _Box:
             with ui.element("div").classes("sl-bar"):
                 self._state = look.StateBadge()
                 self._limits = look.Text("strong", "limits")
-            look.Text("div", f"{operator.number + 1} · {operator.name}", "sl-operator-name")
+            look.Text("div", f"{operator.number + 1} · {operator.name.replace('->', ' → ')}", "sl-operator-name")
             if read := _reads(operator, operators):
                 look.Text("div", read, "sl-soft")
             self._bar = ui.element("div").classes("sl-parts")

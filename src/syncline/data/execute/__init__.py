@@ -5,5 +5,5 @@ its driver). What is done next: `scheduler` with `operators/`, pure. How it is d
 `driver` with `inbox` and `outbox`, `store` (blocks by number), `keeping` (what caches get of them),
 `jobs` (tasks through all their attempts), `attempts`.
 Where tasks run: `lanes`, `threads`, `pools`, `processes`, `places`, `worker`. What a task does: `turns`, `steps/`. What people see:
-`stats`, `progress`.
+`stats`, `progress`; and what is left of it on disk: `recording/`.
 """

@@ -116,6 +116,10 @@ class ProgressMeter:
         self._current = self._first = None
         self._is_fresh, self._began = is_fresh, now
 
+    def attempt_ended(self) -> None:
+        """No training function runs: what is done stays, and how long the rest takes is not known."""
+        self._first = None
+
     def reported(self, metrics: Mapping[str, Any], index: int, now: float) -> None:
         """Rank 0 has made its report number `index`."""
         share = _number(metrics.get(SHARE))

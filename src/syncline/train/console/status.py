@@ -161,6 +161,8 @@ class RunStatus:
 
     def _group_stops(self, instruction: events.StopGroup) -> None:
         self._nodes = ()
+        self._counts.clear()
+        self._progress.attempt_ended()
 
     def _validations_drain(self, instruction: events.DrainValidations) -> None:
         self._is_validating = True
