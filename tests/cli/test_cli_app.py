@@ -54,7 +54,7 @@ def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Comma
 
 def test_every_command_has_json_but_those_that_hand_over_or_pass_text_on():
     without = {name for name, command in leaves(app.cli, "") if not any("--json" in parameter.opts for parameter in command.params)}
-    assert without == {"start", "stop", "up", "down", "exec", "attach", "rsync-up", "rsync-down", "jobs logs"}
+    assert without == {"start", "stop", "up", "down", "exec", "attach", "rsync-up", "rsync-down", "jobs logs", "dashboard"}
 
 
 def test_every_command_is_in_the_docs_with_the_keys_of_its_json():

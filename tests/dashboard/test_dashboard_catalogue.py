@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.dashboard.catalogue import FRESH_S, PAGE_ROWS, PATIENCE_S, SORTS, Catalogue, Query, error_line, metrics_text
+from syncline.dashboard.catalogue import FRESH_S, PAGE_ROWS, PATIENCE_S, SORTS, Catalogue, Query, error_line, metrics_text, progress_text
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.runs.finding import RunSummary
 from syncline.runs.places import LocalPlace, Place
@@ -211,6 +211,19 @@ def test_a_link_in_a_storage_path_is_no_run(tmp_path: Path):
 def test_metrics_are_told_shortly():
     assert metrics_text({"loss": 0.123456, "name": "x", "ok": True, "a": 1, "b": 2, "c": 3}) == "loss=0.1235 a=1 b=2 …"
     assert metrics_text({"big": 10**400}) == "big=huge"
+
+
+@pytest.mark.parametrize(
+    ("trials", "text"),
+    [
+        (None, "3 reports"),
+        ({"TERMINATED": 2, "ERROR": 1, "RUNNING": 4, "expected": 50}, "3 of 50 trials"),
+        ({"PENDING": 1}, "0 trials"),
+        ({"TERMINATED": 10**400}, "huge trials"),
+    ],
+)
+def test_progress_is_told_in_trials_or_reports(trials: Mapping[str, int] | None, text: str):
+    assert progress_text(replace(SUMMARY, trials=trials)) == text
 
 
 def test_of_an_error_its_last_line_is_told():

@@ -30,6 +30,7 @@ PAUSE_S = 3.0
 IDLE_S = 60.0
 """After so long without a visitor the directories are left alone."""
 SHOWN_METRICS = 3
+ENDED_TRIALS = frozenset({"TERMINATED", "ERROR"})
 SORTS = ("name", "kind", "state", "started", "duration", "reports", "workers", "storage")
 
 Key = tuple[int, str]
@@ -322,6 +323,15 @@ def _sort_value(row: Row, sort: str) -> Any:
     return values[sort]
 
 
+def progress_text(run: RunSummary) -> str:
+    """How far a run is: "12 of 50 trials" for a search, "340 reports" otherwise."""
+    if run.trials is None:
+        return f"{_short(run.reports)} report{'s'[: run.reports != 1]}"
+    ended = sum(count for status, count in run.trials.items() if status in ENDED_TRIALS)
+    expected = run.trials.get("expected")
+    return f"{_short(ended)} of {_short(expected)} trials" if expected is not None else f"{_short(ended)} trials"
+
+
 def metrics_text(metrics: Mapping[str, Any], most: int = SHOWN_METRICS) -> str:
     """The first numbers of a report: "loss=0.3 accuracy=0.91"."""
     numbers = [(name, value) for name, value in metrics.items() if isinstance(value, (int, float)) and not isinstance(value, bool)]
@@ -330,8 +340,9 @@ def metrics_text(metrics: Mapping[str, Any], most: int = SHOWN_METRICS) -> str:
 
 
 def _short(value: float) -> str:
+    """A number in few digits; integers as long as they are short."""
     try:
-        return f"{value:.4g}"
+        return str(value) if isinstance(value, int) and abs(value) < 10**9 else f"{value:.4g}"
     except OverflowError:  # an integer beyond every float
         return "huge"
 

@@ -108,7 +108,7 @@ def usage_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]
     scale = USAGE[key][2]
     found = {}
     for rank, samples in _by_rank(run):
-        points = [(float(sample["time"]), value * scale) for sample in samples if (value := _usage(sample, key)) is not None]
+        points = [(_time(sample), value * scale) for sample in samples if (value := _usage(sample, key)) is not None]
         if points:
             found[rank] = ([x for x, _ in points], [y for _, y in points])
     return found
@@ -124,7 +124,7 @@ def gpu_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]
                 value = _number(gpu.get(key))
                 if value is not None:
                     times, values = found.setdefault(f"GPU {gpu.get('id')} of rank {rank}", ([], []))
-                    times.append(float(sample["time"]))
+                    times.append(_time(sample))
                     values.append(value * scale)
     return found
 
@@ -145,7 +145,7 @@ def share_curves(run: Run, part: str) -> dict[str, tuple[list[float], list[float
             if total > 0:
                 differences = {name: (_number(spent.get(f"{name}_s")) or 0.0) - (_number(before.get(f"{name}_s")) or 0.0) for name in PARTS}
                 differences["compute"] = total - sum(differences[name] for name in ("communication", "data", "report"))
-                times.append(float(sample["time"]))
+                times.append(_time(sample))
                 values.append(min(1.0, max(0.0, differences[part] / total)))
             before = spent
         if times:
@@ -184,7 +184,7 @@ def _rank_order(rank: str) -> tuple[bool, int, str]:
 
 def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object]) -> WorkerRow:
     rank = str(worker.get("rank"))
-    samples = [sample for sample in run.samples.get(rank, ()) if float(sample["time"]) >= attempt.began]
+    samples = [sample for sample in run.samples.get(rank, ()) if _time(sample) >= attempt.began]
     last: Sample = samples[-1] if samples else {}
     gpu_ids = worker.get("gpu_ids")
     gpus = _gpus(last)
@@ -213,7 +213,7 @@ def _worker_state(run: Run, attempt: Attempt, rank: str) -> str:
 
 def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
     """Of the time since the first attempt began, the share that lies in attempts, not counting what came after a last checkpoint."""
-    times = [float(sample["time"]) for samples in run.samples.values() for sample in samples[-1:]]
+    times = [_time(sample) for samples in run.samples.values() for sample in samples[-1:]]
     end = max([attempts[-1].began, *times])
     total = end - attempts[0].began
     if total <= 0:
@@ -248,6 +248,10 @@ def _told(event: Mapping[str, object]) -> tuple[str, str, Literal["bad", "good",
         return None
     rest = {key: value for key, value in event.items() if key not in ("time", "event")}
     return what, json.dumps(rest, default=str, ensure_ascii=False) if rest else "", "plain"
+
+
+def _time(sample: Sample) -> float:
+    return _number(sample.get("time")) or 0.0
 
 
 def _usage(sample: Sample, key: str) -> float | None:

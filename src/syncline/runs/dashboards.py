@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ def directory() -> Path:
 def announce(url: str, storage_paths: Sequence[str], pid: int | None = None) -> None:
     """Say that a dashboard of this process is up, until `withdraw` or the end of the process. OSError where that cannot be written."""
     number = os.getpid() if pid is None else pid
-    path = directory() / f"dashboard-{number}-{url.rpartition(':')[2]}.json"
+    path = directory() / f"dashboard-{number}-{secrets.token_hex(4)}.json"
     text = json.dumps({"url": url.rstrip("/"), "storage_paths": list(storage_paths), "pid": number})
     unnamed = path.with_suffix(".new")
     descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

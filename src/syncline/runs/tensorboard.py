@@ -6,7 +6,8 @@ whose name comes after those that are there, because boards read the files of a 
 machine's the file is collected in a temporary directory, and `flush` uploads it.
 
 However many steps there are, all files of a directory of this machine together stay below 10 MB (elsewhere: those of one writer): beyond
-the first half, every fourth step is written, then every sixteenth, … (`thinning.py`). Not covered: histograms, images (`event_file.py` has
+the first half, every fourth step is written, then every sixteenth, … (`thinning.py`). A program that reports many times a second for long
+gets fifty of these steps a second, and the last one at its end: nobody sees more, and each costs as much as all else of a report. Not covered: histograms, images (`event_file.py` has
 the former, for searches).
 """
 
@@ -30,6 +31,10 @@ from syncline.runs.thinning import Thinning
 FILE_PREFIX = "events.out.tfevents."
 FIRST_BYTES = 5_000_000
 """So much is written whole; all together stays below twice as much."""
+BURST_STEPS = 1_000
+"""So many steps are written however soon they come after one another."""
+STEPS_PER_S = 50.0
+"""After these, so many in a second."""
 _GROWTH = 1.1
 """A file is uploaded again when it has grown by this factor, so that all uploads together are a small multiple of its length."""
 _NOT_IN_TAGS = re.compile(r"[^-/\w. ]")
@@ -54,6 +59,9 @@ class ScalarWriter:
         self._earlier_bytes = 0  # in the files of earlier writers
         self._sent_bytes = 0
         self._void_from: int | None = None
+        self._allowed = float(BURST_STEPS)
+        self._allowed_at = 0.0
+        self._passed_over: tuple[int, Mapping[str, Any], float] | None = None
 
     def restart(self, step: int) -> None:
         """What was written for `step` and later ones is done again: boards forget it."""
@@ -70,9 +78,22 @@ class ScalarWriter:
         Raises:
             OSError: There is no room; the file is as it was.
         """
-        if not self._keeps(step, 0):  # most steps of a long run are not worth encoding
-            return
         now = self._clock() if time_s is None else time_s
+        if not self._keeps(step, 0) or not self._is_due(now):  # most steps of a long run are not worth encoding
+            self._passed_over = step, metrics, now
+            return
+        self._passed_over = None
+        self._write(step, metrics, now)
+
+    def _is_due(self, now: float) -> bool:
+        self._allowed = min(BURST_STEPS, self._allowed + STEPS_PER_S * max(0.0, now - self._allowed_at))
+        self._allowed_at = now
+        if self._allowed < 1:
+            return False
+        self._allowed -= 1
+        return True
+
+    def _write(self, step: int, metrics: Mapping[str, Any], now: float) -> None:
         values = b"".join(event_file.scalar(_tag(name), value) for name, value in numbers(metrics))
         if not values:
             return
@@ -97,6 +118,8 @@ class ScalarWriter:
     def close(self, *, keep: bool = True) -> None:
         """Upload the rest if it is to be kept, and close the file; what comes later goes into another one. OSError if that fails."""
         try:
+            if keep and self._passed_over is not None:
+                self._write(*self._passed_over)
             if keep:
                 self.flush(1.0)
         finally:

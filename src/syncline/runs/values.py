@@ -49,13 +49,16 @@ def describe(value: Any) -> str:
 
 def encode(value: Any) -> bytes:
     """One line of JSON, with the newline. Not-a-number and infinities are written as Python's `json` reads them."""
-    return json.dumps(value, default=_fallback, separators=(",", ":")).encode() + b"\n"
+    return _ENCODER.encode(value).encode() + b"\n"
 
 
 def _fallback(value: Any) -> Any:
     # Arrays have `tolist`; what it returns is made of lists and numbers.
     to_list = getattr(value, "tolist", None)
     return to_list() if callable(to_list) else plain(value)
+
+
+_ENCODER = json.JSONEncoder(default=_fallback, separators=(",", ":"))
 
 
 def _names_only(variables: Any) -> Any:

@@ -13,7 +13,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import look
-from syncline.dashboard.catalogue import PAGE_ROWS, Catalogue, Query, Row, Selection, error_line, metrics_text
+from syncline.dashboard.catalogue import PAGE_ROWS, Catalogue, Query, Row, Selection, error_line, metrics_text, progress_text
 from syncline.dashboard.look.tables import CELL, HEADER, Column, clean_row, described
 from syncline.dashboard.pages.view import in_thread, url_of
 
@@ -27,8 +27,8 @@ COLUMNS = (
     Column(name="kind", label="Kind", minor=True),
     Column(name="started", label="Started", number=True),
     Column(name="duration", label="Duration", number=True, minor=True),
-    Column(name="reports", label="Reports", number=True, minor=True),
-    Column(name="last", label="Last report", yielding=True, sortable=False, minor=True),
+    Column(name="reports", label="Progress", number=True, minor=True),
+    Column(name="last", label="Last or best", yielding=True, sortable=False, minor=True),
     Column(name="workers", label="Workers", number=True, minor=True),
     Column(name="storage", label="Storage", minor=True),
 )
@@ -174,7 +174,7 @@ def shown_row(row: Row, storage_path: str) -> dict[str, object]:
         "state": look.printable(run.state, 30),
         "kind": look.printable(run.kind, 30),
         "duration": look.duration(row.duration_s),
-        "reports": look.number(run.reports),
+        "reports": look.printable(progress_text(run), 60),
         "last": last,
         "workers": "" if run.workers is None else str(run.workers),
     }

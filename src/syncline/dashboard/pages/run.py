@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.util
 import json
 import logging
 from collections.abc import Callable
@@ -14,7 +12,10 @@ from nicegui import Client, ui
 
 from syncline.dashboard import look
 from syncline.dashboard.catalogue import Catalogue, error_line
+from syncline.dashboard.pages.dataset import DatasetPage
 from syncline.dashboard.pages.opened import OpenRun, OpenRuns
+from syncline.dashboard.pages.training import TrainingPage
+from syncline.dashboard.pages.tuning import TuningPage
 from syncline.dashboard.pages.view import RunPage, RunView
 from syncline.runs.secrets import masked
 
@@ -22,8 +23,8 @@ INTERVAL_S = 2.0
 SHOWN_EVENTS = 300
 AT_ONCE_S = 1.2
 """So long the answer waits for the record; a longer one is shown when it has been read."""
-PAGES = {"train": ("training", "TrainingPage"), "data": ("dataset", "DatasetPage"), "tune": ("tuning", "TuningPage")}
-"""kind of run -> module in `pages` and class."""
+PAGES: dict[str, Callable[[RunView], RunPage]] = {"train": TrainingPage, "data": DatasetPage, "tune": TuningPage}
+"""Of each kind of run; others get the plain one."""
 
 log = logging.getLogger("syncline.dashboard")
 
@@ -108,7 +109,7 @@ class Shown:
 
 def built(view: RunView, kind: str, body: ui.element) -> RunPage:
     """The page for a kind of run, or the plain one where there is none, or where it cannot show this record."""
-    made = page_class(kind)
+    made = PAGES.get(kind, PlainPage)
     try:
         return made(view)
     except Exception:
@@ -119,18 +120,6 @@ def built(view: RunView, kind: str, body: ui.element) -> RunPage:
         with body:
             look.note("The page for this kind of run cannot show its record. This is what can be read of it.", "warning")
             return PlainPage(view)
-
-
-def page_class(kind: str) -> Callable[[RunView], RunPage]:
-    """The class of the page for a kind of run."""
-    if kind not in PAGES:
-        return PlainPage
-    module, name = PAGES[kind]
-    full_name = f"syncline.dashboard.pages.{module}"
-    if importlib.util.find_spec(full_name) is None:
-        return PlainPage
-    found: Callable[[RunView], RunPage] = getattr(importlib.import_module(full_name), name)
-    return found
 
 
 class Head:

@@ -53,7 +53,7 @@ class Ledger:
         self._tenure = Tenure(files)  # first of all: what is read below stays as it is
         self._directory = RunDirectory(files)
         self._scalars = ScalarWriter(files)
-        self._has_told_of_scalars = False
+        self._has_told_of_gaps = False
         record = RunRecord(files)
         state = record.checkpoints()
         checkpoint_config = spec.run_config.checkpoint_config
@@ -106,7 +106,7 @@ class Ledger:
             self._check_tenure()
         if rank == 0:
             self.last_metrics = report.metrics
-            self._draw(lambda: self._scalars.add(self.steps.of(report.index), report.metrics, report.time))
+            self._besides(lambda: self._scalars.add(self.steps.of(report.index), report.metrics, report.time))
         has_checkpoint = report.part is not None or report.uploading
         self._directory.report(report.index, rank, report.metrics, report.time, wanted=has_checkpoint)
 
@@ -116,7 +116,7 @@ class Ledger:
 
     def sample(self, worker: Worker, attempt: int, spent: Spent) -> None:
         """Write down what a worker's process uses, and where its time has gone."""
-        self._directory.sample(worker.rank, attempt, worker.pid, spent.usage, asdict(spent.times))
+        self._besides(lambda: self._directory.sample(worker.rank, attempt, worker.pid, spent.usage, asdict(spent.times)))
 
     def failed(self, attempt: int, failures: Mapping[int, WorkerFailure]) -> None:
         """Write down that ranks have failed, and remember those that found no room on the disk."""
@@ -179,7 +179,7 @@ class Ledger:
         self._store(surplus, confirm=checkpoint)
         self._directory.event("checkpoint", report=report.index, name=self.storage.name_of(checkpoint))
         self._directory.flush()
-        self._draw(self._scalars.flush)
+        self._besides(self._scalars.flush)
         latest = self._manager.latest
         assert latest is not None, "one was just registered"
         return latest
@@ -220,7 +220,7 @@ class Ledger:
             self._directory.abandon()
             self._scalars.close(keep=False)
             return
-        self._draw(self._scalars.close)
+        self._besides(self._scalars.close)
         self.discard_unfinished()
         try:
             self._directory.event(status)
@@ -231,14 +231,14 @@ class Ledger:
                 raise
             logger.warning("how the run ended cannot be written to %s: %s", self.storage.experiment_fs_path, problem)
 
-    def _draw(self, write: Callable[[], None]) -> None:
-        """Do something to the files for TensorBoard, whose failure is no reason to end the run."""
+    def _besides(self, write: Callable[[], None]) -> None:
+        """Write what people look at, and no run needs to go on: a failure is no reason to end it."""
         try:
             write()
         except OSError as error:
-            if not self._has_told_of_scalars:
-                self._has_told_of_scalars = True
-                logger.warning("the file for TensorBoard in %s lacks what follows: %s", self.storage.experiment_fs_path, error)
+            if not self._has_told_of_gaps:
+                self._has_told_of_gaps = True
+                logger.warning("what is shown of %s will lack something, it cannot be written: %s", self.storage.experiment_fs_path, error)
 
     def _check_tenure(self) -> None:
         if self._tenure.is_over:
