@@ -66,7 +66,7 @@ def test_json_keys_stay_the_same(syncline_command, write_run, storage):
     write_run("one", outcome="finished")
     run = listed(syncline_command, storage)["one"]
     assert list(run)[:8] == ["name", "path", "state", "started", "ended", "last_activity", "host", "workers"]
-    assert list(run)[8:] == ["attempts", "reports", "metrics", "checkpoints", "error", "kind"]
+    assert list(run)[8:] == ["attempts", "reports", "metrics", "checkpoints", "error", "kind", "trials"]
 
 
 def test_uri_shows_the_same_runs(syncline_command, write_run, storage):

@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import syncline
 from syncline import runs, tune
 from syncline.core import control
 from syncline.testing.waiting import eventually
-from syncline.tune.callback import Callback
 
 pytestmark = pytest.mark.processes
 
@@ -68,7 +67,9 @@ def test_a_search_leaves_its_trials_and_every_result(tmp_path: Path) -> None:
     assert all(trial_id.startswith(described["config"]["trials"]["prefix"]) for trial_id in trials)
     by_x = {trial["config"]["x"]: trial for trial in trials.values()}
     assert {x: trial["status"] for x, trial in by_x.items()} == {1: "TERMINATED", 2: "ERROR", 3: "TERMINATED"}
-    assert all(trial["iteration"] == 3 and trial["pid"] and trial["hostname"] and trial["config"]["token"] == "***" for trial in by_x.values())
+    assert all(
+        trial["iteration"] == 3 and trial["pid"] and trial["hostname"] and trial["config"]["token"] == "***" for trial in by_x.values()
+    )
     assert by_x[2]["error"].strip().endswith("ValueError: two is one too many")
     assert by_x[1]["metrics"]["loss"] == pytest.approx(1 / 3)
     reports = lines_of(path, "metrics.jsonl")
@@ -98,7 +99,9 @@ def test_the_record_of_a_killed_search_goes_on_where_it_was(tmp_path: Path) -> N
     lines = lines_of(path)
     trials = told(lines)
     assert [trial["status"] for trial in trials.values()] == ["TERMINATED"] * 6
-    assert [[trial["config"]["x"], trial["iteration"]] for _, trial in sorted(trials.items())] == [[x, at] for x, _, at, _ in outcome["trials"]]
+    assert [[trial["config"]["x"], trial["iteration"]] for _, trial in sorted(trials.items())] == [
+        [x, at] for x, _, at, _ in outcome["trials"]
+    ]
     for trial_id in trials:
         own = [{key: value for key, value in line.items() if key != "time"} for line in lines if line["trial"] == trial_id]
         assert sum("config" in line for line in own) == 1, "the configuration has not changed"
@@ -112,55 +115,49 @@ def test_the_record_of_a_killed_search_goes_on_where_it_was(tmp_path: Path) -> N
 
 
 def work_until_told(config: dict[str, Any]) -> None:
-    tune.report({"loss": 1.0})
     while not os.path.exists(config["end"]):
         sum(range(1_000))
     tune.report({"loss": 0.5})
 
 
-class Asker(Callback):
-    """Asks the search about itself from its own process, when the first trial runs."""
+def asked(path: Path) -> dict[str, Any]:
+    """What a search answers about the trial that runs."""
+    subject = f"run:{path}"
+    eventually(lambda: control.find(subject) is not None, what="a search that answers")
+    program = control.find(subject)
+    assert program is not None
+    eventually(lambda: bool(control.ask(program, subject, "workers")), what="a trial that runs")
+    (worker,) = control.ask(program, subject, "workers")
 
-    def __init__(self, path: Path, end: Path) -> None:
-        self.path = path
-        self.end = end
-        self.answers: dict[str, Any] = {}
+    def stack() -> str:
+        return str(control.ask(program, subject, "stacks", {"ranks": [worker["rank"]]})[worker["rank"]])
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
-        if self.answers:
-            return
-        try:
-            subject = f"run:{self.path}"
-            program = control.find(subject)
-            assert program is not None
-            self.answers["workers"] = control.ask(program, subject, "workers")
-            time.sleep(0.5)  # the function goes on from its report
-            self.answers["stacks"] = control.ask(program, subject, "stacks", {"ranks": [trial.trial_id]})
-            for name, arguments in {
-                "nobody": {"rank": "nobody", "kind": "cpu"},
-                "memory": {"rank": trial.trial_id, "kind": "memory"},
-            }.items():
-                try:
-                    control.ask(program, subject, "profile", arguments)
-                except control.ActionFailed as error:
-                    self.answers[name] = str(error)
-        finally:
-            self.end.touch()  # else the trial would never end
+    eventually(lambda: "work_until_told" in stack(), what="the stack of the trial's function")
+    answers = {"worker": worker}
+    for name, arguments in {"nobody": {"rank": "nobody", "kind": "cpu"}, "memory": {"rank": worker["rank"], "kind": "memory"}}.items():
+        with pytest.raises(control.ActionFailed) as refused:
+            control.ask(program, subject, "profile", arguments)
+        answers[name] = str(refused.value)
+    return answers
 
 
 @pytest.mark.usefixtures("engine")
 def test_a_search_answers_for_its_trials_while_they_run(tmp_path: Path) -> None:
-    asker = Asker(tmp_path / "search", tmp_path / "end")
-    tune.Tuner(
-        work_until_told,
-        param_space={"end": str(tmp_path / "end")},
-        run_config=tune.RunConfig(name="search", storage_path=str(tmp_path), verbose=0, callbacks=[asker]),
-    ).fit()
-    (worker,) = asker.answers["workers"]
-    (trial,) = told(lines_of(tmp_path / "search")).values()
-    assert (worker["rank"], worker["pid"]) == (trial["trial"], trial["pid"])
-    assert "trial 'nobody' runs" in asker.answers["nobody"]
-    assert "only CPU profiles" in asker.answers["memory"]
-    (stack,) = asker.answers["stacks"].values()
-    assert "work_until_told" in stack
-    assert control.find(f"run:{tmp_path / 'search'}") is None, "what has ended does not answer any more"
+    path, end = tmp_path / "search", tmp_path / "end"
+
+    def ask_and_end() -> dict[str, Any]:
+        try:
+            return asked(path)
+        finally:
+            end.touch()
+
+    run_config = tune.RunConfig(name="search", storage_path=str(tmp_path), verbose=0)
+    with ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(ask_and_end)
+        tune.Tuner(work_until_told, param_space={"end": str(end)}, run_config=run_config).fit()
+        found = answers.result()
+    (trial,) = told(lines_of(path)).values()
+    assert (found["worker"]["rank"], found["worker"]["pid"]) == (trial["trial"], trial["pid"])
+    assert "trial 'nobody' runs" in found["nobody"]
+    assert "only CPU profiles" in found["memory"]
+    assert control.find(f"run:{path}") is None, "what has ended does not answer any more"

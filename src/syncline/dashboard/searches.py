@@ -32,9 +32,11 @@ MOST_METRICS = 500
 """So many metrics of a trial, and of a search, are looked at."""
 MOST_PARAMETERS = 2_000
 """So many parameters of a trial."""
-NAME_CHARACTERS = 200
+NAME_CHARACTERS = 255
 TEXT_CHARACTERS = 1_000
 ERROR_CHARACTERS = 10_000
+_TEXTS = (("name", "name"), ("hostname", "host"), ("directory", "directory"))
+"""Fields of lines, and of `TrialView`."""
 _DEPTH = 8
 _ITEMS = 100
 _LARGER_IS_BETTER = ("acc", "score", "reward", "auc", "f1", "precision", "recall", "return", "bleu", "throughput")
@@ -280,17 +282,17 @@ def _take_news(news: dict[str, Any], line: Mapping[str, Any]) -> None:
         news["iteration"] = iteration
     if (pid := _count(line.get("pid"))) is not None:
         news["pid"] = pid
-    for key, target, limit in (("name", "name", NAME_CHARACTERS), ("hostname", "host", NAME_CHARACTERS), ("directory", "directory", 255)):
+    for key, target in _TEXTS:
         if isinstance(line.get(key), str):
-            news[target] = line[key][:limit]
+            news[target] = line[key][:NAME_CHARACTERS]
     for key in ("stopped_by", "checkpoint"):
         if key in line:
             news[key] = masked_text(line[key][:TEXT_CHARACTERS]) if isinstance(line[key], str) else ""
     if "error" in line:
         news["error"] = masked_text(line["error"][-ERROR_CHARACTERS:]) if isinstance(line["error"], str) else ""
-    if isinstance(line.get("metrics"), Mapping):
+    if isinstance(line.get("metrics"), dict):
         news["metrics"] = _numbers(line["metrics"])
-    if isinstance(line.get("config"), Mapping):
+    if isinstance(line.get("config"), dict):
         config = masked(_bounded(line["config"], _DEPTH, MOST_PARAMETERS))
         news |= {"config": config, "parameters": dict(itertools.islice(_flat(config), MOST_PARAMETERS))}
 
@@ -307,6 +309,8 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _finite(value: Any) -> float | None:
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -324,7 +328,7 @@ def _bounded(value: Any, depth: int, items: int = _ITEMS) -> Any:
     """A value of JSON with what is too much of it left out."""
     if isinstance(value, str):
         return value if len(value) <= TEXT_CHARACTERS else value[:TEXT_CHARACTERS] + "…"
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         if depth == 0:
             return "…"
         kept = list(value.items())[:items]
@@ -339,7 +343,7 @@ def _bounded(value: Any, depth: int, items: int = _ITEMS) -> Any:
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Value]]:
     for key, value in config.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from _flat(value, f"{name}/")
         elif isinstance(value, list):
             yield name, json.dumps(value, ensure_ascii=False)[:NAME_CHARACTERS]

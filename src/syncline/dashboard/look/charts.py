@@ -66,7 +66,7 @@ class LineChart:
     x_label: str = ""
     """Below the horizontal axis."""
     y_label: str = ""
-    """Beside the vertical axis."""
+    """The unit of the vertical axis: in brackets behind the title."""
     over_time: bool = False
     """x is seconds since the epoch, shown as time of day."""
     from_zero: bool = False
@@ -119,7 +119,7 @@ class LineChart:
             "animation": False,
             "color": list(PALETTE),
             "title": {
-                "text": printable(self.title, 120),
+                "text": printable(f"{self.title} ({self.y_label})" if self.y_label else self.title, 120),
                 "left": 4,
                 "top": 0,
                 "textStyle": {"fontSize": 13, "fontWeight": 600, ":color": _css("--sl-ink"), "width": 320, "overflow": "truncate"},
@@ -129,13 +129,14 @@ class LineChart:
                 "type": "scroll",
                 "top": 20,
                 "left": 0,
-                "itemHeight": 8,
+                "itemHeight": 12,  # of a legend with pages, texts that are taller are cut
                 "itemWidth": 16,
+                "symbolSize": 8,
                 "textStyle": {"fontSize": 11, ":color": _css("--sl-soft")},
                 "pageTextStyle": {":color": _css("--sl-soft")},
                 ":pageIconColor": _css("--sl-accent"),
             },
-            "grid": {"left": 8, "right": 16, "top": 48 if 1 < len(self._lines) <= FEW else 34, "bottom": 8, "containLabel": True},
+            "grid": self._grid(),
             # Drawn, not written as HTML: names of lines are foreign.
             "tooltip": {
                 "trigger": "item" if many else "axis",
@@ -148,10 +149,15 @@ class LineChart:
                 "axisPointer": {"lineStyle": {":color": _css("--sl-soft")}},
             },
             "xAxis": self._axis("time" if self.over_time else "value", self.x_label),
-            "yAxis": {**self._axis("log" if self.log_y else "value", self.y_label), "nameLocation": "end"},
+            "yAxis": self._axis("log" if self.log_y else "value", ""),
             "dataZoom": [{"type": "inside", "zoomOnMouseWheel": "ctrl", "moveOnMouseWheel": False, "preventDefaultMouseMove": False}],
             "series": [self._series(line, place) for place, line in enumerate(self._lines)],
         }
+
+    def _grid(self) -> Option:
+        """Room for the title, the legend and what marks are called; for half of the last label; and for the name of the horizontal axis."""
+        top = 34 + (14 if 1 < len(self._lines) <= FEW else 0) + (12 if self._marks else 0)
+        return {"left": 8, "right": 26 if self.over_time else 18, "top": top, "bottom": 24 if self.x_label else 8, "containLabel": True}
 
     def _axis(self, kind: str, label: str) -> Option:
         return {
@@ -193,7 +199,7 @@ class LineChart:
 
     def _mark(self, mark: Mark, scale: int) -> Option:
         color = {"bad": "--sl-bad", "good": "--sl-good", "plain": "--sl-soft"}[mark.kind]
-        label: Mapping[str, object] = {"formatter": "{b}", "fontSize": 10, ":color": _css(color), "position": "insideEndTop"}
+        label: Mapping[str, object] = {"formatter": "{b}", "fontSize": 10, ":color": _css(color), "position": "end", "distance": 3}
         return {
             "xAxis": mark.x * scale,
             "name": printable(mark.label, 60),

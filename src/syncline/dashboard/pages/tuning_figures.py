@@ -29,6 +29,8 @@ GREY = 8
 """Number of the palette's colour for trials that are not among the best."""
 COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 """Viridis: from the smallest value to the largest, the same order for those who see no colours."""
+LABEL_CHARACTERS = 16
+"""So much of a category's name stands beside its axis."""
 AGAIN_AT = 1.1
 """Importance is worked out again when so many times as many trials have ended."""
 _BAR = "display: grid; grid-template-columns: minmax(8ch, 24ch) 1fr 6ch; gap: 10px; align-items: center; width: 100%;"
@@ -78,11 +80,11 @@ class ParallelFigure:
 
     def __init__(self) -> None:
         self._drawn: object = None
-        self._chart = ui.echart(parallel_options(ParallelLines(axes=(), lines=(), left_out=""))).classes("sl-chart").style("height: 22rem")
-        self._chart.props["role"] = "img"
-        self._chart.props["tabindex"] = "0"
+        self._axes: object = None
+        self._chart: ui.echart | None = None
+        self._box = ui.element("div").style("width: 100%; min-height: 22rem;")
         self._note = look.Text("p", "", "sl-soft")
-        ui.on("sl-theme", self._chart.update)
+        ui.on("sl-theme", lambda: self._chart.update() if self._chart is not None else None)
 
     def show(self, snapshot: SearchSnapshot, chosen: Chosen) -> None:
         """Draw the trials with a value of the metric."""
@@ -91,12 +93,25 @@ class ParallelFigure:
             return
         self._drawn = state
         parallel = parallel_of(snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
-        self._chart.options.clear()
-        self._chart.options.update(parallel_options(parallel))
+        self._draw(parallel)
+        self._note.put(parallel.left_out if parallel.lines else "No trial has reported the metric yet.")
+
+    def _draw(self, parallel: ParallelLines) -> None:
+        options = parallel_options(parallel)
+        axes = [(axis.name, axis.kind) for axis in parallel.axes]
+        if self._chart is None or axes != self._axes:  # a chart that is there would keep its axes in their order
+            self._axes = axes
+            self._box.clear()
+            with self._box:
+                self._chart = ui.echart(options).classes("sl-chart").style("height: 22rem")
+            self._chart.props["role"] = "img"
+            self._chart.props["tabindex"] = "0"
+        else:
+            self._chart.options.clear()
+            self._chart.options.update(options)
         names = ", ".join(short_names(axis.name for axis in parallel.axes).values())
         self._chart.props["aria-label"] = look.printable(f"Parallel coordinates of {len(parallel.lines)} trials: {names}", 1000)
         self._chart.update()
-        self._note.put(parallel.left_out)
 
 
 class ImportanceFigure:
@@ -211,15 +226,13 @@ def _axis(number: int, axis: AxisOf, short: str) -> Option:
             ":backgroundColor": "slColor('--sl-panel') + 'b0'",
             "padding": [1, 3],
             "borderRadius": 3,
-            "width": 80,
-            "overflow": "truncate",
             "hideOverlap": True,
         },
         "axisLine": {"lineStyle": {":color": "slColor('--sl-soft')"}},
         "axisTick": {"lineStyle": {":color": "slColor('--sl-line')"}},
     }
     if axis.kind == "category":
-        return {**made, "data": [look.printable(category, 40) for category in axis.categories]}
+        return {**made, "data": [look.printable(category, 40)[:LABEL_CHARACTERS] for category in axis.categories]}
     if axis.kind == "log":
         return {**made, "min": 10.0 ** math.floor(math.log10(axis.low)), "max": 10.0 ** math.ceil(math.log10(axis.high))}
     return {**made, "scale": True}

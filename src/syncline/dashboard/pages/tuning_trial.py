@@ -30,7 +30,7 @@ class TrialPanel:
         self._trial: TrialView | None = None
         with look.section("Trial", anchor="trial") as self._section:
             with ui.element("div").classes("sl-title-row"):
-                self._name = look.Text("h3", "")
+                self._name = look.Text("strong", "")
                 self._state = look.StateBadge()
             with look.facts():
                 labels = ("Iteration", "Time", "Started", "Where", "Ended by", "Checkpoint", "Directory")
@@ -103,7 +103,7 @@ class TrialPanel:
         self._files.clear()
         with self._files:
             for name, text in printed:
-                look.Text("h4", look.printable(name, 100), "sl-soft")
+                look.Text("p", look.printable(name, 100), "sl-soft")
                 look.Mono(text, label=f"{name} of the trial")
             if not printed:
                 look.Text("p", "Nothing is kept: RunConfig(log_to_file=True) keeps what trials print.", "sl-soft")
