@@ -45,9 +45,8 @@ def test_plain_install_brings_core_data_and_train(name: str) -> None:
 
 
 def test_every_tool_of_continuous_integration_is_pinned() -> None:
-    used = [
-        requirement for requirement in declared_requirements() if re.search(r"extra == ['\"](test|lint|examples|cli|dashboard|docs)['\"]", requirement)
-    ]
+    extras = "test|lint|examples|cli|dashboard|docs"
+    used = [requirement for requirement in declared_requirements() if re.search(rf"extra == ['\"]({extras})['\"]", requirement)]
     plain = [requirement for requirement in declared_requirements() if "extra ==" not in requirement]
     names = {re.split(r"[^\w.-]", requirement)[0].lower() for requirement in used + plain}
     assert names <= pinned_versions().keys()

@@ -41,8 +41,9 @@ def run(tmp_path):
         record.sample(2, 2, 2, {"rss_bytes": 1}, spent(5, data=1))
         clock.now += 5
         gpu = {"id": "0", "util_percent": 80, "memory_bytes": 1024**3}
-        record.sample(2, 2, 2, {"cpu_percent": 99.0, "rss_bytes": 2 * 1024**3}, spent(10, data=3, report=1))
-        record.sample(10, 2, 3, {"cpu_percent": 50.0, "gpus": [gpu]}, spent(10, communication=2))
+        host = {"host_cpu_percent": 7.0}
+        record.sample(2, 2, 2, {"cpu_percent": 99.0, "rss_bytes": 2 * 1024**3, **host}, spent(10, data=3, report=1))
+        record.sample(10, 2, 3, {"cpu_percent": 50.0, "gpus": [gpu], **host}, spent(10, communication=2))
     return runs.open(tmp_path)
 
 
@@ -75,6 +76,17 @@ def test_curves_over_time(run) -> None:
     assert trainings.share_curves(run, "data")["2"] == ([1035.0, 1040.0], pytest.approx([0.2, 0.4]))
 
 
+def test_a_machine_has_one_curve_however_many_workers_it_has(run, tmp_path_factory) -> None:
+    assert trainings.host_curves(run, "host_cpu_percent") == {"a": ([1040.0], [7.0]), "b": ([1040.0], [7.0])}
+    alone = tmp_path_factory.mktemp("alone")
+    with RunDirectory(LocalFiles(alone), clock=Clock()) as record:
+        record.write_run("demo", {}, detailed=False)
+        record.event("attempt", number=1, workers=[{"rank": rank, "hostname": "a"} for rank in range(3)])
+        for rank in (2, 1):
+            record.sample(rank, 1, 1, {"host_cpu_percent": float(rank)}, spent(1))
+    assert trainings.host_curves(runs.open(alone), "host_cpu_percent") == {"a": ([1000.0], [1.0])}
+
+
 def test_what_happened_in_words(run) -> None:
     told = [(moment.what, moment.kind) for moment in trainings.moments(run)]
     assert told == [
@@ -98,7 +110,7 @@ def test_records_of_other_forms_are_shown_as_far_as_they_go(tmp_path, value) -> 
     lines = [{"time": float(place), "event": kind, **dict.fromkeys(fields, value)} for place, kind in enumerate(kinds)]
     lines.append({"time": 9.0, "event": "attempt", "workers": [{"rank": value, "pid": value, "gpu_ids": value, "hostname": value}]})
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    usage = {"cpu_percent": value, "rss_bytes": value, "gpus": value}
+    usage = {"cpu_percent": value, "rss_bytes": value, "gpus": value, "host_cpu_percent": value}
     times = dict.fromkeys(("total_s", "data_s", "report_s"), value)
     samples = [{"time": 10.0, "rank": 0, "usage": usage, "spent": times}, {"time": 11.0, "rank": 0, "usage": usage, "spent": value}]
     (tmp_path / "workers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in samples))
@@ -109,6 +121,8 @@ def test_records_of_other_forms_are_shown_as_far_as_they_go(tmp_path, value) -> 
     trainings.marks(run, "iteration")
     for key in trainings.USAGE:
         trainings.usage_curves(run, key)
+    for key in trainings.HOST_USAGE:
+        trainings.host_curves(run, key)
     for key in trainings.GPU_USAGE:
         trainings.gpu_curves(run, key)
     for part in trainings.PARTS:

@@ -15,6 +15,9 @@ FAVICON = (
     '<path d="M6 20h5l4-10 4 13 3-7h4" fill="none" stroke="#fff" stroke-width="2.6" stroke-linecap="round" stroke-linejoin="round"/></svg>'
 )
 
+RECONNECT_S = 20.0
+"""So long a page that lost its connection may find back to what it showed. Where workers train, both ends may be starved for seconds."""
+
 
 def server(catalogue: Catalogue, address: str | None, policy: Policy) -> uvicorn.Server:
     """The web server with the guarded application, quiet. Once for a process."""
@@ -45,5 +48,6 @@ def application(catalogue: Catalogue, address: str | None) -> FastAPI:
         show_welcome_message=False,
         gzip_middleware_factory=None,
         tailwind=False,  # compiling its classes in the browser holds up every page
+        reconnect_timeout=RECONNECT_S,
     )
     return outer

@@ -15,6 +15,8 @@ from typing import Literal
 from syncline.runs import Attempt, Run
 
 Sample = Mapping[str, object]
+Curve = tuple[list[float], list[float]]
+"""Times in seconds since the epoch, and values."""
 
 PARTS: Mapping[str, str] = {"compute": "computing", "communication": "communicating", "data": "waiting for data", "report": "reporting"}
 """What a rank spends its time on, and how people call it."""
@@ -24,10 +26,14 @@ USAGE: Mapping[str, tuple[str, str, float]] = {
     "rss_bytes": ("Memory of the process", "GiB", 1 / 1024**3),
     "read_bytes_per_s": ("Read from disk", "MB/s", 1e-6),
     "written_bytes_per_s": ("Written to disk", "MB/s", 1e-6),
+}
+HOST_USAGE: Mapping[str, tuple[str, str, float]] = {
+    "host_cpu_percent": ("CPU of the machine", "%", 1.0),
+    "host_memory_percent": ("Memory of the machine", "%", 1.0),
     "received_bytes_per_s": ("Network of the machine, received", "MB/s", 1e-6),
     "sent_bytes_per_s": ("Network of the machine, sent", "MB/s", 1e-6),
-    "host_memory_percent": ("Memory of the machine", "%", 1.0),
 }
+"""What all workers of a machine see alike."""
 GPU_USAGE: Mapping[str, tuple[str, str, float]] = {
     "util_percent": ("GPU", "% busy", 1.0),
     "memory_bytes": ("GPU memory", "GiB", 1 / 1024**3),
@@ -103,21 +109,27 @@ def time_shares(sample: Sample) -> dict[str, float]:
     return {"compute": max(0.0, 1.0 - sum(shares.values())), **shares}
 
 
-def usage_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]:
-    """By rank: (times in seconds since the epoch, values as the chart of `USAGE[key]` shows them); ranks without values are left out."""
-    scale = USAGE[key][2]
-    found = {}
-    for rank, samples in _by_rank(run):
-        points = [(_time(sample), value * scale) for sample in samples if (value := _usage(sample, key)) is not None]
-        if points:
-            found[rank] = ([x for x, _ in points], [y for _, y in points])
+def usage_curves(run: Run, key: str) -> dict[str, Curve]:
+    """By rank: values as the chart of `USAGE[key]` shows them; ranks without values are left out."""
+    curves = {rank: _usage_curve(samples, key, USAGE[key][2]) for rank, samples in _by_rank(run)}
+    return {rank: curve for rank, curve in curves.items() if curve[0]}
+
+
+def host_curves(run: Run, key: str) -> dict[str, Curve]:
+    """By machine: values as the chart of `HOST_USAGE[key]` shows them, from the lowest rank of the latest attempt there."""
+    found: dict[str, Curve] = {}
+    for row in worker_rows(run):
+        if row.host not in found:
+            curve = _usage_curve(run.samples.get(row.rank, ()), key, HOST_USAGE[key][2])
+            if curve[0]:
+                found[row.host] = curve
     return found
 
 
-def gpu_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]:
+def gpu_curves(run: Run, key: str) -> dict[str, Curve]:
     """The same for each GPU: by "GPU 0 of rank 1"."""
     scale = GPU_USAGE[key][2]
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    found: dict[str, Curve] = {}
     for rank, samples in _by_rank(run):
         for sample in samples:
             for gpu in _gpus(sample):
@@ -129,7 +141,7 @@ def gpu_curves(run: Run, key: str) -> dict[str, tuple[list[float], list[float]]]
     return found
 
 
-def share_curves(run: Run, part: str) -> dict[str, tuple[list[float], list[float]]]:
+def share_curves(run: Run, part: str) -> dict[str, Curve]:
     """By rank: (times, share of 1 that went into one of `PARTS` between a sample and the one before)."""
     found = {}
     for rank, samples in _by_rank(run):
@@ -172,6 +184,11 @@ def marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[float, str
         if place is not None:
             found.append((float(place), f"attempt {attempt.number}", "bad"))
     return found
+
+
+def _usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
+    points = [(_time(sample), value * scale) for sample in samples if (value := _usage(sample, key)) is not None]
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def _by_rank(run: Run) -> list[tuple[str, Sequence[Mapping[str, object]]]]:

@@ -2,8 +2,9 @@
 
 Lines go to files that stay open and are written one by one: each costs microseconds, and a kill loses at most the one being written. On a
 filesystem that is not this machine's, the lines are collected in a temporary directory and uploaded by `flush`, at a cost that does not
-grow with the record; whole files go there at once. Reports and samples are thinned (`thinning.py`), so that a record stays small however
-long a run lasts. One process writes a record at a time. Not covered: reading (`record.py`, `run.py`).
+grow with the record, and without keeping others from writing meanwhile; whole files go there at once. Reports and samples are thinned
+(`thinning.py`), so that a record stays small however long a run lasts. One process writes a record at a time. Not covered: reading
+(`record.py`, `run.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
 
@@ -63,7 +65,11 @@ NAMES_OF_THE_RECORD = frozenset(
 
 RunKind = Literal["train", "tune", "data"]
 
-_THINNED = {METRICS_FILE: Thinning(first_bytes=9_900_000), WORKERS_FILE: Thinning(first_bytes=1_000_000)}
+_THINNED = {METRICS_FILE: Thinning(first_bytes=6_000_000), WORKERS_FILE: Thinning(first_bytes=1_000_000)}
+_EVENTS_BYTES = 4_000_000
+"""From there on only the numbers and short texts of events are written: not the tracebacks of the thousandth failure."""
+_SHORT_EVENT_BYTES = 1_000
+_SHORT_TEXT = 200
 _LATEST_EVERY_S = 5.0
 """How often the latest report is written where it is not among those that are kept."""
 _DETAILS_LIMIT_S = 10.0
@@ -87,14 +93,18 @@ class RunDirectory:
         self._clock = clock
         self._lock = threading.RLock()
         self._open: dict[str, LineFile] = {}
+        self._uploading = threading.Lock()  # held by one upload, for as long as it takes; taken before `_lock`
         self._sealed: dict[str, int] = {}  # pieces of each file of lines that lie elsewhere and are not written again
         self._unsent: set[str] = set()
-        self._logs_sent: dict[str, int] = {}  # bytes of each log that were uploaded last
+        self._unsent_pieces: list[tuple[str, int]] = []
+        self._logs: set[str] = set()
+        self._sent: dict[str, tuple[int, int]] = {}  # of each part of a log: which file was uploaded last, and how much of it
         self._staging: str | None = None
         self._sizes: dict[str, int] = {}  # bytes of each file of lines, with its sealed pieces
         self._samples: dict[int | str, int] = {}
-        self._latest: bytes | None = None  # of rank 0, not among the reports that are kept and not written yet
+        self._latest: Mapping[str, Any] | None = None  # of rank 0, not among the reports that are kept and not written yet
         self._latest_at = 0.0
+        self._started: float | None = None
         self._details: threading.Thread | None = None
 
     def write_run(self, name: str, config: Mapping[str, Any], kind: RunKind = "train", *, detailed: bool = True) -> None:
@@ -106,15 +116,22 @@ class RunDirectory:
             kind: What runs.
             detailed: Whether `environment.json` follows, written beside the run.
         """
-        record = {"format": FORMAT, "kind": kind, "name": name, "started": self._clock()}
+        self._started = self._clock()
+        record = {"format": FORMAT, "kind": kind, "name": name, "started": self._started}
         self._files.write(RUN_FILE, encode({**record, "config": masked(plain(config)), "environment": environment()}))
         if detailed:
             self._details = threading.Thread(target=self._write_details, name="syncline-environment", daemon=True)
             self._details.start()
 
     def event(self, event: str, **fields: Any) -> None:
-        """Add a line to `events.jsonl`."""
-        self._append(EVENTS_FILE, {"time": self._clock(), "event": event, **fields})
+        """Add a line to `events.jsonl`; where there are very many, without what is long in it."""
+        record = {"time": self._clock(), "event": event, **fields}
+        line = encode(record)
+        with self._lock:
+            self._opened(EVENTS_FILE)
+            if len(line) > _SHORT_EVENT_BYTES and self._sizes[EVENTS_FILE] + len(line) > _EVENTS_BYTES:
+                line = encode({name: value for name, value in record.items() if _is_short(value)})
+            self._add(EVENTS_FILE, line)
 
     def report(
         self, iteration: int, member: int | str, metrics: Mapping[str, Any], time_s: float | None = None, *, wanted: bool = False
@@ -130,10 +147,15 @@ class RunDirectory:
         """
         when = self._clock() if time_s is None else time_s
         record = {"iteration": iteration, "time": when, _who(member): member, "metrics": metrics}
-        if not self._append_some(METRICS_FILE, record, member, iteration, wanted=wanted) and member == 0:
-            with self._lock:
-                self._latest = encode(record)
-            if self._clock() >= self._latest_at + _LATEST_EVERY_S:
+        is_kept = self._append_some(METRICS_FILE, record, member, iteration, wanted=wanted)
+        if member != 0:
+            return
+        self._latest = None if is_kept else record
+        if is_kept:
+            return
+        # Elsewhere it goes with the next flush. A clock that was set back must not end this.
+        if self._files.local_path is not None and not 0 <= self._clock() - self._latest_at < _LATEST_EVERY_S:
+            with suppress(OSError):  # the next one, or the end, will say so
                 self._write_latest()
 
     def sample(self, member: int | str, attempt: int, pid: int, usage: Mapping[str, Any], spent: Mapping[str, float] | None = None) -> None:
@@ -167,14 +189,15 @@ class RunDirectory:
 
     def write_outcome(self, status: str, error: str | None = None, **fields: Any) -> None:
         """Write `outcome.json`: how the run ended, and the text of its error if it had one."""
-        self._files.write(OUTCOME_FILE, encode({"status": status, "error": error, "time": self._clock(), **fields}))
+        # Which start of the run it belongs to cannot be told from the times: clocks are set back.
+        start = {} if self._started is None else {"started": self._started}
+        self._files.write(OUTCOME_FILE, encode({"status": status, "error": error, "time": self._clock(), **start, **fields}))
 
     def log_path(self, name: str) -> str:
         """Path on this machine of a log file in `logs/`, its directory made. Elsewhere than on this machine, `flush` uploads it."""
         with self._lock:
-            path = self._local(f"{LOGS_DIRECTORY}/{name}")
-            self._logs_sent.setdefault(f"{LOGS_DIRECTORY}/{name}", 0)
-            return path
+            self._logs.add(f"{LOGS_DIRECTORY}/{name}")
+            return self._local(f"{LOGS_DIRECTORY}/{name}")
 
     def flush(self) -> None:
         """Upload what only lies on this machine, logs only once they have grown. Nothing to do for a record that lies on this machine.
@@ -189,13 +212,12 @@ class RunDirectory:
         if self._details is not None:
             self._details.join(_DETAILS_LIMIT_S)
         self._write_latest()
-        with self._lock:
-            self._flush(1.0)
-            self.abandon()
+        self._flush(1.0)
+        self.abandon()
 
     def abandon(self) -> None:
         """Close every file, and drop what only lies on this machine, where the record is somebody else's by now."""
-        with self._lock:
+        with self._uploading, self._lock:
             for file in self._open.values():
                 file.close()
             self._open.clear()
@@ -203,7 +225,9 @@ class RunDirectory:
                 shutil.rmtree(self._staging, ignore_errors=True)
                 self._staging = None
                 self._unsent.clear()
-                self._logs_sent.clear()
+                self._unsent_pieces.clear()
+                self._logs.clear()
+                self._sent.clear()
                 self._sizes.clear()
 
     def __enter__(self) -> RunDirectory:
@@ -219,40 +243,76 @@ class RunDirectory:
             logger.debug("the details of the environment cannot be written: %s", error)
 
     def _write_latest(self) -> None:
-        with self._lock:
-            latest, self._latest = self._latest, None
+        latest = self._latest
         if latest is not None:
             self._latest_at = self._clock()
-            self._files.write(LATEST_FILE, latest)
+            self._files.write(LATEST_FILE, encode(latest))
+            with self._lock:
+                if self._latest is latest:
+                    self._latest = None
 
     def _flush(self, log_growth: float) -> None:
-        self._write_latest()
-        with self._lock:
-            if self._files.local_path is not None:
-                return
-            for name in sorted(self._unsent):
+        if self._files.local_path is not None:
+            return
+        with self._uploading:
+            self._write_latest()
+            with self._lock:
+                names, logs = sorted(self._unsent), sorted(self._logs)
+            for name in names:
                 self._send_lines(name)
-                self._unsent.discard(name)
-            for name, sent in self._logs_sent.items():  # others write these
-                path = self._local(name)
-                size = os.path.getsize(path) if os.path.exists(path) else 0
-                if size > sent * log_growth or size < sent:  # one that was begun anew has become shorter
-                    self._logs_sent[name] = self._send(name)
+            for name in logs:  # others write these
+                self._send_log(name, log_growth)
 
     def _send_lines(self, name: str) -> None:
-        file = self._open[name]
-        if file.size_bytes > SEALED_BYTES:
-            number = self._sealed.get(name, 0) + 1
-            self._send(name, sealed_name(name, number))
-            self._sealed[name] = number
-            file.clear()
-        self._send(name)
+        with self._lock:
+            if self._open[name].size_bytes > SEALED_BYTES:
+                self._seal(name)
+        while self._unsent_pieces:  # before what follows them
+            piece = sealed_name(*self._unsent_pieces[0])
+            self._send(piece)
+            os.unlink(self._local(piece))
+            del self._unsent_pieces[0]
+        with self._lock:  # what is added from here on is for the next time
+            self._unsent.discard(name)
+        try:
+            self._send(name)
+        except OSError:
+            with self._lock:
+                self._unsent.add(name)
+            raise
 
-    def _send(self, name: str, target: str | None = None) -> int:
+    def _seal(self, name: str) -> None:
+        """Put what a file of lines has so far aside, as a piece, and begin it anew."""
+        path, number = self._local(name), self._sealed.get(name, 0) + 1
+        os.rename(path, self._local(sealed_name(name, number)))
+        self._open[name].close()
+        self._open[name] = LineFile(path)
+        self._sealed[name] = number
+        self._unsent_pieces.append((name, number))
+
+    def _send_log(self, name: str, growth: float) -> None:
+        stem, extension = os.path.splitext(name)
+        earlier = f"{stem}.1{extension}"
+        path, path_before = self._local(name), self._local(earlier)
+        if name not in self._sent and not os.path.exists(path_before) and os.path.exists(path):
+            before = self._files.read(name)  # of an earlier start of the run
+            if before:
+                self._files.write(earlier, before)
+        if os.path.exists(path_before):
+            now = _identity(path_before)
+            if now != self._sent.get(earlier):
+                self._send(earlier)
+                self._sent[earlier] = now
+        if os.path.exists(path):
+            now, (file, size) = _identity(path), self._sent.get(name, (0, 0))
+            if now[0] != file or now[1] > size * growth or now[1] < size:
+                self._sent[name] = now[0], self._send(name)
+
+    def _send(self, name: str) -> int:
         """Upload a file as it is now; how long it was."""
         with open(self._local(name), "rb") as file:
             data = file.read()
-        self._files.write(target or name, data)
+        self._files.write(name, data)
         return len(data)
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
@@ -262,11 +322,14 @@ class RunDirectory:
 
     def _append_some(self, name: str, record: Mapping[str, Any], member: int | str, iteration: int, *, wanted: bool = False) -> bool:
         """Add a line to a file that is thinned, if its rule keeps that; whether it does."""
-        line = encode(record)
+        rule = _THINNED[name]
         with self._lock:
             self._opened(name)
-            size_bytes = self._sizes[name]
-            if not _THINNED[name].keeps(member, iteration, line_bytes=len(line), size_bytes=size_bytes, wanted=wanted):
+            # Most reports of a long run are not kept: they need not be encoded.
+            if not rule.keeps(member, iteration, line_bytes=0, size_bytes=self._sizes[name], wanted=wanted):
+                return False
+            line = encode(record)
+            if not rule.keeps(member, iteration, line_bytes=len(line), size_bytes=self._sizes[name], wanted=wanted):
                 return False
             self._add(name, line)
         return True
@@ -307,3 +370,13 @@ class RunDirectory:
 def _who(member: int | str) -> str:
     """The field of a line that says whose it is."""
     return "trial" if isinstance(member, str) else "rank"
+
+
+def _is_short(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT_TEXT)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Which file that is, whatever its name, and how long."""
+    status = os.stat(path)
+    return status.st_ino, status.st_size

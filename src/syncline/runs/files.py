@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -48,8 +49,13 @@ class LocalFiles:
         path = os.path.join(self._directory, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = os.path.join(os.path.dirname(path), f".tmp-{uuid.uuid4().hex}")
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:  # where a disk is full, what of it fitted would take the rest of the room
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise

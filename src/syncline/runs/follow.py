@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,41 +17,68 @@ from syncline.runs.places import Place
 
 LARGEST_FILE = 64 * 1024**2
 """Of a file of lines so much is read; records that syncline writes are smaller."""
+BATCH_BYTES = 1024**2
+"""So much of one is in memory at a time."""
+_TRIES = 3
+"""So often a log is looked at again where a new part was begun just then."""
 LOG_FILE = re.compile(r"(?P<member>.+?)(?:\.(?P<age>\d+))?\.log")
 """A log and its earlier parts: `rank-0.log`, `rank-0.1.log`."""
 
 
 class LineReader:
-    """Reads a file of lines on from where it stopped, over the pieces in which it lies. For one thread."""
+    """Reads a file of lines on from where it stopped, over the pieces in which it lies. For one thread.
+
+    A line without an end stays where it is: it may become longer, or a run that goes on after a kill cuts it off.
+    """
 
     def __init__(self, run: Place, name: str) -> None:
         self._run = run
         self._name = name
         self._piece = 0  # so many sealed pieces are read to their ends
-        self._offset = 0
-        self._read_bytes = 0
-        self._begun = b""
+        self._offset = 0  # behind the last whole line
+        self._room = LARGEST_FILE
         self.unreadable = 0
         """Lines that were passed over."""
 
     def read(self) -> list[dict[str, Any]]:
         """The records that were added. OSError if the file cannot be read."""
-        parts = []
-        while self._run.facts(sealed := sealed_name(self._name, self._piece + 1)) is not None:
-            # What is sealed now was the current piece before, and a part of it may have been read.
-            parts.append(self._take(sealed))
-            self._piece, self._offset = self._piece + 1, 0
-        if not (self._piece and self._is_sealed_already()):
-            parts.append(self._take(self._name))
-        *whole, self._begun = (self._begun + b"".join(parts)).split(b"\n")
-        return self._parsed(whole)
+        return [record for batch in self.batches() for record in batch]
 
-    def _take(self, name: str) -> bytes:
-        room = LARGEST_FILE - self._read_bytes
-        data = self._run.read_from(name, self._offset, room) if room > 0 else b""
-        self._offset += len(data)
-        self._read_bytes += len(data)
-        return data
+    def batches(self) -> Iterator[list[dict[str, Any]]]:
+        """The same in parts of about a megabyte, so that not all of a large file is in memory at once."""
+        while True:
+            sealed = sealed_name(self._name, self._piece + 1)
+            if self._run.facts(sealed) is not None:
+                # What is sealed now was the current piece before, and a part of it may have been read.
+                while lines := self._next_lines(sealed):
+                    yield self._parsed(lines)
+                self._piece, self._offset = self._piece + 1, 0
+                continue
+            if self._piece and self._is_sealed_already():
+                return
+            before = self._offset
+            lines = self._next_lines(self._name)
+            if lines and self._run.local_path is None and self._run.facts(sealed) is not None:
+                self._offset = before  # it was sealed meanwhile: these may be lines of the next piece
+                continue
+            if not lines:
+                return
+            yield self._parsed(lines)
+
+    def _next_lines(self, name: str) -> list[bytes]:
+        """Whole lines that follow."""
+        limit = min(BATCH_BYTES, self._room)
+        while limit > 0:
+            data = self._run.read_from(name, self._offset, limit)
+            end = data.rfind(b"\n") + 1
+            if end:
+                self._offset += end
+                self._room -= end
+                return data[: end - 1].split(b"\n")
+            if len(data) < limit or limit == self._room:
+                return []
+            limit = min(4 * limit, self._room)  # a line that is longer
+        return []
 
     def _is_sealed_already(self) -> bool:
         """Whether a kill has left in the current piece what the last sealed one has."""
@@ -108,30 +136,19 @@ class LogReader:
     """Reads one worker's log on from where it stopped, also where a new part is begun meanwhile. For one thread."""
 
     def __init__(self, run: Place, member: str, *, tail_bytes: int | None = None) -> None:
-        """`tail_bytes`: begin so much before the end of the newest part; None begins with the oldest part that there is."""
+        """`tail_bytes`: begin so much before the end; None begins with the oldest part that there is."""
         self._run = run
         self._current = f"{LOGS_DIRECTORY}/{member}.log"
         self._before = f"{LOGS_DIRECTORY}/{member}.1.log"
+        self._tail_bytes = tail_bytes
+        self._file: int | None = None  # which one is read on; None before the first look
         self._offset = 0
         self._begun = b""
         self._cut = False
-        self._has_begun = tail_bytes is not None
-        if tail_bytes is not None:
-            self._offset = max(0, run.size(self._current) - tail_bytes)
-            self._cut = self._offset > 0
 
     def lines(self, *, ending: bool = False) -> list[str]:
         """The lines that have been added; with `ending`, also one that has no end. OSError if the file cannot be read."""
-        data = b""
-        if not self._has_begun:
-            self._has_begun = True
-            data = self._run.read_from(self._before, 0)
-        elif self._run.size(self._current) < self._offset:  # a new part was begun: what was read is the one before now
-            data = self._run.read_from(self._before, self._offset)
-            self._offset = 0
-        added = self._run.read_from(self._current, self._offset)
-        self._offset += len(added)
-        *whole, self._begun = (self._begun + data + added).split(b"\n")
+        *whole, self._begun = (self._begun + self._added()).split(b"\n")
         if self._cut and whole:
             self._cut = False
             del whole[0]
@@ -139,6 +156,40 @@ class LogReader:
             whole.append(self._begun)
             self._begun = b""
         return [shown(line.decode(errors="replace")) for line in whole]
+
+    def _added(self) -> bytes:
+        for _ in range(_TRIES):
+            facts = self._run.facts(self._current)
+            file, size = (facts.identity, facts.size) if facts is not None else (0, 0)
+            before, offset = self._of_earlier_part(file, size)
+            added = self._run.read_from(self._current, offset)
+            after = self._run.facts(self._current)
+            if after is None or after.identity == file:  # it was this file that was read
+                break
+        self._file, self._offset = file, offset + len(added)
+        return before + added
+
+    def _of_earlier_part(self, file: int, size: int) -> tuple[bytes, int]:
+        """What is to be read of the part before the current one, and where to begin in that."""
+        if self._file is None:
+            return self._beginning(size)
+        if file == self._file and size >= self._offset:
+            return b"", self._offset
+        earlier = self._run.facts(self._before)
+        if earlier is None:
+            return b"", 0
+        # A new part was begun: what was read is the one before now, unless that was replaced, too.
+        return self._run.read_from(self._before, self._offset if earlier.identity in (self._file, 0) else 0), 0
+
+    def _beginning(self, size: int) -> tuple[bytes, int]:
+        if self._tail_bytes is None:
+            return self._run.read_from(self._before, 0), 0
+        if size >= self._tail_bytes:
+            self._cut = size > self._tail_bytes
+            return b"", size - self._tail_bytes
+        skipped = max(0, self._run.size(self._before) - (self._tail_bytes - size))
+        self._cut = skipped > 0
+        return self._run.read_from(self._before, skipped), 0
 
 
 def shown(line: str) -> str:

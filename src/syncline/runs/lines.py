@@ -30,19 +30,15 @@ class LineFile:
 
     def append(self, line: bytes) -> None:
         """Add a line, which ends with a newline. OSError, and the file is as it was, where there is no room for it."""
+        written = 0
         try:
-            written = os.write(self._descriptor, line)
             while written < len(line):
-                written += os.write(self._descriptor, line[written:])
+                written += os.write(self._descriptor, line[written:] if written else line)
         except OSError:
-            os.ftruncate(self._descriptor, self._size)
+            if written:  # from its end as it is now: another program may have added to it
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
             raise
         self._size += len(line)
-
-    def clear(self) -> None:
-        """Begin again with an empty file."""
-        os.ftruncate(self._descriptor, 0)
-        self._size = 0
 
     def close(self) -> None:
         """Close it; nothing is buffered."""
@@ -57,12 +53,12 @@ def sealed_name(name: str, number: int) -> str:
 
 def read_pieces(files: Files, name: str) -> list[bytes]:
     """All pieces of the file of lines `name` in order, the one that is still added to last (empty if there is none)."""
+    current = files.read(name) or b""  # first: what of it is sealed meanwhile is in one of the pieces then
     pieces: list[bytes] = []
     while (piece := files.read(sealed_name(name, len(pieces) + 1))) is not None:
         pieces.append(piece)
-    current = files.read(name) or b""
     first_line = current[: current.find(b"\n") + 1]
-    is_sealed = bool(pieces and first_line and pieces[-1].startswith(first_line))
+    is_sealed = bool(first_line) and any(piece.startswith(first_line) for piece in reversed(pieces))
     return [*pieces, b"" if is_sealed else current]
 
 

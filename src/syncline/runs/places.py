@@ -13,6 +13,7 @@ import os
 import stat
 import uuid
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class FileFacts:
     """Bytes."""
     modified: float
     """Seconds since the epoch."""
+    identity: int = 0
+    """Tells a file from one that has taken its name; 0 where that is not known."""
 
 
 def checked_part(name: str) -> str:
@@ -131,7 +134,7 @@ class LocalPlace(Place):
             found = os.lstat(self._inside(name))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileFacts(found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None
+        return FileFacts(found.st_size, found.st_mtime, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
     def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
         """What the file holds from a byte on."""
@@ -154,9 +157,14 @@ class LocalPlace(Place):
         path = self._inside(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = os.path.join(os.path.dirname(path), f".tmp-{uuid.uuid4().hex}")
-        with open(temporary, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
 
     def remove(self, name: str) -> None:
         """Remove the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import posixpath
 
 from pyarrow import fs as pyarrow_fs
@@ -12,17 +13,21 @@ from syncline.runs.places import LARGEST_READ, FileFacts, Place
 class ArrowPlace(Place):
     """A directory on a filesystem that pyarrow finds by its URI.
 
+    Args:
+        uri: What follows a question mark in it are options of the filesystem, such as `endpoint_override`.
+
     Raises:
         ValueError: It finds none.
     """
 
     def __init__(self, uri: str) -> None:
-        self.path = uri.rstrip("/")
+        directory, mark, options = uri.partition("?")
+        self.path = directory.rstrip("/") + mark + options
         try:
-            self._filesystem, directory = pyarrow_fs.FileSystem.from_uri(uri)
+            self._filesystem, path = pyarrow_fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
             raise ValueError(f"pyarrow finds no filesystem for {uri!r} ({error}): correct the URI") from error
-        self._directory = directory if directory == "/" else directory.rstrip("/")
+        self._directory = path if path == "/" else path.rstrip("/")
 
     @property
     def local_path(self) -> None:
@@ -31,8 +36,11 @@ class ArrowPlace(Place):
 
     def below(self, name: str) -> ArrowPlace:
         """The directory of that name in this one."""
-        self._inside(name)
-        return ArrowPlace(f"{self.path}/{name}")
+        found = copy.copy(self)  # with the same connections
+        found._directory = self._inside(name)
+        directory, mark, options = self.path.partition("?")
+        found.path = f"{directory}/{name}{mark}{options}"
+        return found
 
     def directory_names(self) -> list[str]:
         """Names of the directories in this one."""

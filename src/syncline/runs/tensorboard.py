@@ -5,10 +5,10 @@ nothing that was written, and a record that it has torn ends the file for reader
 whose name comes after those that are there, because boards read the files of a directory in that order. On a filesystem that is not this
 machine's the file is collected in a temporary directory, and `flush` uploads it.
 
-However many steps there are, all files of a directory of this machine together stay below 10 MB (elsewhere: those of one writer): beyond
+However many steps there are, all files of a directory of this machine together stay below 5 MB (elsewhere: those of one writer): beyond
 the first half, every fourth step is written, then every sixteenth, … (`thinning.py`). A program that reports many times a second for long
-gets fifty of these steps a second, and the last one at its end: nobody sees more, and each costs as much as all else of a report. Not covered: histograms, images (`event_file.py` has
-the former, for searches).
+gets fifty of these steps a second, and the last one at its end: nobody sees more, and each costs as much as all else of a report. Not
+covered: histograms, images (`event_file.py` has the former, for searches).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from syncline.runs.files import Files
 from syncline.runs.thinning import Thinning
 
 FILE_PREFIX = "events.out.tfevents."
-FIRST_BYTES = 5_000_000
+FIRST_BYTES = 2_500_000
 """So much is written whole; all together stays below twice as much."""
 BURST_STEPS = 1_000
 """So many steps are written however soon they come after one another."""

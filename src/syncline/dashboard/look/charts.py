@@ -131,7 +131,6 @@ class LineChart:
                 "left": 0,
                 "itemHeight": 12,  # of a legend with pages, texts that are taller are cut
                 "itemWidth": 16,
-                "symbolSize": 8,
                 "textStyle": {"fontSize": 11, ":color": _css("--sl-soft")},
                 "pageTextStyle": {":color": _css("--sl-soft")},
                 ":pageIconColor": _css("--sl-accent"),

@@ -34,7 +34,7 @@ class CurvesPanel:
         self._marks = marks
         self._charts: dict[str, look.LineChart] = {}
         self._limit = FIRST_CHARTS
-        with look.section("Metrics", anchor="metrics"):
+        with look.section("Metrics", anchor="metrics") as self.section:
             with ui.element("div").classes("sl-bar"):
                 self._filter = ui.input(placeholder="Filter metrics", on_change=self.update).props("dense outlined clearable debounce=300")
                 self._filter.classes("sl-field").props["aria-label"] = "Filter metrics by name"

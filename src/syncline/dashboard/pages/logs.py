@@ -17,6 +17,7 @@ TAIL_BYTES = 2_000_000
 KEPT_LINES = 20_000
 SHOWN_LINES = 1_000
 """Of the lines that match, the last ones are shown."""
+NOTHING = "Nothing has been printed yet."
 
 
 class LogsPanel:
@@ -28,7 +29,7 @@ class LogsPanel:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._is_reading = False
         self._names: list[str] = []
-        with look.section("Logs", anchor="logs") as self._section:
+        with look.section("Logs", anchor="logs") as self.section:
             with ui.element("div").classes("sl-bar"):
                 self._member = ui.select([], label="Worker", on_change=self._open).props("dense outlined options-dense")
                 self._member.style("min-width: 9rem")
@@ -38,7 +39,7 @@ class LogsPanel:
                 self._filter.classes("sl-field").props["aria-label"] = "Show only lines that contain this"
                 self._follow = ui.switch("follow", value=True, on_change=self._show)
                 self._downloads = ui.element("span")
-            self._said = look.Text("p", "", "sl-soft")
+            self._said = look.Text("p", NOTHING, "sl-soft")
             self._text = look.Mono(label="Log", tall=True)
             self._text.element.props["id"] = "sl-log"
         ui.timer(INTERVAL_S, self._read)
@@ -46,7 +47,7 @@ class LogsPanel:
     def update(self) -> None:
         """Take workers in that have printed since."""
         logs = {file.member: file for file in self._view.run.logs}
-        self._section.visible = bool(logs)
+        self.section.visible = bool(logs)
         if list(logs) != self._names:
             self._names = list(logs)
             value = self._member.value if self._member.value in logs else self._names[0]
@@ -55,6 +56,7 @@ class LogsPanel:
     async def _open(self) -> None:
         member = self._member.value
         self._lines.clear()
+        self._show()
         self._reader = await in_thread(self._view.run.log, member, tail_bytes=TAIL_BYTES) if member in self._names else None
         self._downloads.clear()
         with self._downloads:
@@ -82,7 +84,15 @@ class LogsPanel:
         asked = str(self._filter.value or "").lower()
         matching = [line for line in self._lines if asked in line.lower()] if asked else list(self._lines)
         shown = matching[-SHOWN_LINES:]
-        self._said.put(f"the last {len(shown)} of {len(matching)} lines" + (f" with “{asked}”" if asked else ""))
+        self._said.put(_counted(len(shown), len(matching), asked) if self._lines else NOTHING)
         self._text.set("\n".join(shown))
+        self._text.element.visible = bool(shown)
         if self._follow.value:
             ui.run_javascript("const log = document.getElementById('sl-log'); if (log) log.scrollTop = log.scrollHeight")
+
+
+def _counted(shown: int, matching: int, asked: str) -> str:
+    which = f" with “{asked}”" if asked else ""
+    if shown < matching:
+        return f"The last {shown} of {matching} lines{which}."
+    return f"{matching} line{'s'[: matching != 1]}{which}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 
 from nicegui import ui
 
@@ -18,8 +19,23 @@ from syncline.runs.series import Axis, numbers
 
 SHOWN_MOMENTS = 500
 SHOWN_METRICS = 60
+SHOWN_FAILURES = 20
 MOST_LINES = 16
 """Ranks that a chart of usage shows."""
+JUMPS = {
+    "errors": "Errors",
+    "metrics": "Metrics",
+    "workers": "Workers",
+    "inside": "Look inside",
+    "times": "Where the time goes",
+    "resources": "Resources",
+    "datasets": "Datasets",
+    "events": "What happened",
+    "checkpoints": "Checkpoints",
+    "logs": "Logs",
+    "configuration": "Configuration",
+}
+"""anchor of a part -> what links to it say."""
 
 
 class TrainingPage:
@@ -27,6 +43,7 @@ class TrainingPage:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
+        jumps = _Jumps()
         error, facts = _ErrorPanel(view), _FactsPanel(view)
         curves = CurvesPanel(view, lambda over: _restarts(view, over))
         workers = _WorkersPanel(view)
@@ -34,7 +51,21 @@ class TrainingPage:
         times, usage, data = _TimesPanel(view), _UsagePanel(view), _DataPanel(view)
         story, checkpoints, logs = _StoryPanel(view), _CheckpointsPanel(view), LogsPanel(view)
         self._parts = (error, facts, curves, workers, actions, times, usage, data, story, checkpoints, logs)
-        _configuration(view)
+        configuration = _configuration(view)
+        sections = {
+            "errors": error.section,
+            "metrics": curves.section,
+            "workers": workers.section,
+            "inside": actions.section,
+            "times": times.section,
+            "resources": usage.section,
+            "datasets": data.section,
+            "events": story.section,
+            "checkpoints": checkpoints.section,
+            "logs": logs.section,
+            "configuration": configuration,
+        }
+        jumps.lead_to(sections)
 
     def update(self) -> None:
         """Show what the record says by now."""
@@ -42,28 +73,43 @@ class TrainingPage:
             part.update()
 
 
+class _Jumps:
+    """Links to the parts of the page that are seen: it is long."""
+
+    def __init__(self) -> None:
+        self._element = ui.element("nav").classes("sl-jumps").props('aria-label="On this page"')
+
+    def lead_to(self, sections: Mapping[str, ui.element]) -> None:
+        """By anchor, the parts; a link is seen when its part is."""
+        with self._element:
+            for anchor, section in sections.items():
+                look.link(JUMPS[anchor], f"#{anchor}").bind_visibility_from(section, "visible")
+
+
 class _ErrorPanel:
-    """How the run failed, and what each rank failed with."""
+    """How the run failed, and what each rank of each attempt failed with."""
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        self._ranks: dict[str, look.Mono] = {}
-        with look.section("Error", anchor="error") as self._section:
+        self._ranks: dict[tuple[int, str], look.Mono] = {}
+        with look.section("Errors", anchor="errors") as self.section:
             self._text = look.Mono(label="The error", tall=True)
-            self._below = ui.element("div")
+            self._below = ui.element("div").classes("sl-run")
 
     def update(self) -> None:
         run = self._view.run
         error = (run.outcome or {}).get("error")
-        failures = run.attempts[-1].failures if run.attempts else {}
-        self._section.visible = error is not None or bool(failures)
+        failures = [(attempt.number, rank, text) for attempt in run.attempts for rank, text in attempt.failures.items()][-SHOWN_FAILURES:]
+        self.section.visible = error is not None or bool(failures)
         self._text.element.visible = error is not None
         self._text.set(error or "")
-        for rank, text in failures.items():
-            if rank not in self._ranks:
-                with self._below, look.Expandable(f"Rank {rank}"):
-                    self._ranks[rank] = look.Mono(label=f"What rank {rank} failed with")
-            self._ranks[rank].set(text)
+        for number, rank, text in failures:
+            if (number, rank) not in self._ranks:
+                what = f"rank {rank} in attempt {number}"
+                # Where the run goes on, nothing above says it.
+                with self._below, look.Expandable(f"What {what} failed with", opened=error is None and not self._ranks):
+                    self._ranks[number, rank] = look.Mono(label=f"What {what} failed with")
+            self._ranks[number, rank].set(text)
 
 
 class _FactsPanel:
@@ -74,7 +120,7 @@ class _FactsPanel:
         self._metrics: dict[str, look.Fact] = {}
         with look.section("Overview"):
             with look.facts():
-                names = ("Started", "Took", "Reports", "Workers", "Restarts", "Goodput", "Checkpoints", "Last activity", "Host")
+                names = ("Started", "Duration", "Reports", "Workers", "Restarts", "Goodput", "Checkpoints", "Last activity", "Host")
                 self._facts = {name: look.Fact(name) for name in names}
             with look.facts() as self._row:
                 pass
@@ -85,7 +131,7 @@ class _FactsPanel:
         end = time.time() if summary.state == "running" else summary.ended or summary.last_activity
         values: dict[str, object] = {
             "Started": look.moment(summary.started),
-            "Took": look.duration(end - summary.started if end is not None and summary.started is not None else None),
+            "Duration": look.duration(end - summary.started if end is not None and summary.started is not None else None),
             "Reports": look.number(summary.reports),
             "Workers": summary.workers if summary.workers is not None else "-",
             "Restarts": max(0, summary.attempts - 1),
@@ -109,18 +155,18 @@ class _WorkersPanel:
     def __init__(self, view: RunView) -> None:
         self._view = view
         columns = [
-            look.Column(name="rank", label="Rank", number=True),
+            look.Column(name="rank", label="Rank"),
             look.Column(name="state", label="State", kind="state"),
             look.Column(name="host", label="Node", yielding=True),
             look.Column(name="pid", label="Process", number=True, minor=True),
-            look.Column(name="device", label="Device"),
+            look.Column(name="device", label="Device", minor=True),
             look.Column(name="cpu", label="CPU %", number=True),
             look.Column(name="rss", label="Memory", number=True),
             look.Column(name="gpu", label="GPU %", number=True, minor=True),
             look.Column(name="gpu_memory", label="GPU memory", number=True, minor=True),
             look.Column(name="data", label="Waits for data", number=True, minor=True),
         ]
-        with look.section("Workers", "Of the latest attempt, as last seen.", anchor="workers"):
+        with look.section("Workers", "Of the latest attempt, as last seen.", anchor="workers") as self.section:
             self._table = look.DataTable(columns, row_key="rank", label="Workers", rows_per_page=32)
 
     def update(self) -> None:
@@ -153,7 +199,9 @@ class _TimesPanel:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        with look.section("Where the time goes", "Shares of the time since the latest attempt began, for each rank.") as self._section:
+        with look.section(
+            "Where the time goes", "Shares of the time since the latest attempt began, for each rank.", anchor="times"
+        ) as self.section:
             self._bars = look.ShareBars(list(trainings.PARTS.values()), label="Where the time goes")
             with ui.element("div").classes("sl-charts"):
                 self._charts = {
@@ -165,11 +213,11 @@ class _TimesPanel:
     def update(self) -> None:
         run = self._view.run
         shares = {f"rank {row.rank}": [row.shares[part] for part in trainings.PARTS] for row in trainings.worker_rows(run) if row.shares}
-        self._section.visible = bool(shares)
+        self.section.visible = bool(shares)
         self._bars.set(shares)
         for part, chart in self._charts.items():
-            curves = list(trainings.share_curves(run, part).items())[:MOST_LINES]
-            chart.set([look.Line(name=f"rank {rank}", x=x, y=[100 * share for share in y]) for rank, (x, y) in curves])
+            curves = {f"rank {rank}": (x, [100 * share for share in y]) for rank, (x, y) in trainings.share_curves(run, part).items()}
+            _draw(chart, curves)
 
 
 class _UsagePanel:
@@ -177,37 +225,43 @@ class _UsagePanel:
 
     def __init__(self, view: RunView) -> None:
         self._view = view
-        said = "Every five seconds; a process counts with those that it has started."
-        with look.section("Resources", said) as self._section, ui.element("div").classes("sl-charts"):
+        said = "Looked at every five seconds. A worker counts together with the processes that it has started."
+        with look.section("Resources", said, anchor="resources") as self.section, ui.element("div").classes("sl-charts"):
             self._gpus = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.GPU_USAGE.items()}
             self._charts = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.USAGE.items()}
+            self._hosts = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.HOST_USAGE.items()}
 
     def update(self) -> None:
         run = self._view.run
-        self._section.visible = bool(run.samples)
+        drawn = [_draw(chart, trainings.gpu_curves(run, key)) for key, chart in self._gpus.items()]
         for key, chart in self._charts.items():
-            curves = list(trainings.usage_curves(run, key).items())[:MOST_LINES]
-            chart.set([look.Line(name=f"rank {rank}", x=x, y=y) for rank, (x, y) in curves])
-        for key, chart in self._gpus.items():
-            curves = list(trainings.gpu_curves(run, key).items())[:MOST_LINES]
-            chart.element.visible = bool(curves)
-            chart.set([look.Line(name=name, x=x, y=y) for name, (x, y) in curves])
+            drawn.append(_draw(chart, {f"rank {rank}": curve for rank, curve in trainings.usage_curves(run, key).items()}))
+        drawn += [_draw(chart, trainings.host_curves(run, key)) for key, chart in self._hosts.items()]
+        self.section.visible = any(drawn)
 
 
 def _usage_chart(title: str, unit: str) -> look.LineChart:
     return look.LineChart(title=title, y_label=unit, over_time=True, from_zero=True)
 
 
+def _draw(chart: look.LineChart, curves: Mapping[str, trainings.Curve]) -> bool:
+    """Show the first curves, if there are enough points for a line; gives back whether there are."""
+    lines = [look.Line(name=name, x=x, y=y) for name, (x, y) in list(curves.items())[:MOST_LINES]]
+    chart.element.visible = any(len(line.x) > 1 for line in lines)
+    chart.set(lines)
+    return bool(chart.element.visible)
+
+
 class _DataPanel:
     """The executions that feed the run."""
 
     def __init__(self, view: RunView) -> None:
-        with look.section("Datasets", "What feeds the workers, and where its time goes.", anchor="datasets") as self._section:
+        with look.section("Datasets", "What feeds the workers, and where its time goes.", anchor="datasets") as self.section:
             self._choice = ExecutionChoice(view)
 
     def update(self) -> None:
         self._choice.update()
-        self._section.visible = self._choice.has_files
+        self.section.visible = self._choice.has_files
 
 
 class _StoryPanel:
@@ -218,9 +272,9 @@ class _StoryPanel:
         columns = [
             look.Column(name="time", label="Time"),
             look.Column(name="what", label="What"),
-            look.Column(name="detail", label="", kind="mono", yielding=True, sortable=False),
+            look.Column(name="detail", label="Details", kind="mono", yielding=True, sortable=False),
         ]
-        with look.section("What happened", anchor="events"):
+        with look.section("What happened", anchor="events") as self.section:
             self._table = look.DataTable(columns, row_key="number", label="What happened", rows_per_page=10)
 
     def update(self) -> None:
@@ -237,23 +291,23 @@ class _CheckpointsPanel:
     def __init__(self, view: RunView) -> None:
         self._view = view
         columns = [
-            look.Column(name="index", label="Report", number=True),
+            look.Column(name="index", label="Report"),
             look.Column(name="name", label="Directory", kind="mono", yielding=True),
             look.Column(name="metrics", label="Metrics", kind="mono", yielding=True, sortable=False),
         ]
-        with look.section("Checkpoints", "Those that are kept.", anchor="checkpoints") as self._section:
+        with look.section("Checkpoints", "Those that are kept.", anchor="checkpoints") as self.section:
             self._table = look.DataTable(columns, row_key="index", label="Checkpoints", rows_per_page=10)
 
     def update(self) -> None:
         kept = self._view.run.checkpoints
-        self._section.visible = bool(kept)
+        self.section.visible = bool(kept)
         rows = [{"index": entry.get("index"), "name": entry.get("name"), "metrics": _short(entry.get("metrics"))} for entry in kept]
         self._table.set(rows[::-1])
 
 
-def _configuration(view: RunView) -> None:
+def _configuration(view: RunView) -> ui.element:
     run = view.run
-    with look.section("Configuration", anchor="configuration"):
+    with look.section("Configuration", anchor="configuration") as section:
         look.Mono(_as_text(run.config), label="Configuration")
         environment = dict(run.environment)
         difference = environment.pop("git_diff", None)
@@ -262,6 +316,7 @@ def _configuration(view: RunView) -> None:
         if difference:
             with look.Expandable(f"What differs from the git revision {str(environment.get('git_revision'))[:12]}"):
                 look.Mono(difference, label="Differences", tall=True)
+    return section
 
 
 def _restarts(view: RunView, over: Axis) -> list[look.Mark]:

@@ -93,7 +93,8 @@ class ParallelFigure:
             return
         self._drawn = state
         parallel = parallel_of(snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
-        self._draw(parallel)
+        if parallel.lines:
+            self._draw(parallel)
         self._note.put(parallel.left_out if parallel.lines else "No trial has reported the metric yet.")
 
     def _draw(self, parallel: ParallelLines) -> None:

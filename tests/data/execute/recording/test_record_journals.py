@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,14 @@ import pytest
 from syncline.core import lifecycle
 from syncline.data.context import DataContext
 from syncline.data.execute.recording import journals
+from syncline.data.execute.recording import writer as writers
 from syncline.data.execute.recording.journals import OwnRun, RunFile, file_name, journal_for
 from syncline.data.execute.recording.place import RecordPlace
 from syncline.data.execute.recording.recorder import recorder_for
 from syncline.data.execute.recording.writer import Writer
 from syncline.data.execute.shape import Shape
 from syncline.runs import LocalFiles
+from syncline.testing.waiting import eventually
 
 
 class AtOnce(Writer):
@@ -219,10 +222,24 @@ def test_a_disk_that_does_not_answer_holds_up_nobody():
     assert writer.drain(60.0)
 
 
-def test_a_writer_without_work_has_no_thread():
-    writer = Writer()
+def test_a_writer_without_work_has_no_thread(monkeypatch):
+    monkeypatch.setattr(writers, "_IDLE_S", 0.01)
+    before, writer, done = threading.active_count(), Writer(), []
     assert writer.drain(0.0)
-    assert writer._thread is None
+    for number in range(3):
+        writer.post(partial(done.append, number))
+        eventually(lambda: threading.active_count() == before)
+    assert done == [0, 1, 2]
+    assert writer.drain(0.0)
+
+
+def test_no_job_is_lost_where_threads_end_as_jobs_come(monkeypatch):
+    monkeypatch.setattr(writers, "_IDLE_S", 0.0)
+    writer, done = Writer(), []
+    for number in range(2000):
+        writer.post(partial(done.append, number))
+    assert writer.drain(60.0)
+    assert done == list(range(2000))
 
 
 def test_a_forked_child_has_a_writer_and_files_of_its_own(tmp_path):

@@ -16,9 +16,15 @@ logger = logging.getLogger("syncline")
 _MOST_WAITING = 2000
 """So many jobs wait at once; a disk that answers leaves none waiting."""
 
+_IDLE_S = 3.0
+"""A thread without work ends after so long: programs may count their threads."""
+
 
 class Writer:
-    """Does one job after the other, in a thread that starts with the first one. May be used from several threads."""
+    """Does one job after the other, in a thread that starts with the first one and ends when there is none for a while.
+
+    May be used from several threads.
+    """
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -29,23 +35,33 @@ class Writer:
         """Have something done; returns at once. What it raises is logged."""
         if self._jobs.qsize() >= _MOST_WAITING:
             return
-        self._jobs.put(job)
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="syncline-data-records", daemon=True)
-                self._thread.start()
+        self._put(job)
 
     def drain(self, limit_s: float) -> bool:
         """Wait until all that was posted is done, for so long at most; whether it is."""
         if self._thread is None:
             return True
         done = threading.Event()
-        self._jobs.put(done.set)
+        self._put(done.set)
         return done.wait(limit_s)
+
+    def _put(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="syncline-data-records", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
         while True:
-            job = self._jobs.get()
+            try:
+                job = self._jobs.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with self._lock:  # whoever puts something in then starts another thread
+                    if self._jobs.empty():
+                        self._thread = None
+                        return
+                continue
             try:
                 job()
             except Exception:  # a record must not end anything
