@@ -1,5 +1,6 @@
 """What the tests of the command line share: running it in this process, a stand-in for Ray's command, runs on disk."""
 
+import json
 import os
 import socket
 import stat
@@ -56,7 +57,7 @@ def fake_ray(tmp_path, monkeypatch):
 def write_run(tmp_path):
     """Writes the record of a run and its logs below a storage path; returns the run directory."""
 
-    def write(name: str, *, outcome=None, error=None, started=1_000.0, pid=None, reports=(), logs=None, host=None) -> Path:
+    def write(name: str, *, outcome=None, error=None, started=1_000.0, pid=None, reports=(), logs=None, host=None, process=None) -> Path:
         directory = tmp_path / "runs" / name
         with RunDirectory(LocalFiles(directory), clock=lambda: started) as record:
             record.write_run(name, {})
@@ -74,6 +75,10 @@ def write_run(tmp_path):
             text = text.replace(f'"pid":{os.getpid()}', f'"pid":{pid}')
         if host is not None:
             text = text.replace(f'"hostname":"{socket.gethostname()}"', f'"hostname":"{host}"')
+        if process is not None:
+            described = json.loads(text)
+            described["environment"]["process"] = process
+            text = json.dumps(described)
         run_json.write_text(text)
         return directory
 

@@ -32,7 +32,7 @@ def test_states_are_told_apart(syncline_command, write_run, storage):
     write_run("failed", outcome="errored", error="Training failed:\nValueError: no")
     write_run("alive", started=now)
     write_run("lost", pid=NOBODY)
-    write_run("number given again", started=1.0)
+    write_run("number given again", process="another start of the machine/its numbers/1")
     write_run("elsewhere", pid=NOBODY, host="another-machine")
     runs = listed(syncline_command, storage)
     assert {name: run["state"] for name, run in runs.items()} == {
@@ -125,6 +125,12 @@ def test_unknown_run_and_rank_name_those_that_there_are(syncline_command, write_
     assert (done.exit_code, "one" in done.stderr) == (1, True)
     done = syncline_command("logs", "one", "--rank", "5", "--storage-path", storage)
     assert (done.exit_code, "its ranks are 0" in done.stderr) == (1, True)
+
+
+def test_workers_that_printed_nothing_are_told_of(syncline_command, write_run, storage):
+    write_run("silent", outcome="finished", logs={0: "", 1: ""})
+    done = syncline_command("logs", "silent", "--storage-path", storage)
+    assert (done.exit_code, done.stdout, "printed nothing" in done.stderr) == (0, "", True)
 
 
 def test_progress_bar_is_shown_as_it_ended():

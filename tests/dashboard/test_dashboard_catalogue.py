@@ -226,6 +226,10 @@ def test_progress_is_told_in_trials_or_reports(trials: Mapping[str, int] | None,
     assert progress_text(replace(SUMMARY, trials=trials)) == text
 
 
+def test_a_dataset_reports_nothing():
+    assert progress_text(replace(SUMMARY, kind="data")) == ""
+
+
 def test_of_an_error_its_last_line_is_told():
     assert error_line("Traceback\n  File x\nValueError: no\n\n") == "ValueError: no"
     assert error_line("  ") == ""

@@ -53,6 +53,19 @@ def test_a_running_run_tells_its_figures(tmp_path: Path, scrape: Callable[[], Sa
     assert found["syncline_worker_memory_bytes"] == [({**labels, "member": "1"}, 1024.0)]
 
 
+def test_goodput_is_told_while_the_run_goes_on_and_nested_metrics_by_path(tmp_path: Path, scrape: Callable[[], Samples]):
+    spent = {"total_s": 10.0, "data_s": 2.0, "report_s": 0.0, "communication_s": 1.0}
+    with RunDirectory(LocalFiles(tmp_path / "a")) as run:
+        run.write_run("a", {})
+        run.event("attempt", number=1, workers=[{"rank": 0}])
+        run.report(0, 0, {"eval": {"top1": 0.5}})
+        run.sample(0, 1, 1, {}, spent)
+    found = scrape()
+    labels = {"run": "a", "storage": str(tmp_path)}
+    assert found["syncline_run_goodput_ratio"] == [(labels, pytest.approx(0.8))]
+    assert found["syncline_run_metric"] == [({**labels, "metric": "eval/top1"}, 0.5)]
+
+
 def test_a_run_that_has_ended_tells_nothing(tmp_path: Path, scrape: Callable[[], Samples]):
     with RunDirectory(LocalFiles(tmp_path / "a")) as run:
         run.write_run("a", {})

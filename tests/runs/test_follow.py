@@ -71,7 +71,8 @@ def test_a_log_is_read_from_its_older_part_on_or_only_its_tail(tmp_path) -> None
     append(tmp_path / "logs" / "rank-0.log", "first\nsecond\nthird\n")
     assert LogReader(LocalPlace(tmp_path), "rank-0").lines() == ["old", "first", "second", "third"]
     assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=9).lines() == ["third"]
-    assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=900).lines() == ["first", "second", "third"]
+    assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=900).lines() == ["old", "first", "second", "third"]
+    assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=21).lines() == ["first", "second", "third"]
 
 
 def test_logs_are_listed_by_number_with_their_parts(tmp_path) -> None:

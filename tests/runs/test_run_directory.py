@@ -62,7 +62,7 @@ def test_a_run_is_read_as_it_was_written(files):
     ]
     assert [report["rank"] for report in record.reports(rank=0)] == [0]
     assert record.checkpoints() == {"checkpoints": []}
-    assert record.outcome() == {"status": "failed", "error": "it broke", "time": 13.0, "attempts": 1}
+    assert record.outcome() == {"status": "failed", "error": "it broke", "time": 13.0, "started": 10.0, "attempts": 1}
 
 
 def test_nothing_written_reads_as_nothing(files):

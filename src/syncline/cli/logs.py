@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import click
 
 from syncline.cli import records
-from syncline.cli.output import CommandError, json_option, print_json
+from syncline.cli.output import CommandError, json_option, print_json, warn
 from syncline.runs import finding
 from syncline.runs.follow import LogReader, log_files
 from syncline.runs.places import Place
@@ -81,11 +81,15 @@ def logs_command(run: str | None, rank: int | None, following: bool, lines: int 
         raise CommandError(f"{place.path} has no rank {rank}: its ranks are {', '.join(map(str, present))}")
     chosen = [rank] if rank is not None else present
     labelled = rank is None and (len(present) > 1 or following)
+    printed = False
     for line in follow(place, rank) if following else _present(place, chosen, lines):
+        printed = True
         if as_json:
             print_json({"rank": line.rank, "line": line.text})
         else:
             click.echo(f"[rank {line.rank}] {line.text}" if labelled else line.text)
+    if not printed and lines != 0:
+        warn(f"{f'rank {rank}' if rank is not None else 'the workers'} of {place.path} printed nothing")
 
 
 def _present(run: Place, chosen: list[int], limit: int | None) -> Iterator[LogLine]:

@@ -324,7 +324,9 @@ def _sort_value(row: Row, sort: str) -> Any:
 
 
 def progress_text(run: RunSummary) -> str:
-    """How far a run is: "12 of 50 trials" for a search, "340 reports" otherwise."""
+    """How far a run is: "12 of 50 trials" for a search, "340 reports" for a training; empty for a dataset, which reports nothing."""
+    if run.kind == "data":
+        return ""
     if run.trials is None:
         return f"{_short(run.reports)} report{'s'[: run.reports != 1]}"
     ended = sum(count for status, count in run.trials.items() if status in ENDED_TRIALS)

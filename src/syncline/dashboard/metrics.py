@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -19,7 +18,9 @@ from prometheus_client.registry import Collector
 from syncline import runs
 from syncline.dashboard.catalogue import Catalogue, Row
 from syncline.dashboard.look.text import printable
+from syncline.dashboard.trainings import goodput
 from syncline.runs import Run
+from syncline.runs.series import numbers
 
 MOST_RUNS = 100
 MOST_METRICS = 50
@@ -116,22 +117,13 @@ class Figures:
         _add(self._workers, labels, summary.workers)
         _add(self._restarts, labels, max(0, summary.attempts - 1))
         _add(self._checkpoints, labels, summary.checkpoints)
-        _add(self._goodput, labels, last_goodput(run.events))
-        for name, value in sorted(summary.metrics.items())[:MOST_METRICS]:
+        _add(self._goodput, labels, goodput(run))
+        for name, value in sorted(numbers(summary.metrics))[:MOST_METRICS]:
             _add(self._metric, [*labels, _label(name)], value)
         for member, samples in list(run.samples.items())[:MOST_WORKERS]:
             usage = samples[-1].get("usage") if samples else None
             for figure, family in self._process.items():
                 _add(family, [*labels, _label(member)], usage.get(figure) if isinstance(usage, dict) else None)
-
-
-def last_goodput(events: Sequence[Mapping[str, Any]]) -> float | None:
-    """The share of time that made progress, from the last event that tells it."""
-    for event in reversed(events):
-        if event.get("event") == "goodput":
-            value = event.get("goodput", event.get("ratio"))
-            return float(value) if isinstance(value, (int, float)) else None
-    return None
 
 
 def _add(family: GaugeMetricFamily, labels: Sequence[str], value: object) -> None:

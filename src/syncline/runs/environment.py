@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from syncline.runs import processes
 from syncline.runs.secrets import masked_code
 
 _LIBRARIES = ("torch", "numpy", "pyarrow", "syncline")
@@ -34,6 +35,7 @@ def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, An
         "hostname": socket.gethostname(),
         "cpus": os.cpu_count(),
         "pid": os.getpid(),
+        "process": processes.mark(os.getpid()),
         "program": sys.argv[0] if sys.argv else None,
         "arguments": masked_code(" ".join(sys.argv[1:])),
         "git_revision": git_revision(directory),

@@ -7,14 +7,12 @@ Whether a process of another machine lives cannot be seen from here; `last_activ
 from __future__ import annotations
 
 import json
-import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import psutil
-
+from syncline.runs import processes
 from syncline.runs.directory import (
     CHECKPOINTS_FILE,
     EVENTS_FILE,
@@ -26,6 +24,7 @@ from syncline.runs.directory import (
     SEARCH_FILE,
     TRIALS_FILE,
 )
+from syncline.runs.lines import sealed_name
 from syncline.runs.places import LocalPlace, Place, place
 from syncline.runs.record import RunRecord
 
@@ -120,14 +119,9 @@ def find_run(name: str | None, storage: Place) -> Place:
     raise NoSuchRunError(f"{wanted} in {storage.path}; {known}: give the name of one, its path or URI, or --storage-path")
 
 
-def summarise(run: Place, process_started: Callable[[int], float | None] | None = None) -> RunSummary:
-    """Sum up the run in a directory. A damaged record gives a run that is `unreadable`, with the reason as its error.
-
-    Args:
-        run: The run directory.
-        process_started: When the process of this machine with a number started, in seconds since the epoch; None if there is none.
-    """
-    name = os.path.basename(run.path)
+def summarise(run: Place) -> RunSummary:
+    """Sum up the run in a directory. A damaged record gives a run that is `unreadable`, with the reason as its error."""
+    name = run.name
     try:
         record = RunRecord(run)
         described, outcome, events = record.run(), record.outcome(), record.events()
@@ -141,7 +135,7 @@ def summarise(run: Place, process_started: Callable[[int], float | None] | None 
         return RunSummary(
             name=str(described.get("name", name)),
             path=run.path,
-            state=state_of(described, outcome, process_started or _process_started),
+            state=state_of(described, outcome),
             started=_number(described.get("started")),
             ended=_number(outcome["time"]) if outcome is not None else None,
             last_activity=last_activity(run),
@@ -211,18 +205,17 @@ def check_format(described: Mapping[str, Any]) -> None:
 
 
 def last_report(run: Place) -> dict[str, Any] | None:
-    """The last report, rank 0's of the last round where it is near the end."""
-    size = run.size(METRICS_FILE)
-    offset = max(0, size - TAIL_BYTES)
-    lines = _whole_lines(run.read_from(METRICS_FILE, offset), cut=offset > 0)
-    if not lines and offset > 0:
-        lines = _whole_lines(run.read_from(METRICS_FILE, 0), cut=False)
+    """Rank 0's last report where that is near the end, or else one of the last round."""
+    lines = _last_lines(run, METRICS_FILE) or _last_lines(run, _newest_piece(run, METRICS_FILE))
     reports: list[dict[str, Any]] = [json.loads(line) for line in lines]
     thinned = run.read(LATEST_FILE)
     if thinned is not None:
         reports.append(json.loads(thinned))
     if not reports:
         return None
+    of_first = [report for report in reports if report.get("rank") == 0]
+    if of_first:
+        return max(of_first, key=lambda report: report["iteration"])
     latest = max(report["iteration"] for report in reports)
     return min((report for report in reports if report["iteration"] == latest), key=lambda report: str(report.get("rank", "")).zfill(9))
 
@@ -234,18 +227,16 @@ def last_activity(run: Place) -> float | None:
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-def state_of(
-    described: Mapping[str, Any], outcome: Mapping[str, Any] | None, process_started: Callable[[int], float | None] | None = None
-) -> str:
+def state_of(described: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> str:
     """In which state a run is, from its `run.json` and its outcome."""
     if outcome is not None:
         return str(outcome["status"])
     environment = described.get("environment") or {}
-    if environment.get("hostname") != socket.gethostname() or not isinstance(environment.get("pid"), int):
+    pid, marked = environment.get("pid"), environment.get("process")
+    if environment.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return "running"
-    began = (process_started or _process_started)(environment["pid"])
-    # A number is given again to another process some day: that one began after the run did.
-    return "running" if began is not None and began <= described.get("started", 0.0) + 1.0 else "killed"
+    is_alive = processes.is_alive(pid, marked if isinstance(marked, str) else None, described.get("started", 0.0))
+    return "running" if is_alive else "killed"
 
 
 def _candidates(name: str, storage: Place) -> list[Place]:
@@ -255,6 +246,21 @@ def _candidates(name: str, storage: Place) -> list[Place]:
         return [storage.below(name), LocalPlace(name)]
     except ValueError:  # it is no name below the storage path
         return [LocalPlace(name)]
+
+
+def _last_lines(run: Place, file: str) -> list[bytes]:
+    size = run.size(file)
+    offset = max(0, size - TAIL_BYTES)
+    lines = _whole_lines(run.read_from(file, offset), cut=offset > 0) if size else []
+    return _whole_lines(run.read_from(file, 0), cut=False) if not lines and offset > 0 else lines
+
+
+def _newest_piece(run: Place, file: str) -> str:
+    """Name of the piece of a file of lines that was sealed last; of one that does not exist, if none was."""
+    number = 1
+    while run.facts(sealed_name(file, number + 1)) is not None:
+        number += 1
+    return sealed_name(file, number)
 
 
 def _whole_lines(data: bytes, *, cut: bool) -> list[bytes]:
@@ -273,11 +279,3 @@ def _number(value: Any) -> float | None:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def _process_started(pid: int) -> float | None:
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except (psutil.Error, ValueError, OverflowError):
-        return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from syncline.runs import parsing
 from syncline.runs.directory import LOGS_DIRECTORY
 from syncline.runs.lines import sealed_name
 from syncline.runs.places import Place
@@ -19,6 +20,12 @@ LARGEST_FILE = 64 * 1024**2
 """Of a file of lines so much is read; records that syncline writes are smaller."""
 BATCH_BYTES = 1024**2
 """So much of one is in memory at a time."""
+LONGEST_LINE = 16 * 1024**2
+"""Behind a line that is longer, nothing is read."""
+MOST_VALUES = 4_000_000
+"""In a file of lines: what comes after them is not read, as each takes some hundred bytes of memory."""
+MOST_LINES = 250_000
+"""As well; files that syncline writes are thinned long before."""
 _TRIES = 3
 """So often a log is looked at again where a new part was begun just then."""
 LOG_FILE = re.compile(r"(?P<member>.+?)(?:\.(?P<age>\d+))?\.log")
@@ -37,8 +44,15 @@ class LineReader:
         self._piece = 0  # so many sealed pieces are read to their ends
         self._offset = 0  # behind the last whole line
         self._room = LARGEST_FILE
+        self._values = 0
+        self._lines = 0
         self.unreadable = 0
         """Lines that were passed over."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much was read as ever is: what comes after it is left out."""
+        return self._room <= 0
 
     def read(self) -> list[dict[str, Any]]:
         """The records that were added. OSError if the file cannot be read."""
@@ -75,9 +89,12 @@ class LineReader:
                 self._offset += end
                 self._room -= end
                 return data[: end - 1].split(b"\n")
-            if len(data) < limit or limit == self._room:
+            if len(data) < limit:
                 return []
-            limit = min(4 * limit, self._room)  # a line that is longer
+            if limit >= min(LONGEST_LINE, self._room):
+                self._room = 0
+                return []
+            limit = min(4 * limit, LONGEST_LINE, self._room)  # a line that is longer
         return []
 
     def _is_sealed_already(self) -> bool:
@@ -88,11 +105,19 @@ class LineReader:
         return bool(head) and head == self._run.read_from(sealed_name(self._name, self._piece), 0, len(head))
 
     def _parsed(self, lines: list[bytes]) -> list[dict[str, Any]]:
-        if not lines:
-            return []
-        try:
-            records = json.loads(b"[" + b",".join(lines) + b"]")  # in one go, which is quicker than each
-        except (ValueError, RecursionError):
+        text = b",".join(lines)
+        values = parsing.weight(text)
+        self._values += values
+        self._lines += len(lines)
+        if self._values > MOST_VALUES or self._lines > MOST_LINES:
+            self._room = 0
+        records: list[Any] = []
+        if values <= parsing.MOST_VALUES and parsing.fits(text):
+            try:
+                records = json.loads(b"[" + text + b"]")  # in one go, which is quicker than each
+            except (ValueError, RecursionError):
+                pass
+        if len(records) != len(lines):
             records = [self._parse(line) for line in lines]
         found = [record for record in records if isinstance(record, dict)]
         self.unreadable += len(lines) - len(found)
@@ -101,8 +126,8 @@ class LineReader:
     @staticmethod
     def _parse(line: bytes) -> Any:
         try:
-            return json.loads(line)
-        except (ValueError, RecursionError):
+            return parsing.parsed(line)
+        except ValueError:
             return None
 
 
@@ -176,7 +201,7 @@ class LogReader:
         if file == self._file and size >= self._offset:
             return b"", self._offset
         earlier = self._run.facts(self._before)
-        if earlier is None:
+        if earlier is None or file == self._file != 0:
             return b"", 0
         # A new part was begun: what was read is the one before now, unless that was replaced, too.
         return self._run.read_from(self._before, self._offset if earlier.identity in (self._file, 0) else 0), 0

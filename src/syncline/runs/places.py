@@ -50,6 +50,11 @@ class Place(ABC):
     """As the user would name it."""
 
     @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return os.path.basename(self.path.partition("?")[0] if self.local_path is None else self.path)
+
+    @property
     @abstractmethod
     def local_path(self) -> str | None:
         """The directory, where it is one of this machine."""

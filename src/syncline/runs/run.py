@@ -6,14 +6,14 @@ reads what has been added since, so a run that goes on can be followed. Not cove
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from syncline.runs import finding
+from syncline.runs import finding, parsing
 from syncline.runs.directory import (
     CHECKPOINTS_FILE,
     ENVIRONMENT_FILE,
@@ -26,12 +26,18 @@ from syncline.runs.directory import (
 )
 from syncline.runs.finding import RunSummary
 from syncline.runs.follow import LineReader, LogFile, LogReader, log_files
-from syncline.runs.places import Place, checked_part, place
+from syncline.runs.places import FileFacts, Place, checked_part, place
+from syncline.runs.record import is_outcome_of
 from syncline.runs.secrets import masked
-from syncline.runs.series import Series
+from syncline.runs.series import MOST_MEMBERS, Series
 
 MOST_SAMPLES = 2_000
 """Samples of one worker that are kept; of more, every second is dropped."""
+LARGEST_OBJECT = 16 * 1024**2
+"""Bytes of a file that is replaced as a whole; a larger one is none that syncline has written, and counts as one that cannot be read."""
+
+
+_SETTLED_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +80,8 @@ class Run:
         self.place = directory
         """Where it lies."""
         self._described: Mapping[str, Any] = {"environment": {}}
+        self._config: Mapping[str, Any] = {}
+        self._attempts: tuple[int, list[Attempt]] = (0, [])  # of so many events
         self._environment: Mapping[str, Any] = {}
         self._outcome: Mapping[str, Any] | None = None
         self._checkpoints: Mapping[str, Any] = {}
@@ -81,7 +89,7 @@ class Run:
         self._lines: dict[str, list[dict[str, Any]]] = {EVENTS_FILE: []}
         self._names: dict[str, list[str]] = {}
         self._logs: list[LogFile] | None = None
-        self._seen: dict[str, Any] = {}
+        self._seen: dict[str, tuple[FileFacts, float, float, dict[str, Any] | None]] = {}  # since when so, when read, and what
         self._samples: dict[str, list[dict[str, Any]]] = {}
         self._series = Series()
         self._last: Mapping[str, Any] | None = None
@@ -102,6 +110,10 @@ class Run:
                 "itself, that is `storage_path`/`name` of its RunConfig, or `result.path`."
             )
         finding.check_format(described)
+        if self._described.get("started", described.get("started")) != described.get("started"):
+            self._begin_anew()  # the directory may be another one than before
+        if described.get("config") is not self._described.get("config"):
+            self._config = _mapping(masked(described.get("config")))
         self._described = {**described, "environment": _mapping(described.get("environment"))}
         self._environment = self._object(ENVIRONMENT_FILE) or {}
         self._outcome = self._object(OUTCOME_FILE)
@@ -112,17 +124,30 @@ class Run:
             self._names[directory] = self.place.file_names(directory)
         if self._logs is not None:
             self._logs = log_files(self.place)
-        for record in self._reader(METRICS_FILE).read():
-            self._series.add(record)
-            if record.get("rank", 0) == 0 and isinstance(record.get("iteration"), int):
-                self._last = record
+        for batch in self._reader(METRICS_FILE).batches():
+            self._series.extend(batch)
+            of_first = (record for record in reversed(batch) if record.get("rank", 0) == 0 and type(record.get("iteration")) is int)
+            self._last = next(of_first, self._last)
         latest = self._object(LATEST_FILE)
-        if latest is not None and isinstance(latest.get("iteration"), int) and latest != self._last:
+        # It may be older than a report that was kept since.
+        if latest is not None and type(latest.get("iteration")) is int and latest["iteration"] > (self._last or {}).get("iteration", -1):
             self._last = latest
             self._series.add(latest)
-        for record in self._reader(WORKERS_FILE).read():
-            self._take_sample(record)
+        for batch in self._reader(WORKERS_FILE).batches():
+            for record in batch:
+                self._take_sample(record)
         self.problems = [f"{reader.unreadable} lines of {name}" for name, reader in self._readers.items() if reader.unreadable]
+        self.problems += [f"what comes after the limits of {name}" for name, reader in self._readers.items() if reader.is_full]
+
+    def _begin_anew(self) -> None:
+        """Forget what was read. Lists that were given out go on as those of the run as it is now."""
+        self._readers.clear()
+        for kept in (*self._lines.values(), *self._samples.values()):
+            kept.clear()
+        self._attempts = (0, [])
+        self._samples.clear()
+        self._series = Series()
+        self._last = None
 
     @property
     def path(self) -> str:
@@ -132,7 +157,7 @@ class Run:
     @property
     def name(self) -> str:
         """What people call it."""
-        return str(self._described.get("name", os.path.basename(self.path)))
+        return str(self._described.get("name", self.place.name))
 
     @property
     def kind(self) -> str:
@@ -142,7 +167,7 @@ class Run:
     @property
     def config(self) -> Mapping[str, Any]:
         """How it was configured, without secrets."""
-        return _mapping(masked(self._described.get("config")))
+        return self._config
 
     @property
     def environment(self) -> Mapping[str, Any]:
@@ -161,7 +186,7 @@ class Run:
         outcome = self._outcome
         if outcome is None or not isinstance(outcome.get("time"), (int, float)) or "status" not in outcome:
             return None
-        return None if outcome["time"] < (self.started or 0.0) else outcome
+        return outcome if is_outcome_of(outcome, self._described.get("started", 0.0)) else None
 
     @property
     def state(self) -> str:
@@ -191,6 +216,11 @@ class Run:
     @property
     def attempts(self) -> list[Attempt]:
         """The worker groups, the first one first."""
+        if self._attempts[0] != len(self.events):
+            self._attempts = (len(self.events), self._found_attempts())
+        return self._attempts[1]
+
+    def _found_attempts(self) -> list[Attempt]:
         found: list[Attempt] = []
         for event in self.events:
             kind, moment = event.get("event"), event.get("time")
@@ -269,20 +299,24 @@ class Run:
         facts = self.place.facts(name)
         if facts is None:
             return None
+        now = time.monotonic()
         seen = self._seen.get(name)
-        if seen is None or seen[0] != facts:
+        since = seen[1] if seen is not None and seen[0] == facts else now
+        # Object stores know times to a second only: what was written twice in one looks the same for so long.
+        if seen is None or seen[0] != facts or (not facts.identity and seen[2] <= since + _SETTLED_S):
             try:
-                value = json.loads(self.place.read_from(name, 0))
-            except (ValueError, RecursionError):
+                value = parsing.parsed(self.place.read_from(name, 0)) if facts.size <= LARGEST_OBJECT else None
+            except ValueError:
                 value = None
-            seen = self._seen[name] = (facts, value if isinstance(value, dict) else None)
-        found: dict[str, Any] | None = seen[1]
-        return found
+            seen = self._seen[name] = (facts, since, now, value if isinstance(value, dict) else None)
+        return seen[3]
 
     def _take_sample(self, record: dict[str, Any]) -> None:
         member = record.get("trial", record.get("rank"))
         has_usage = isinstance(record.get("usage"), dict) and isinstance(record.get("time"), (int, float))
         if not isinstance(member, (int, str)) or not has_usage:
+            return
+        if len(self._samples) >= MOST_MEMBERS and str(member) not in self._samples:
             return
         samples = self._samples.setdefault(str(member), [])
         samples.append(record)

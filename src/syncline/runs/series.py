@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 500
 """Metrics that are kept of one run."""
+LONGEST_NAME = 500
+"""Characters; metrics with a longer name are left out."""
+MOST_MEMBERS = 20_000
+"""Ranks or trials that are kept, the first ones."""
+_MOST_LEFT_OUT = 10_000
+"""So many names that are left out are told apart."""
 Axis = Literal["iteration", "time"]
 Points = tuple[list[float], list[float]]
 _DEEPEST = 8
@@ -81,7 +87,7 @@ class Series:
 
     @property
     def left_out(self) -> int:
-        """How many metrics are not kept, because there are more than `MOST_NAMES`."""
+        """How many metrics are not kept, because there are more than `MOST_NAMES`, or their names are too long."""
         return len(self._left_out)
 
     @property
@@ -103,12 +109,15 @@ class Series:
         member = record.get("trial", record.get("rank"))
         if not (_is_number(iteration) and _is_number(time) and isinstance(metrics, Mapping) and isinstance(member, (int, str))):
             return
+        if self._is_one_too_many(str(member)):
+            return
         self._last[str(member)] = metrics if isinstance(metrics, dict) else dict(metrics)
         for name, value in numbers(metrics):
             curves = self._curves.get(name)
             if curves is None:
-                if len(self._curves) >= MOST_NAMES:
-                    self._left_out.add(name)
+                if len(self._curves) >= MOST_NAMES or len(name) > LONGEST_NAME:
+                    if len(self._left_out) < _MOST_LEFT_OUT:
+                        self._left_out.add(name[: LONGEST_NAME + 1])
                     continue
                 curves = self._curves[name] = {}
             curves.setdefault(str(member), _Curve()).add(float(iteration), float(time), value)  # type: ignore[arg-type]
@@ -149,10 +158,17 @@ class Series:
         is_new = sum(name not in self._curves for name in values)
         if not are_numbers or not all(map(operator.lt, iterations, iterations[1:])) or len(self._curves) + is_new > MOST_NAMES:
             return False
+        if is_new and max(map(len, values)) > LONGEST_NAME:
+            return False
+        if self._is_one_too_many(block.member):
+            return True
         for name, numbers in values.items():
             self._curves.setdefault(name, {}).setdefault(block.member, _Curve()).extend(iterations, times, numbers)
         self._last[block.member] = records[-1]["metrics"]
         return True
+
+    def _is_one_too_many(self, member: str) -> bool:
+        return len(self._last) >= MOST_MEMBERS and member not in self._last
 
     def curve(self, name: str, member: str, max_points: int = 1000, over: Axis = "iteration") -> Points:
         """(x, y) of one metric of one rank or trial, thinned; empty where there is none. x: report number, or seconds since the epoch."""

@@ -109,11 +109,12 @@ class ScalarWriter:
             self._void_from = None
 
     def flush(self, growth: float = _GROWTH) -> None:
-        """Upload the file if it only lies on this machine, and has grown by that factor. OSError if that fails."""
-        if self._path is None or self._files.local_path is not None or self._own_bytes <= self._sent_bytes * growth:
+        """Upload the file if it only lies on this machine and has grown so much. May be called beside `add`. OSError if that fails."""
+        path, size_bytes = self._path, self._own_bytes
+        if path is None or self._files.local_path is not None or size_bytes <= self._sent_bytes * growth:
             return
-        self._files.write(self._path.name, self._path.read_bytes())
-        self._sent_bytes = self._own_bytes
+        self._files.write(path.name, path.read_bytes()[:size_bytes])
+        self._sent_bytes = size_bytes
 
     def close(self, *, keep: bool = True) -> None:
         """Upload the rest if it is to be kept, and close the file; what comes later goes into another one. OSError if that fails."""
@@ -150,10 +151,10 @@ class ScalarWriter:
         if self._descriptor is None:
             assert self._path is not None
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        written = 0
         try:
-            written = os.write(self._descriptor, data)
             while written < len(data):
-                written += os.write(self._descriptor, data[written:])
+                written += os.write(self._descriptor, data[written:] if written else data)
         except OSError:
             os.ftruncate(self._descriptor, self._own_bytes)
             raise

@@ -1,7 +1,4 @@
-"""The programs whose runs the browser looks at: `python programs.py NAME STORAGE_PATH`. Each goes on until it is killed.
-
-A program stops waiting where a file of some name appears in the directory above the storage path, or while one is there.
-"""
+"""The programs whose runs the browser looks at: `python programs.py PROGRAM STORAGE_PATH RUN_NAME`. Each goes on until it is killed."""
 
 import sys
 import tempfile
@@ -11,87 +8,75 @@ from typing import Any
 
 from syncline import data, train, tune
 
-STORAGE = Path(sys.argv[2]) if __name__ == "__main__" else Path()
-SIGNS = STORAGE.parent
-ODD_NAME = "<b>odd</b>"
-
-
-def is_there(sign: str, signs: Path) -> bool:
-    return (signs / sign).exists()
+MARKUP = "<b>odd</b>"
 
 
 def train_rank(config: dict[str, Any]) -> None:
-    """Two ranks that take steps together; rank 1 sleeps while there is `asleep`."""
+    """Two ranks that take steps together; rank 1 sleeps while there is a file `asleep`."""
     import torch
+
     from syncline.train.torch import prepare_model
 
     rank = train.get_context().get_world_rank()
     model = prepare_model(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    sum(len(batch["id"]) for batch in train.get_dataset_shard("numbers").iter_batches(batch_size=50))
+    rows = sum(len(batch["id"]) for batch in train.get_dataset_shard("numbers").iter_batches(batch_size=50))
     step = 0
     while True:
         step += 1
-        while rank == 1 and is_there("asleep", Path(config["signs"])):
+        while rank == 1 and Path(config["signs"], "asleep").exists():
             doze()
         loss = model(torch.randn(16, 8)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        print(f"step {step}: loss {loss.item():.4f}" if step % 10 else f"needle {step}")
+        print(f"needle {step}" if step % 10 == 0 else f"step {step}: loss {loss.item():.4f}", flush=True)
         with tempfile.TemporaryDirectory() as directory:
-            saved = train.Checkpoint.from_directory(directory) if step % 100 == 0 and rank == 0 else None
-            train.report({"loss": loss.item(), "step": step, "nested": {"of rank": rank}}, checkpoint=saved)
-        time.sleep(0.03)
+            saved = train.Checkpoint.from_directory(directory) if step % 50 == 0 and rank == 0 else None
+            train.report({"loss": loss.item(), "step": step, "nested": {"rows": rows}}, checkpoint=saved)
+        time.sleep(0.05)
 
 
 def doze() -> None:
     time.sleep(0.05)
 
 
-def training() -> None:
+def training(storage: Path, name: str) -> None:
     from syncline.train.torch import TorchTrainer
 
     TorchTrainer(
         train_rank,
-        train_loop_config={"signs": str(SIGNS), "api_key": "hunter2-hunter2", "lr": 0.01},
+        train_loop_config={"signs": str(storage.parent), "api_key": "hunter2-hunter2", "lr": 0.01},
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(
-            name="training", storage_path=str(STORAGE), checkpoint_config=train.CheckpointConfig(num_to_keep=2)
-        ),
+        run_config=train.RunConfig(name=name, storage_path=str(storage), checkpoint_config=train.CheckpointConfig(num_to_keep=2)),
         datasets={"numbers": data.range(400).map_batches(lambda batch: batch)},
     ).fit()
 
 
 def stumble(config: dict[str, Any]) -> None:
-    """Rank 1 fails at its first start."""
-    context = train.get_context()
+    """Rank 1 fails in the first attempt."""
+    rank = train.get_context().get_world_rank()
     for step in range(5):
         train.report({"loss": 1.0 / (step + 1)})
-    marker = Path(config["signs"], "stumbled")
-    if context.get_world_rank() == 1 and not marker.exists():
-        if not config["always"]:
-            marker.touch()
-        look_closely(context)
-    time.sleep(0.3 if config["always"] else 3600)
+    marker = Path(config["signs"], config["name"])
+    if rank == 1 and not marker.exists():
+        marker.touch()
+        look_closely(rank)
+    time.sleep(3600)
 
 
-def look_closely(context: Any) -> None:
-    raise ArithmeticError(f"rank {context.get_world_rank()} came to <b>nothing</b>")
+def look_closely(rank: int) -> None:
+    raise ArithmeticError(f"rank {rank} came to {MARKUP}")
 
 
-def failing() -> None:
-    """A run that ends with an error, and one that goes on after one."""
-    from syncline.train.trainer import DataParallelTrainer
-
-    for name, always in (("errored", True), ("restarted", False)):
-        trainer = DataParallelTrainer(
+def restarted(storage: Path, name: str) -> None:
+    """First a run that ends with an error, called the same with `-errored`; then one that goes on after one."""
+    for failures, run_name in ((0, f"{name}-errored"), (1, name)):
+        trainer = train.DataParallelTrainer(
             stumble,
-            train_loop_config={"signs": str(SIGNS), "always": always},
+            train_loop_config={"signs": str(storage.parent), "name": run_name},
             scaling_config=train.ScalingConfig(num_workers=2),
-            run_config=train.RunConfig(
-                name=name, storage_path=str(STORAGE), failure_config=train.FailureConfig(max_failures=0 if always else 1)
-            ),
+            run_config=train.RunConfig(name=run_name, storage_path=str(storage), failure_config=train.FailureConfig(max_failures=failures)),
         )
         try:
             trainer.fit()
@@ -99,38 +84,44 @@ def failing() -> None:
             print(error)
 
 
-def execution() -> None:
-    """A dataset whose second operator is slow."""
+class Keep:
+    """Runs in a process of its own, which makes it an operator of its own."""
 
-    def slow(batch: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.05)
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         return batch
 
-    def even(row: dict[str, Any]) -> bool:
-        return bool(row["id"] % 2 == 0)
 
-    rows = data.range(2_000_000, override_num_blocks=4_000).map_batches(slow, concurrency=1).filter(even, concurrency=1)
-    rows.set_name(f"digits {ODD_NAME}")
-    for _ in rows.iter_batches(batch_size=100):
+def execution(storage: Path, name: str) -> None:
+    """A dataset with a slow function, and one that waits for it."""
+
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.1)
+        return batch
+
+    rows = data.range(20_000_000, override_num_blocks=20_000).map_batches(slow).map_batches(Keep, concurrency=1)
+    rows.set_name(f"{name} {MARKUP}")
+    for _ in rows.iter_batches(batch_size=1000):
         pass
 
 
 def trial(config: dict[str, Any]) -> None:
-    for step in range(1, 6 if config["width"] < 5 else 100_000):
-        tune.report({"score": config["lr"] * step, "loss": abs(config["lr"] - 0.3) + 1 / step})
-        time.sleep(0.02 if config["width"] < 5 else 0.3)
+    ends = config["width"] < 9
+    for step in range(1, 4 if ends else 1_000_000):
+        tune.report({"loss": abs(config["lr"] - 0.3) + 1 / step, "score": config["lr"] * step})
+        time.sleep(0.01 if ends else 0.3)
 
 
-def search() -> None:
+def search(storage: Path, name: str) -> None:
     """Eight trials that end, and two that go on."""
-    space = {"lr": tune.uniform(0.1, 1.0), "width": tune.grid_search([1, 2, 3, 4, 1, 2, 3, 4, 9, 9]), "act": tune.choice(["relu", ODD_NAME])}
+    widths = tune.grid_search([1, 2, 3, 4, 5, 6, 7, 8, 9, 9])
     tune.Tuner(
         tune.with_resources(trial, {"cpu": 0.5}),
-        param_space=space,
+        param_space={"lr": tune.uniform(0.1, 1.0), "width": widths, "activation": tune.choice(["relu", MARKUP])},
         tune_config=tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=3),
-        run_config=tune.RunConfig(name="search", storage_path=str(STORAGE)),
+        run_config=tune.RunConfig(name=name, storage_path=str(storage)),
     ).fit()
 
 
 if __name__ == "__main__":
-    {"training": training, "failing": failing, "execution": execution, "search": search}[sys.argv[1]]()
+    programs = {"training": training, "restarted": restarted, "execution": execution, "search": search}
+    programs[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])

@@ -179,11 +179,12 @@ def test_an_event_that_does_not_fit_on_the_disk_leaves_the_journal_whole(tmp_pat
     store = SearchStore(files)
     store.snapshot(b"state")
     store.append(result(0))
-    write = os.write
+    write, room = os.write, [5]
 
     def full(descriptor: int, data: bytes) -> int:
-        write(descriptor, data[:5])
-        raise OSError(28, "No space left on device")
+        if not room:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[: room.pop()])
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)

@@ -56,6 +56,15 @@ def test_what_a_kill_left_goes_and_what_the_search_knows_stays(simulation: Simul
     assert names(ended) == {"checkpoint_000000"}, "but the last thing before the kill was about it"
 
 
+def test_halves_of_files_of_the_search_itself_go(simulation: Simulation, tmp_path: Path) -> None:
+    search = tmp_path / "search"
+    search.mkdir(exist_ok=True)
+    (search / ".tmp-0123").write_bytes(b"half of trials.js")
+    (search / "trials.json").write_bytes(b"{}")
+    upkeep.tidy(simulation.machine, [])
+    assert sorted(path.name for path in search.iterdir() if path.is_file()) == ["trials.json"]
+
+
 def test_what_was_to_be_deleted_or_written_when_the_kill_came_is(simulation: Simulation, tmp_path: Path) -> None:
     ended, running = simulation.machine.trials
     old = commit(ended, 0)

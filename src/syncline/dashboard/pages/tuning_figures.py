@@ -27,8 +27,8 @@ from syncline.runs.series import Axis, Series
 
 GREY = 8
 """Number of the palette's colour for trials that are not among the best."""
-COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
-"""Viridis: from the smallest value to the largest, the same order for those who see no colours."""
+COLOURS = ("#3d7be0", "#14a3bd", "#21a179", "#c9a21a", "#e07a2e")
+"""From the smallest value to the largest: blue to orange, which most eyes tell apart, and visible on white and on near-black."""
 LABEL_CHARACTERS = 16
 """So much of a category's name stands beside its axis."""
 AGAIN_AT = 1.1

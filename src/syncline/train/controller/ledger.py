@@ -14,6 +14,7 @@ from typing import Any
 
 from syncline import faults
 from syncline.runs import RunDirectory, RunRecord
+from syncline.runs.sending import RegularUploads
 from syncline.runs.tensorboard import ScalarWriter
 from syncline.train.backend import Worker
 from syncline.train.checkpoint import Checkpoint
@@ -53,6 +54,7 @@ class Ledger:
         self._tenure = Tenure(files)  # first of all: what is read below stays as it is
         self._directory = RunDirectory(files)
         self._scalars = ScalarWriter(files)
+        self._uploads = RegularUploads(self._upload) if files.local_path is None else None
         self._has_told_of_gaps = False
         record = RunRecord(files)
         state = record.checkpoints()
@@ -90,11 +92,14 @@ class Ledger:
         return self._manager
 
     def event(self, name: str, **fields: Any) -> None:
-        """Write down that something happened."""
-        self._directory.event(name, **fields)
+        """Write down that something happened, unless another controller has taken over."""
+        if not self._is_superseded_here:
+            self._directory.event(name, **fields)
 
     def begin_attempt(self, number: int, first_report: int, **fields: Any) -> None:
         """Write down that an attempt begins; `first_report` is the number of its first report."""
+        if self._uploads is not None:
+            self._uploads.start()
         latest = self._manager.latest
         first_step = self.steps.begin(first_report, latest.index if latest is not None else None)
         self._scalars.restart(first_step)
@@ -116,7 +121,8 @@ class Ledger:
 
     def sample(self, worker: Worker, attempt: int, spent: Spent) -> None:
         """Write down what a worker's process uses, and where its time has gone."""
-        self._besides(lambda: self._directory.sample(worker.rank, attempt, worker.pid, spent.usage, asdict(spent.times)))
+        if not self._is_superseded_here:
+            self._besides(lambda: self._directory.sample(worker.rank, attempt, worker.pid, spent.usage, asdict(spent.times)))
 
     def failed(self, attempt: int, failures: Mapping[int, WorkerFailure]) -> None:
         """Write down that ranks have failed, and remember those that found no room on the disk."""
@@ -216,6 +222,8 @@ class Ledger:
         Raises:
             OSError: A run that has finished cannot be recorded. One that ends with an error has that to tell, and this is only logged.
         """
+        if self._uploads is not None:
+            self._uploads.close()
         if self._tenure.is_over:
             self._directory.abandon()
             self._scalars.close(keep=False)
@@ -230,6 +238,17 @@ class Ledger:
             if error is None:
                 raise
             logger.warning("how the run ended cannot be written to %s: %s", self.storage.experiment_fs_path, problem)
+
+    def _upload(self) -> None:
+        """On a thread of its own."""
+        if not self._tenure.is_over:
+            self._directory.flush()
+            self._scalars.flush()
+
+    @property
+    def _is_superseded_here(self) -> bool:
+        """Whether lines written now would come between those of another controller. Elsewhere they are uploaded only after a look."""
+        return self.storage.local and self._tenure.is_over
 
     def _besides(self, write: Callable[[], None]) -> None:
         """Write what people look at, and no run needs to go on: a failure is no reason to end it."""

@@ -16,6 +16,7 @@ from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from syncline.train.backend import Worker
 from syncline.train.controller.hangs import ranks_text
 from syncline.train.workers.group import TrainingGroup
+from syncline.train.workers.placement import is_hosted
 from syncline.train.workers.profiling.recorder import take_profile
 from syncline.train.workers.profiling.request import ProfileRequest
 
@@ -41,7 +42,13 @@ class LiveActions:
 
     @contextmanager
     def offered(self, path: str) -> Iterator[None]:
-        """Answer programs of this machine, as the run in the directory `path`, until the block ends."""
+        """Answer programs of this machine, as the run in the directory `path`, until the block ends.
+
+        Not in a trial of a search, whose process may be killed at any moment and must leave nothing behind: the search answers for it.
+        """
+        if is_hosted():
+            yield
+            return
         withdraw = control.offer(f"run:{path}", self.answer)
         try:
             yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import socket
 import sys
@@ -31,6 +32,8 @@ from syncline.train.workers.ranks import WorkerFacts
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.shipped import Shipped, loaded
 from syncline.train.workers.spec import WorkerSpec
+
+logger = logging.getLogger("syncline")
 
 CONCURRENCY = 8
 """Calls at a time: the stream of messages, a function of the backend, and those of the control channel."""
@@ -145,10 +148,14 @@ class TrainWorker:
 
     def _tell(self, session: WorkerSession) -> None:
         """Where the time has gone, and what this process uses."""
+        usage: Mapping[str, Any] = {}
         with self._sampling:
-            if self._sampler is None:
-                self._sampler = Sampler(gpu_ids=session.gpu_ids)
-            usage = self._sampler.sample()
+            try:
+                if self._sampler is None:
+                    self._sampler = Sampler(gpu_ids=session.gpu_ids)
+                usage = self._sampler.sample()
+            except Exception as error:  # it is only looked at: no reason to end a training
+                logger.debug("what this process uses cannot be told: %r", error)
         self._outbox.put(Spent(times=session.spent(), usage=usage))
 
 

@@ -69,6 +69,10 @@ def tidy(machine: TuneMachine, last: Sequence[Instruction]) -> None:
         if not trial.is_finished() or trial.trial_id in confirmed:
             discard_unknown(trial)
     storage = machine.rules.storage
+    try:
+        storage.discard_staged()  # halves of files of the record and of snapshots
+    except OSError as error:
+        logger.warning("unfinished files in %s cannot be deleted: %s", storage.experiment_fs_path, error)
     for do in last:
         if isinstance(do, events.Delete):
             trial_directory, name = posixpath.split(do.checkpoint.path)

@@ -1,0 +1,103 @@
+"""One browser, one dashboard and a few programs for all tests of this directory; each starts when it is first needed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from browser_harness import FLAGS, Dashboard, Place, Programs, Watched, browser_path, prepare_runs, start_dashboard
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+WAIT_MS = 60_000
+"""How long a page may take to show something on a machine that is slow and busy."""
+KINDS = ("training", "restarted", "execution", "search")
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = browser_path()
+    if path is None:
+        pytest.skip("no Chromium is installed: `apt-get install chromium`, or another package of your system, brings it")
+    sync_api.expect.set_options(timeout=WAIT_MS)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def place(browser: Browser) -> Iterator[Place]:
+    """Begins with the browser, because without one nothing is needed."""
+    root = Path(tempfile.mkdtemp(prefix="syncline-pages-"))
+    made = Place(root)
+    for directory in (made.runs, made.prepared, made.hostile):
+        directory.mkdir()
+    yield made
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="package")
+def programs(place: Place) -> Iterator[Programs]:
+    made = Programs(place)
+    for kind in KINDS:  # all at once: starting is mostly waiting
+        made.start(kind)
+    yield made
+    made.kill_all()
+
+
+@pytest.fixture(scope="package")
+def dashboard(place: Place, programs: Programs) -> Iterator[Dashboard]:
+    pytest.importorskip("nicegui")
+    prepare_runs(place.prepared)
+    made = start_dashboard(place)
+    yield made
+    made.process.kill()
+    made.process.wait()
+    assert made.process.stdout is not None
+    made.process.stdout.close()
+
+
+def new_context(browser: Browser) -> BrowserContext:
+    context = browser.new_context(viewport={"width": 1300, "height": 900})
+    context.set_default_timeout(WAIT_MS)
+    return context
+
+
+@pytest.fixture(scope="package")
+def signed_in(browser: Browser, dashboard: Dashboard) -> Iterator[BrowserContext]:
+    """A visitor who opened the address that was printed."""
+    context = new_context(browser)
+    page = context.new_page()
+    page.goto(f"{dashboard.url}/?token={dashboard.token}")
+    page.close()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def watched(signed_in: BrowserContext, dashboard: Dashboard) -> Iterator[Watched]:
+    """A page of that visitor."""
+    yield from watching(signed_in, dashboard)
+
+
+@pytest.fixture
+def as_stranger(browser: Browser, dashboard: Dashboard) -> Iterator[Watched]:
+    """A page of a visitor of this machine without the token."""
+    context = new_context(browser)
+    yield from watching(context, dashboard)
+    context.close()
+
+
+def watching(context: BrowserContext, dashboard: Dashboard) -> Iterator[Watched]:
+    made = Watched(context, dashboard.url)
+    yield made
+    wrong = list(made.wrong)
+    made.page.close()
+    assert not wrong, wrong
