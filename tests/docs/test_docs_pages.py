@@ -13,6 +13,7 @@ import yaml
 from page_commands import commands, parse
 from page_programs import DOCS, ROOT, blocks, page, page_names, run, run_all
 
+from syncline import runs
 from syncline.testing.waiting import eventually
 
 ALL_OF_PAGE = ("index", "get_started", "five_steps", "training", "dashboard")
@@ -91,6 +92,26 @@ def test_the_rank_that_others_wait_for_is_named_as_the_page_says(tmp_path: Path)
 
 
 @pytest.mark.processes
+def test_the_slow_program_is_profiled_as_the_page_says(tmp_path: Path) -> None:
+    (program,) = blocks(page("debugging"), "python", "slow.py")
+    script = tmp_path / "slow.py"
+    script.write_text(program)
+    variables = {**os.environ, "SYNCLINE_STORAGE_PATH": str(tmp_path / "runs")}
+
+    def is_profiled() -> bool:
+        arguments = [sys.executable, "-m", "syncline", "profile", "slow", "--rank", "0", "--cpu", "--seconds", "2", "--output", "cpu.svg"]
+        return subprocess.run(arguments, env=variables, cwd=tmp_path, capture_output=True, timeout=100, check=False).returncode == 0
+
+    with subprocess.Popen([sys.executable, str(script)], env=variables, stderr=subprocess.DEVNULL) as training:
+        try:
+            assert eventually((tmp_path / "runs" / "slow" / "metrics.jsonl").exists, what="it has begun to report")
+            assert eventually(is_profiled, what="a worker is profiled")
+        finally:
+            training.kill()
+    assert "make_batch (slow.py" in (tmp_path / "cpu.svg").read_text()
+
+
+@pytest.mark.processes
 def test_program_for_a_debugger_runs_as_written(tmp_path: Path) -> None:
     (program,) = (block for block in blocks(page("debugging"), "python") if "local_mode" in block)
     done = run(program, tmp_path)
@@ -124,6 +145,13 @@ def test_api_page_has_every_public_name(name: str) -> None:
     public = set(importlib.import_module(module).__all__) - {"__version__"}
     assert {entry.removeprefix(module + ".") for entry in listed if entry != module} == public
     assert {path.stem for path in (DOCS / "api").iterdir()} == set(API)
+
+
+def test_files_of_a_run_directory_are_all_on_the_page() -> None:
+    documented = re.findall(r"^    ([\w*.]+(?:/(?=[ \w]))?)[\w.]* {2,}", runs.__doc__ or "", flags=re.MULTILINE)
+    assert len(documented) > 12
+    (table,) = re.findall(r"^\| file \| content \|.*?\n\n", page("dashboard"), flags=re.MULTILINE | re.DOTALL)
+    assert [name for name in documented if f"`{name}`" not in table] == []
 
 
 def test_site_fetches_nothing_from_elsewhere() -> None:

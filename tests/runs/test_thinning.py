@@ -53,9 +53,18 @@ def test_one_line_larger_than_all_room_is_left_out() -> None:
 
 
 def test_a_wanted_report_is_kept_while_there_is_room() -> None:
-    assert not RULE.keeps(0, 1, line_bytes=10, size_bytes=1500)
-    assert RULE.keeps(0, 1, line_bytes=10, size_bytes=1500, wanted=True)
-    assert not RULE.keeps(0, 1, line_bytes=10, size_bytes=1999, wanted=True)
+    assert not RULE.keeps(0, 1, line_bytes=10, size_bytes=1400)
+    assert RULE.keeps(0, 1, line_bytes=10, size_bytes=1400, wanted=True)
+    assert not RULE.keeps(0, 1, line_bytes=10, size_bytes=1500, wanted=True)
+
+
+def test_wanted_reports_do_not_take_the_room_of_the_later_ones() -> None:
+    size, kept = 0, []
+    for iteration in range(100_000):
+        if RULE.keeps(0, iteration, line_bytes=10, size_bytes=size, wanted=True):
+            size += 10
+            kept.append(iteration)
+    assert kept[-1] > 50_000
 
 
 def test_trials_keep_some_reports_each_though_all_count_from_one() -> None:

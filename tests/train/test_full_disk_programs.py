@@ -12,14 +12,16 @@ from syncline.testing.programs import run_program
 
 pytestmark = pytest.mark.processes
 
-PROGRAM = """
+ON_A_SMALL_DISK = """
 import os, pathlib, shutil, sys, tempfile
 
 if "inside" not in sys.argv:
     os.mkdir("small")
     mount = 'mount -t tmpfs -o size=48m tmpfs small && exec "$0" "$@"'
     os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, sys.executable, *sys.orig_argv[1:], "inside"])
+"""
 
+CHECKPOINTS = """
 import errno
 
 import syncline
@@ -92,6 +94,62 @@ print("done")
 """
 
 
+METRICS = """
+import time
+
+import syncline
+from syncline import runs, train
+
+small = pathlib.Path("small").absolute()
+
+
+def fill(left):
+    file = os.open(small / "other", os.O_WRONLY | os.O_CREAT)
+    try:
+        while True:
+            os.write(file, bytes(4096))
+    except OSError:
+        os.ftruncate(file, os.fstat(file).st_size - left)
+    os.close(file)
+
+
+def loop():
+    if train.get_context().get_experiment_name() == "shown":
+        fill(0)
+        print("line after line, " * 10_000)
+        time.sleep(2.5)  # samples are written, or not
+        (small / "other").unlink()
+        return
+    fill(300_000)
+    for step in range(20_000):
+        train.report({"step": step, **{f"metric_{number}": step / 7 for number in range(40)}})
+
+
+def fit(name):
+    return train.DataParallelTrainer(loop, run_config=train.RunConfig(name=name, storage_path=str(small))).fit()
+
+
+syncline.init(num_cpus=1)
+assert fit("shown").error is None, "logs, samples and events end no run"
+try:
+    fit("metrics")
+except train.ControllerError as error:
+    for part in ("does not fit on the disk of", str(small / "metrics"), "Free some room", "under the same name"):
+        assert part in str(error), (part, str(error))
+else:
+    raise AssertionError("they do not fit")
+run = runs.open(small / "metrics")
+assert len(run.attempts) == 1, "another attempt would fail, too"
+assert run.problems == []
+assert run.summary.reports > 20
+(small / "other").unlink()
+again = train.Result.from_path(small / "metrics")
+assert [report["iteration"] for report in again.reports] == list(range(run.summary.reports))
+syncline.shutdown()
+print("done")
+"""
+
+
 def _may_mount(directory: Path) -> bool:
     if shutil.which("unshare") is None:
         return False
@@ -99,8 +157,9 @@ def _may_mount(directory: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [CHECKPOINTS, METRICS], ids=["checkpoints", "metrics"])
+def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room_again(tmp_path: Path, program: str) -> None:
     if not _may_mount(tmp_path):
         pytest.skip("needs the right to mount a small disk of its own")
-    with run_program(PROGRAM) as program:
-        assert "done" in program.wait().check().stdout
+    with run_program(ON_A_SMALL_DISK + program) as running:
+        assert "done" in running.wait().check().stdout

@@ -7,6 +7,7 @@ until its run is started again; those of running runs are made anew.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -17,7 +18,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
-from syncline.runs.finding import RunSummary, run_names, summarise
+from syncline.runs.finding import RunSummary, run_names, summarise, unreadable
 from syncline.runs.places import Place, checked_part
 
 PAGE_ROWS = 50
@@ -25,6 +26,8 @@ FRESH_S = 1.5
 """So long the summary of a running run is good."""
 PATIENCE_S = 15.0
 """So long the summary of a run that could not be read is good: it may be being written."""
+COST_FACTOR = 20.0
+"""A summary is good for so many times as long as it took to make it, besides: no record takes more than this part of the time."""
 PAUSE_S = 3.0
 """Between two looks at the directories."""
 IDLE_S = 60.0
@@ -34,6 +37,8 @@ ENDED_TRIALS = frozenset({"TERMINATED", "ERROR"})
 SORTS = ("name", "kind", "state", "started", "duration", "reports", "workers", "storage")
 
 Key = tuple[int, str]
+
+log = logging.getLogger("syncline.dashboard")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,8 @@ class Row:
     """None until it was summed up."""
     read_at: float = 0.0
     """When that was."""
+    cost_s: float = 0.0
+    """How long it took."""
     haystack: str = ""
     """What the search looks through, in lower case."""
 
@@ -77,7 +84,7 @@ class Row:
         """Whether it is to be summed up, again or for the first time."""
         if self.summary is None:
             return True
-        age_s = now - self.read_at
+        age_s = now - self.read_at - COST_FACTOR * self.cost_s
         return age_s > FRESH_S if self.summary.state == "running" else self.summary.state == "unreadable" and age_s > PATIENCE_S
 
 
@@ -247,8 +254,15 @@ class Catalogue:
         return done
 
     def _read(self, row: Row) -> Row:
-        summary = self._summed_up(self.storages[row.storage].below(row.directory))
-        fresh = replace(row, summary=summary, read_at=self._clock(), haystack=haystack(row.directory, summary))
+        began = time.monotonic()
+        place = self.storages[row.storage].below(row.directory)
+        try:
+            summary = self._summed_up(place)
+        except Exception as error:  # whatever one record makes go wrong, all others are shown
+            log.exception("the run in %r could not be summed up", row.directory)
+            summary = unreadable(place, f"it could not be summed up: {type(error).__name__}")
+        cost_s = time.monotonic() - began
+        fresh = replace(row, summary=summary, read_at=self._clock(), cost_s=cost_s, haystack=haystack(row.directory, summary))
         with self._lock:
             known = self._rows.get(row.key)
             if known is not None and known.listed == row.listed:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from syncline.runs import Attempt, Run
+from syncline.runs.series import member_order
 
 Sample = Mapping[str, object]
 Curve = tuple[list[float], list[float]]
@@ -77,7 +78,7 @@ def worker_rows(run: Run) -> list[WorkerRow]:
         return []
     latest = attempts[-1]
     rows = [_worker_row(run, latest, worker) for worker in latest.workers]
-    return sorted(rows, key=lambda row: _rank_order(row.rank))
+    return sorted(rows, key=lambda row: member_order(row.rank))
 
 
 def goodput(run: Run) -> float | None:
@@ -192,11 +193,7 @@ def _usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
 
 
 def _by_rank(run: Run) -> list[tuple[str, Sequence[Mapping[str, object]]]]:
-    return sorted(run.samples.items(), key=lambda item: _rank_order(item[0]))
-
-
-def _rank_order(rank: str) -> tuple[bool, int, str]:
-    return (not rank.isdecimal(), int(rank) if rank.isdecimal() else 0, rank)
+    return sorted(run.samples.items(), key=lambda item: member_order(item[0]))
 
 
 def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object]) -> WorkerRow:

@@ -6,13 +6,13 @@ Whether a process of another machine lives cannot be seen from here; `last_activ
 
 from __future__ import annotations
 
-import json
+import itertools
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from syncline.runs import processes
+from syncline.runs import parsing, processes
 from syncline.runs.directory import (
     CHECKPOINTS_FILE,
     EVENTS_FILE,
@@ -24,12 +24,16 @@ from syncline.runs.directory import (
     SEARCH_FILE,
     TRIALS_FILE,
 )
+from syncline.runs.follow import LARGEST_FILE, MOST_LOGS, MOST_VALUES
 from syncline.runs.lines import sealed_name
 from syncline.runs.places import LocalPlace, Place, place
 from syncline.runs.record import RunRecord
 
 TAIL_BYTES = 65_536
 """So much of the end of `metrics.jsonl` is read for the last report; the whole file only where that is not enough."""
+_NAME_CHARACTERS = 300
+_ERROR_CHARACTERS = 100_000
+_MOST_METRICS = 1_000
 
 
 class NoSuchRunError(ValueError):
@@ -85,7 +89,10 @@ def run_names(storage: Place) -> list[tuple[str, float]]:
     """
     found = []
     for name in storage.directory_names():
-        facts = storage.facts(f"{name}/{RUN_FILE}")
+        try:
+            facts = storage.facts(f"{name}/{RUN_FILE}")
+        except OSError:  # another user's, closed to this one: the others are there all the same
+            continue
         if facts is not None:
             found.append((name, facts.modified))
     return sorted(found, key=lambda each: each[1], reverse=True)
@@ -120,10 +127,11 @@ def find_run(name: str | None, storage: Place) -> Place:
 
 
 def summarise(run: Place) -> RunSummary:
-    """Sum up the run in a directory. A damaged record gives a run that is `unreadable`, with the reason as its error."""
+    """Sum up the run in a directory. A damaged record gives a run that is `unreadable`, with the reason as its error. Whatever is in a
+    record, its summary is small."""
     name = run.name
     try:
-        record = RunRecord(run)
+        record = RunRecord(_Limited(run))
         described, outcome, events = record.run(), record.outcome(), record.events()
         check_format(described)
         attempts = [event for event in events if event.get("event") == "attempt"]
@@ -133,39 +141,69 @@ def summarise(run: Place) -> RunSummary:
         environment = described.get("environment") or {}
         checkpoints = sum(event.get("event") == "checkpoint" for event in events) and _kept(record.checkpoints())
         return RunSummary(
-            name=str(described.get("name", name)),
+            name=str(described.get("name", name))[:_NAME_CHARACTERS],
             path=run.path,
-            state=state_of(described, outcome),
+            state=state_of(described, outcome)[:_NAME_CHARACTERS],
             started=_number(described.get("started")),
             ended=_number(outcome["time"]) if outcome is not None else None,
             last_activity=last_activity(run),
-            host=environment.get("hostname"),
+            host=_text(environment.get("hostname"), _NAME_CHARACTERS),
             workers=len(attempts[-1].get("workers", ())) if attempts else None,
             attempts=len(attempts),
             reports=search.results if search is not None else int(last["iteration"]) + 1 if last else 0,
-            metrics=search.best if search is not None else dict(last["metrics"]) if last else {},
+            metrics=_some(search.best if search is not None else dict(last["metrics"]) if last else {}),
             checkpoints=checkpoints,
-            error=_text(outcome.get("error")) if outcome is not None else None,
-            kind=kind,
+            error=_text(outcome.get("error"), _ERROR_CHARACTERS) if outcome is not None else None,
+            kind=kind[:_NAME_CHARACTERS],
             trials=search.trials if search is not None else None,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
+    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, OSError, RecursionError) as error:
         reason = str(error) if isinstance(error, (ValueError, OSError)) else f"its record has an unknown form ({error!r})"
-        return RunSummary(
-            name=name,
-            path=run.path,
-            state="unreadable",
-            started=run.modified(RUN_FILE),
-            ended=None,
-            last_activity=None,
-            host=None,
-            workers=None,
-            attempts=0,
-            reports=0,
-            metrics={},
-            checkpoints=0,
-            error=reason,
-        )
+        return unreadable(run, reason)
+
+
+def unreadable(run: Place, reason: str) -> RunSummary:
+    """What is shown of a run whose record cannot be summed up."""
+    return RunSummary(
+        name=run.name,
+        path=run.path,
+        state="unreadable",
+        started=_modified(run, RUN_FILE),
+        ended=None,
+        last_activity=None,
+        host=None,
+        workers=None,
+        attempts=0,
+        reports=0,
+        metrics={},
+        checkpoints=0,
+        error=reason[:_ERROR_CHARACTERS],
+    )
+
+
+class _Limited:
+    """The files of a run, of which no more is read than fits into memory as values. ValueError beyond that."""
+
+    def __init__(self, run: Place) -> None:
+        self._run = run
+        self._room = LARGEST_FILE
+        self._values = MOST_VALUES
+
+    @property
+    def local_path(self) -> str | None:
+        return self._run.local_path
+
+    def read(self, name: str) -> bytes | None:
+        data = self._run.read(name)
+        if data is not None:
+            self._room -= len(data)
+            self._values -= parsing.weight(data)
+            if self._room < 0 or self._values < 0:
+                raise ValueError(f"{name} makes its record larger than those of syncline can be")
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        raise PermissionError(f"{name} of a run that is summed up is not written")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,15 +221,15 @@ class SearchState:
 def search_state(run: Place) -> SearchState:
     """What `trials.json` says; nothing where there is none yet, or none that can be read."""
     try:
-        state = json.loads(run.read(SEARCH_FILE) or b"{}")
-    except (ValueError, RecursionError):
+        state = parsing.parsed(run.read(SEARCH_FILE) or b"{}")
+    except ValueError:
         state = {}
     state = state if isinstance(state, dict) else {}
     trials, best = state.get("trials"), state.get("best")
     counts = {**(trials if isinstance(trials, dict) else {}), "expected": state.get("expected")}
     metrics = best.get("metrics") if isinstance(best, dict) else None
     return SearchState(
-        trials={status: count for status, count in counts.items() if isinstance(count, int)},
+        trials={status: count for status, count in itertools.islice(counts.items(), _MOST_METRICS) if isinstance(count, int)},
         results=results if isinstance(results := state.get("results"), int) else 0,
         best=metrics if isinstance(metrics, dict) else {},
     )
@@ -201,16 +239,16 @@ def check_format(described: Mapping[str, Any]) -> None:
     """ValueError where a record is of a later version than this one reads."""
     version = described.get("format", FORMAT)
     if not isinstance(version, int) or version > FORMAT:
-        raise ValueError(f"its record has the format {version!r}, and this version of syncline reads up to {FORMAT}: use a newer one")
+        raise ValueError(f"its record has the format {version!r:.40}, and this version of syncline reads up to {FORMAT}: use a newer one")
 
 
 def last_report(run: Place) -> dict[str, Any] | None:
     """Rank 0's last report where that is near the end, or else one of the last round."""
     lines = _last_lines(run, METRICS_FILE) or _last_lines(run, _newest_piece(run, METRICS_FILE))
-    reports: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    reports: list[dict[str, Any]] = [parsing.parsed(line) for line in lines]
     thinned = run.read(LATEST_FILE)
     if thinned is not None:
-        reports.append(json.loads(thinned))
+        reports.append(parsing.parsed(thinned))
     if not reports:
         return None
     of_first = [report for report in reports if report.get("rank") == 0]
@@ -223,7 +261,7 @@ def last_report(run: Place) -> dict[str, Any] | None:
 def last_activity(run: Place) -> float | None:
     """When the run last wrote something that is looked at."""
     moments = [run.modified(file) for file in (EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, TRIALS_FILE, RUN_FILE)]
-    moments += [run.modified(f"{LOGS_DIRECTORY}/{file}") for file in run.file_names(LOGS_DIRECTORY)]
+    moments += [run.modified(f"{LOGS_DIRECTORY}/{file}") for file in run.file_names(LOGS_DIRECTORY)[:MOST_LOGS]]
     return max((moment for moment in moments if moment is not None), default=None)
 
 
@@ -243,7 +281,9 @@ def _candidates(name: str, storage: Place) -> list[Place]:
     if "://" in name:
         return [place(name)]
     try:
-        return [storage.below(name), LocalPlace(name)]
+        below = storage.below(name)
+        # It was named by the user, so it may be a link.
+        return [below if below.local_path is None else LocalPlace(below.local_path), LocalPlace(name)]
     except ValueError:  # it is no name below the storage path
         return [LocalPlace(name)]
 
@@ -277,5 +317,20 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _text(value: Any, longest: int) -> str | None:
+    return None if value is None else str(value)[:longest]
+
+
+def _some(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics as they are where they are of the usual size; of more, numbers under names of a usual length."""
+    if len(metrics) <= _MOST_METRICS and len(str(metrics)) <= _ERROR_CHARACTERS:
+        return dict(metrics)
+    kept = ((name, value) for name, value in metrics.items() if isinstance(value, (int, float)) and len(name) <= _NAME_CHARACTERS)
+    return dict(itertools.islice(kept, _MOST_METRICS))
+
+
+def _modified(run: Place, name: str) -> float | None:
+    try:
+        return run.modified(name)
+    except OSError:
+        return None

@@ -26,9 +26,11 @@ MOST_VALUES = 4_000_000
 """In a file of lines: what comes after them is not read, as each takes some hundred bytes of memory."""
 MOST_LINES = 250_000
 """As well; files that syncline writes are thinned long before."""
+MOST_LOGS = 20_000
+"""Files with output of workers that are looked at in a run."""
 _TRIES = 3
 """So often a log is looked at again where a new part was begun just then."""
-LOG_FILE = re.compile(r"(?P<member>.+?)(?:\.(?P<age>\d+))?\.log")
+LOG_FILE = re.compile(r"(?P<member>.+?)(?:\.(?P<age>[0-9]+))?\.log")
 """A log and its earlier parts: `rank-0.log`, `rank-0.1.log`."""
 
 
@@ -146,7 +148,7 @@ class LogFile:
 def log_files(run: Place) -> list[LogFile]:
     """The logs of a run, by number where there are numbers."""
     parts: dict[str, list[tuple[int, str]]] = {}
-    for name in run.file_names(LOGS_DIRECTORY):
+    for name in run.file_names(LOGS_DIRECTORY)[:MOST_LOGS]:
         found = LOG_FILE.fullmatch(name)
         if found is not None:
             parts.setdefault(found["member"], []).append((-int(found["age"] or 0), name))
@@ -154,7 +156,7 @@ def log_files(run: Place) -> list[LogFile]:
     for member, ordered in parts.items():
         names = tuple(name for _, name in sorted(ordered))
         files.append(LogFile(member=member, size_bytes=sum(run.size(f"{LOGS_DIRECTORY}/{name}") for name in names), parts=names))
-    return sorted(files, key=lambda file: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", file.member)] or [0])
+    return sorted(files, key=lambda file: ([int(number) for number in re.findall(r"[0-9]+", file.member)], file.member))
 
 
 class LogReader:

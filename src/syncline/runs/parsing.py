@@ -18,7 +18,7 @@ DEEPEST = 64
 _LARGEST = 2**63
 """Whole numbers of this size and beyond become floats."""
 _HALVES = (b"\\ud", b"\\uD")
-_DIGITS = bytes(ord("0") if chr(code).isdigit() else code for code in range(256))
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MANY_DIGITS = b"0" * 19
 _LONG_WHOLE = re.compile(rb"[:,\[\s]-?\d{19}")
 _HALF = re.compile("[\ud800-\udfff]")

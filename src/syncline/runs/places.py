@@ -1,7 +1,9 @@
 """`Place`: a directory somewhere, as those who look at runs see it. `place(path)` gives the one of a path or URI.
 
 Everything that shows records reads through this. A record may come from anybody, so on this machine no symbolic link is followed below the
-directory, only regular files are read (a pipe would never end), no name leads out of it, and what is read at once has a limit.
+directory that the user named, only regular files are read (a pipe would never end), no name leads out of it, and what is read or listed at
+once has a limit. Directories are opened one in the other, from the one that was named: a path would be looked up anew at each use, and
+whoever may write there could put a link into it between the check and the use.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import os
 import stat
 import uuid
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,10 @@ from syncline import settings
 
 LARGEST_READ = 64 * 1024**2
 """Bytes that one call reads at most: no file of a record that syncline writes is larger, but logs may be."""
+MOST_ENTRIES = 100_000
+"""Of larger directories only so many are listed, whichever the system names first."""
+_OPEN_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
+_ONLY_PASSING = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,10 @@ def checked_part(name: str) -> str:
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} is no name of something in a directory: give one name, without slashes")
     return name
+
+
+class LinkOnTheWayError(ValueError):
+    """A name leads through a symbolic link."""
 
 
 class Place(ABC):
@@ -111,10 +122,17 @@ class Place(ABC):
 
 
 class LocalPlace(Place):
-    """A directory of this machine."""
+    """A directory of this machine.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = settings.local_path(path)
+    Args:
+        path: As the user named it: links in it are followed.
+        below: Names of directories from there on, in which they are not.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], below: Sequence[str] = ()) -> None:
+        self._named = settings.local_path(path)
+        self._below = tuple(below)
+        self.path = os.path.join(self._named, *below)
 
     @property
     def local_path(self) -> str:
@@ -123,28 +141,33 @@ class LocalPlace(Place):
 
     def below(self, name: str) -> LocalPlace:
         """The directory of that name in this one."""
-        return LocalPlace(self._inside(name))
+        return LocalPlace(self._named, (*self._below, *self._parts(name)))
 
     def directory_names(self) -> list[str]:
         """Names of the directories in this one; links are none."""
-        return [entry.name for entry in self._entries("") if entry.is_dir(follow_symlinks=False)]
+        return self._entries("", directories=True)
 
     def file_names(self, name: str) -> list[str]:
         """Names of the files in the directory `name` of this one; links are none."""
-        return [entry.name for entry in self._entries(name) if entry.is_file(follow_symlinks=False)]
+        return self._entries(name, directories=False)
 
     def facts(self, name: str) -> FileFacts | None:
         """Of a file."""
+        *above, last = self._parts(name)
         try:
-            found = os.lstat(self._inside(name))
+            with self._opened(above) as directory:
+                found = os.stat(last, dir_fd=directory, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return FileFacts(found.st_size, found.st_mtime, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
     def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
         """What the file holds from a byte on."""
+        *above, last = self._parts(name)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._inside(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with self._opened(above) as directory:
+                descriptor = os.open(last, flags, dir_fd=directory)
         except (FileNotFoundError, NotADirectoryError):
             return b""
         except OSError as error:
@@ -159,7 +182,7 @@ class LocalPlace(Place):
 
     def write(self, name: str, data: bytes) -> None:
         """Write the whole file beside its place, and rename it there."""
-        path = self._inside(name)
+        path = os.path.join(self.path, *self._parts(name))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = os.path.join(os.path.dirname(path), f".tmp-{uuid.uuid4().hex}")
         try:
@@ -173,7 +196,7 @@ class LocalPlace(Place):
 
     def remove(self, name: str) -> None:
         """Remove the file."""
-        os.remove(self._inside(name))
+        os.remove(os.path.join(self.path, *self._parts(name)))
 
     def missing(self) -> list[Place]:
         """The directories that writing here would make."""
@@ -188,26 +211,48 @@ class LocalPlace(Place):
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
                 raise
 
-    def _inside(self, name: str) -> str:
-        """Path of what has that name below this directory, where no link lies on the way."""
-        parts = name.split("/") if name else []
+    def _parts(self, name: str) -> list[str]:
+        """The names of directories on the way to what has that name below this directory, and its own."""
+        parts = name.split("/")
         if "\0" in name or any(part in ("", ".", "..") for part in parts):
             raise ValueError(f"{name!r} leads out of {self.path}: give a name below it, without '..'")
-        path = self.path
-        for part in parts[:-1]:
-            path = os.path.join(path, part)
-            if os.path.islink(path):
-                raise ValueError(f"{path} is a symbolic link, which may lead anywhere, so nothing below it is shown")
-        return os.path.join(path, *parts[-1:])
+        return parts
 
-    def _entries(self, name: str) -> list[os.DirEntry[str]]:
+    @contextmanager
+    def _opened(self, parts: Sequence[str], mode: int = _ONLY_PASSING) -> Iterator[int]:
+        """A directory below this one, open. FileNotFoundError and NotADirectoryError as it is; ValueError for a link on the way."""
+        names = (*self._below, *parts)
+        descriptor = os.open(self._named, (_ONLY_PASSING if names else mode) | _OPEN_DIRECTORY)
         try:
-            path = self._inside(name)
-            if name and os.path.islink(path):
-                return []
-            with os.scandir(path) as entries:
-                return sorted(entries, key=lambda entry: entry.name)
-        except (FileNotFoundError, NotADirectoryError):
+            for number, name in enumerate(names, start=1):
+                inner = self._open_in(descriptor, name, mode if number == len(names) else _ONLY_PASSING)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open_in(self, directory: int, name: str, mode: int) -> int:
+        try:
+            return os.open(name, mode | os.O_NOFOLLOW | _OPEN_DIRECTORY, dir_fd=directory)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP) and stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                raise LinkOnTheWayError(
+                    f"{name!r} of {self.path} is a symbolic link, which may lead anywhere, so nothing below it is shown"
+                ) from error
+            raise
+
+    def _entries(self, name: str, *, directories: bool) -> list[str]:
+        """Names of the directories or the regular files in a directory, sorted."""
+        try:
+            with self._opened(self._parts(name) if name else (), os.O_RDONLY) as descriptor, os.scandir(descriptor) as entries:
+                some = itertools.islice(entries, MOST_ENTRIES)
+                return sorted(
+                    entry.name
+                    for entry in some
+                    if (entry.is_dir(follow_symlinks=False) if directories else entry.is_file(follow_symlinks=False))
+                )
+        except (FileNotFoundError, NotADirectoryError, LinkOnTheWayError):
             return []
 
 

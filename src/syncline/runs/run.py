@@ -110,7 +110,7 @@ class Run:
                 "itself, that is `storage_path`/`name` of its RunConfig, or `result.path`."
             )
         finding.check_format(described)
-        if self._described.get("started", described.get("started")) != described.get("started"):
+        if repr(self._described.get("started", described.get("started"))) != repr(described.get("started")):
             self._begin_anew()  # the directory may be another one than before
         if described.get("config") is not self._described.get("config"):
             self._config = _mapping(masked(described.get("config")))
@@ -305,7 +305,7 @@ class Run:
         # Object stores know times to a second only: what was written twice in one looks the same for so long.
         if seen is None or seen[0] != facts or (not facts.identity and seen[2] <= since + _SETTLED_S):
             try:
-                value = parsing.parsed(self.place.read_from(name, 0)) if facts.size <= LARGEST_OBJECT else None
+                value = parsing.parsed(self.place.read_from(name, 0, LARGEST_OBJECT)) if facts.size <= LARGEST_OBJECT else None
             except ValueError:
                 value = None
             seen = self._seen[name] = (facts, since, now, value if isinstance(value, dict) else None)

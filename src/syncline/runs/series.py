@@ -93,7 +93,7 @@ class Series:
     @property
     def members(self) -> list[str]:
         """Who has reported: ranks as "0", "1", …, or ids of trials."""
-        return sorted(self._last, key=lambda member: (not member.isdigit(), int(member) if member.isdigit() else 0, member))
+        return sorted(self._last, key=member_order)
 
     def last(self, member: str) -> dict[str, Any]:
         """The latest report of one, as it came; empty without one."""
@@ -190,6 +190,12 @@ class Series:
         counts = np.bincount(places)
         x = rounds if over == "iteration" else np.bincount(places, weights=times) / counts
         return thinned(x, np.bincount(places, weights=values) / counts, max_points)
+
+
+def member_order(member: str) -> tuple[bool, int, str]:
+    """What ranks and ids of trials are sorted by: ranks by their number, before all others."""
+    is_rank = member.isascii() and member.isdigit() and len(member) < 10
+    return not is_rank, int(member) if is_rank else 0, member
 
 
 def numbers(metrics: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:

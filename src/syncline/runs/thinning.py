@@ -2,7 +2,8 @@
 
 The first `first_bytes` are written whole. After that, every fourth report is, for half as many bytes; then every sixteenth, for half of
 that, and so on: a file ends below twice `first_bytes`, nothing that was written is ever taken out again, and each part of it covers twice
-the reports of the one before. All ranks keep the same reports.
+the reports of the one before. All ranks keep the same reports. Reports that somebody may look for later are kept in any case, until three
+quarters of the file are full.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ class Thinning:
             iteration: Its number.
             line_bytes: Its length.
             size_bytes: How much was written before.
-            wanted: It is kept as long as there is any room: a report with a checkpoint.
+            wanted: It is kept as long as there is more room than the others need: a report with a checkpoint.
         """
         if size_bytes + line_bytes > 2 * self.first_bytes:
             return False
+        if wanted and size_bytes + line_bytes <= 3 * self.first_bytes // 2:
+            return True
         shift = zlib.crc32(member.encode()) if isinstance(member, str) else 0
-        return wanted or (iteration + shift) % self.stride(size_bytes) == 0
+        return (iteration + shift) % self.stride(size_bytes) == 0
 
     def stride(self, size_bytes: int) -> int:
         """Of so many reports one is written when the file has that size."""

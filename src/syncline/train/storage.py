@@ -54,7 +54,7 @@ _OF_THE_RECORD = NAMES_OF_THE_RECORD | {"controller.json"}
 
 
 class StorageFullError(OSError):
-    """A checkpoint did not fit on the disk of the run directory.
+    """A checkpoint, or the record of the run, did not fit on the disk of the run directory.
 
     Args:
         code: The system's error number.

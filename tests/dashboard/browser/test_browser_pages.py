@@ -30,7 +30,7 @@ def test_an_execution_is_seen_while_it_goes_on_and_after_it_was_killed(watched: 
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
     expect(page.locator(".sl-operator").first).to_contain_text("MapBatches(slow)")
     expect(page.locator(".sl-operator")).to_have_count(2)
-    expect(page.get_by_text("<b>odd</b>").first).to_be_visible()
+    expect(page.locator(".sl-bar .sl-soft", has_text="<b>odd</b>")).to_be_visible()
     done = whole(page.locator(".sl-operator").first.inner_text())
     eventually(lambda: whole(page.locator(".sl-operator").first.inner_text()) != done, what="the operator goes on")
     expect(page.get_by_text("Logical Plan")).to_be_visible()

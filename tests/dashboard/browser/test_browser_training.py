@@ -120,7 +120,7 @@ def test_profiles_are_recorded_and_open(watched: Watched, training: Program) -> 
     opened.value.close()
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="memory.html").click()
-    expect(opened.value.get_by_text("flamegraph report")).to_be_visible()
+    expect(opened.value.get_by_role("link", name="memray flamegraph report")).to_be_visible()
     opened.value.close()
     with page.expect_download() as download:
         page.get_by_role("link", name="torch.json.gz").click()

@@ -39,6 +39,7 @@ from syncline.train.controller.validation import Validation, ValidationEnded, Va
 from syncline.train.datasets import Datasets
 from syncline.train.readers import places
 from syncline.train.result import Result
+from syncline.train.storage import StorageFullError
 from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
@@ -241,7 +242,7 @@ class TrainController:
         except Exception as error:
             if isinstance(instruction, events.End):
                 raise
-            self._queue.put(events.ControllerFailed(error=error, retriable=isinstance(error, OSError)))
+            self._queue.put(events.ControllerFailed(error=error, retriable=_may_pass(error)))
 
     def _cancel_timer(self, instruction: events.CancelTimer) -> None:
         self._deadlines.pop(instruction.name, None)
@@ -491,7 +492,7 @@ class TrainController:
         try:
             self._validation_ended(ended)
         except Exception as error:
-            self._queue.put(events.ControllerFailed(error=error, retriable=isinstance(error, OSError)))
+            self._queue.put(events.ControllerFailed(error=error, retriable=_may_pass(error)))
 
     def _validation_ended(self, ended: ValidationEnded) -> None:
         assert self._validations is not None
@@ -566,6 +567,11 @@ class TrainController:
         result = Result.from_path(storage.experiment_fs_path, storage.storage_filesystem)
         self._observers.end(result, None)
         return result, self._end.return_value
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether another attempt may succeed where the controller has failed so."""
+    return isinstance(error, OSError) and not isinstance(error, StorageFullError)
 
 
 def _limits(failures: FailureConfig, scaling: ScalingConfig, *, fixed: bool) -> Limits:

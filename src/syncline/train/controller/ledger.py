@@ -91,10 +91,11 @@ class Ledger:
         """The checkpoints that the run has; changed through the ledger only."""
         return self._manager
 
-    def event(self, name: str, **fields: Any) -> None:
-        """Write down that something happened, unless another controller has taken over."""
+    def event(self, event: str, **fields: Any) -> None:
+        """Write down that something happened, unless another controller has taken over. Where there is no room for it, it is not told: the
+        run must come to its end, and be it an orderly one for that reason."""
         if not self._is_superseded_here:
-            self._directory.event(name, **fields)
+            self._besides(lambda: self._directory.event(event, **fields))
 
     def begin_attempt(self, number: int, first_report: int, **fields: Any) -> None:
         """Write down that an attempt begins; `first_report` is the number of its first report."""
@@ -106,14 +107,23 @@ class Ledger:
         self.event("attempt", number=number, first_report=first_report, first_step=first_step, **fields)
 
     def record(self, rank: int, report: Reported) -> None:
-        """Write down one rank's metrics. RuntimeError where another controller has taken over."""
+        """Write down one rank's metrics.
+
+        Raises:
+            StorageFullError: The disk is full.
+            OSError: They cannot be written for another reason.
+            RuntimeError: Another controller has taken over.
+        """
         if self.storage.local:  # elsewhere, what is written here leaves this machine with the next checkpoint
             self._check_tenure()
         if rank == 0:
             self.last_metrics = report.metrics
             self._besides(lambda: self._scalars.add(self.steps.of(report.index), report.metrics, report.time))
         has_checkpoint = report.part is not None or report.uploading
-        self._directory.report(report.index, rank, report.metrics, report.time, wanted=has_checkpoint)
+        try:
+            self._directory.report(report.index, rank, report.metrics, report.time, wanted=has_checkpoint)
+        except OSError as error:
+            raise self._told(error) from None
 
     def log_path(self, name: str) -> str:
         """A file of this machine for what a worker prints; it ends in the run directory."""
@@ -156,6 +166,7 @@ class Ledger:
         """Make the ranks' parts one checkpoint, register it, and delete what need not be kept any more.
 
         Raises:
+            StorageFullError: The disk is full.
             OSError: The storage refused; the checkpoint is not registered, or the list of checkpoints does not say so yet.
             ValueError: Its directory would lie in that of another checkpoint, or around it.
             RuntimeError: Another controller has taken over.
@@ -183,7 +194,7 @@ class Ledger:
         )
         self._surplus = [other for other in self._surplus if other != checkpoint]
         self._store(surplus, confirm=checkpoint)
-        self._directory.event("checkpoint", report=report.index, name=self.storage.name_of(checkpoint))
+        self.event("checkpoint", report=report.index, name=self.storage.name_of(checkpoint))
         self._directory.flush()
         self._besides(self._scalars.flush)
         latest = self._manager.latest
@@ -230,13 +241,13 @@ class Ledger:
             return
         self._besides(self._scalars.close)
         self.discard_unfinished()
+        self.event(status)
         try:
-            self._directory.event(status)
             self._directory.write_outcome(status, error)
             self._directory.close()
         except OSError as problem:
             if error is None:
-                raise
+                raise self._told(problem) from None
             logger.warning("how the run ended cannot be written to %s: %s", self.storage.experiment_fs_path, problem)
 
     def _upload(self) -> None:
@@ -254,10 +265,22 @@ class Ledger:
         """Write what people look at, and no run needs to go on: a failure is no reason to end it."""
         try:
             write()
-        except OSError as error:
+        except Exception as error:  # a metric whose name no file can hold, for instance
             if not self._has_told_of_gaps:
                 self._has_told_of_gaps = True
                 logger.warning("what is shown of %s will lack something, it cannot be written: %s", self.storage.experiment_fs_path, error)
+
+    def _told(self, error: OSError) -> OSError:
+        """The same error; where the disk is full, one that says whose, and what to do."""
+        if error.errno not in FULL_DISK or isinstance(error, StorageFullError):
+            return error
+        path = self.storage.experiment_fs_path
+        message = (
+            f"The record of the run (its metrics, its list of checkpoints) does not fit on the disk of {path!r} ({error.strerror}), so the "
+            "run has ended; what was written before is whole. Free some room, or copy the run to a larger disk; then start the run under "
+            "the same name again, and it goes on from its latest checkpoint."
+        )
+        return StorageFullError(error.errno, message, MINIMUM_FREE_BYTES)
 
     def _check_tenure(self) -> None:
         if self._tenure.is_over:
@@ -314,7 +337,10 @@ class Ledger:
     def _write_list(self) -> None:
         self._is_listed = False
         state = self._manager.to_json(self._name)
-        self._directory.write_checkpoints({**state, "surplus": [self._name(checkpoint) for checkpoint in self._surplus]})
+        try:
+            self._directory.write_checkpoints({**state, "surplus": [self._name(checkpoint) for checkpoint in self._surplus]})
+        except OSError as error:
+            raise self._told(error) from None
         self._is_listed = True
 
     def _delete_surplus(self) -> None:
