@@ -31,6 +31,8 @@ class Thinning:
             size_bytes: How much was written before.
             wanted: It is kept as long as there is more room than the others need: a report with a checkpoint.
         """
+        if size_bytes + line_bytes < self.first_bytes:
+            return True
         if size_bytes + line_bytes > 2 * self.first_bytes:
             return False
         if wanted and size_bytes + line_bytes <= 3 * self.first_bytes // 2:

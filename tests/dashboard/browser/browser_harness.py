@@ -120,7 +120,8 @@ class Programs:
 
     def last(self, kind: str) -> Program:
         """The last one, whether it runs or not."""
-        return self.started[kind] if kind in self.started else self.alive(kind)
+        program = self.started.get(kind)
+        return program if program is not None and (program.run / "run.json").exists() else self.alive(kind)
 
     def _recorded(self, program: Program) -> Path | None:
         output = self.place.root / f"{program.run.name}.out"

@@ -11,7 +11,7 @@ from syncline.testing.waiting import eventually
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes]
+pytestmark = [pytest.mark.browser]
 STORAGE = 2
 
 

@@ -9,7 +9,7 @@ from hostile_runs import DIRECTORY, write_all
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes]
+pytestmark = [pytest.mark.browser]
 PAGES = ("list", "training", "execution", "search", "cluster", "hostile")
 # What one can press or type in, and what it is called; of what is seen.
 CONTROLS = """() => [...document.querySelectorAll(
@@ -22,10 +22,10 @@ NAMELESS = f"""() => ({CONTROLS})().filter(each => !(
   )).map(each => each.outerHTML.slice(0, 200))"""
 # Goes to every control in turn; `focus()` without the keyboard shows no ring unless it is asked for.
 UNSEEN = """() => {
-  const each = document.activeElement, style = getComputedStyle(each);
-  const box = each.closest('.q-field__control') ? getComputedStyle(each.closest('.q-field__control')) : style;
-  return (style.outlineStyle === 'none' || style.outlineWidth === '0px') && (box.outlineStyle === 'none' || box.outlineWidth === '0px')
-    ? each.outerHTML.slice(0, 200) : null;
+  const each = document.activeElement;
+  const isMarked = (style) => (style.outlineStyle !== 'none' && style.outlineWidth !== '0px') || style.boxShadow !== 'none';
+  const around = [each, each.closest('.q-field__control')].filter(Boolean);
+  return each === document.body || around.some((box) => isMarked(getComputedStyle(box))) ? null : each.outerHTML.slice(0, 200);
 }"""
 
 

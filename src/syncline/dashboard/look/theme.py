@@ -53,6 +53,6 @@ def frame(title: str, *, place: str = "", wide: bool = False) -> Iterator[None]:
                     Text("span", mode, "sl-mode-name")
         switch.props["aria-label"] = "Switch between the system's colours, light and dark"
         switch.on("click", js_handler="() => slNextTheme()")
-    with ui.element("main").classes("sl-main sl-wide" if wide else "sl-main") as main:
+    with ui.element("div").classes("sl-main sl-wide" if wide else "sl-main") as main:  # the framework has put a <main> around everything
         yield
     ui.skip_link("Skip to the contents", target=main)

@@ -145,7 +145,7 @@ class _FactsPanel:
         for name, number in list(numbers(summary.metrics))[:SHOWN_METRICS]:
             if name not in self._metrics:
                 with self._row:
-                    self._metrics[name] = look.Fact(name, hint="latest report of rank 0")
+                    self._metrics[name] = look.Fact(look.printable(name, 120), hint="latest report of rank 0")
             self._metrics[name].set(look.number(number))
 
 

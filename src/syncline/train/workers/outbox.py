@@ -1,13 +1,19 @@
-"""A worker's outgoing messages: bounded, batched, in order. The training function puts; the stream of messages takes."""
+"""A worker's outgoing messages: bounded, batched, in order. The training function puts; the stream of messages takes.
+
+A batch costs both ends a third of a millisecond, and a message in it some microseconds. So what nobody waits for, reports without a
+checkpoint and samples, leaves at once where there was nothing for a while, and otherwise gathers for some hundredths of a second. All else
+leaves at once, and what was said before with it.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from syncline.train.workers.messages import WorkerMessage
+from syncline.train.workers.messages import Reported, Spent, WorkerMessage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +32,26 @@ class Outbox:
     """A queue of messages that leaves in batches.
 
     A few batches may be under way unread (`window`); then messages gather here, into larger batches; only when `max_messages` have
-    gathered does `put` wait, so that a loop that reports faster than the controller writes cannot fill the memory.
+    gathered does `put` wait, so that a loop that reports faster than the controller writes cannot fill the memory. `gap_s`: so long after a
+    batch, messages that nobody waits for gather for the next.
     """
 
-    def __init__(self, *, max_messages: int = 16_384, max_batch: int = 2_048, window: int = 8) -> None:
+    def __init__(
+        self,
+        *,
+        max_messages: int = 16_384,
+        max_batch: int = 2_048,
+        window: int = 8,
+        gap_s: float = 0.05,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._max_messages = max_messages
         self._max_batch = max_batch
         self._window = window
+        self._gap_s = gap_s
+        self._clock = clock
+        self._quiet_until = 0.0
+        self._hurries = False  # one of those that are here cannot wait
         self._messages: deque[WorkerMessage] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -49,7 +68,11 @@ class Outbox:
                 return
             self._messages.append(message)
             self._put += 1
-            self._changed.notify_all()
+            if not _can_wait(message):
+                self._hurries = True
+            # The one who sends sleeps on through the others: a thread that wakes for nothing takes the interpreter from the training.
+            if self._hurries or len(self._messages) in (1, self._max_batch):
+                self._changed.notify_all()
 
     def close(self, last: WorkerMessage | None = None) -> None:
         """End the stream after what has been put and `last`; the first call counts."""
@@ -73,10 +96,12 @@ class Outbox:
         while True:
             with self._changed:
                 while not self._may_send() and not (self._closed and not self._messages):
-                    self._changed.wait()
+                    self._changed.wait(self._pause_s())
                 if not self._messages:
                     return
                 batch = tuple(self._messages.popleft() for _ in range(min(len(self._messages), self._max_batch)))
+                self._hurries = self._hurries and bool(self._messages)
+                self._quiet_until = self._clock() + self._gap_s
                 self._sent_batches += 1
                 self._changed.notify_all()
             yield batch
@@ -88,4 +113,15 @@ class Outbox:
 
     def _may_send(self) -> bool:
         # The end is told at once, whatever the reader does.
-        return bool(self._messages) and (self._closed or self._sent_batches - self._read_batches < self._window)
+        return bool(self._messages) and (self._closed or (self._sent_batches - self._read_batches < self._window and self._is_time()))
+
+    def _is_time(self) -> bool:
+        return self._hurries or len(self._messages) >= self._max_batch or self._clock() >= self._quiet_until
+
+    def _pause_s(self) -> float | None:
+        """How long there is nothing to send unless something is said; None: for ever."""
+        return None if not self._messages or self._is_time() else max(0.0, self._quiet_until - self._clock())
+
+
+def _can_wait(message: WorkerMessage) -> bool:
+    return isinstance(message, Spent) or (isinstance(message, Reported) and message.part is None and not message.uploading)
