@@ -44,13 +44,16 @@ def run(tmp_path):
         host = {"host_cpu_percent": 7.0}
         record.sample(2, 2, 2, {"cpu_percent": 99.0, "rss_bytes": 2 * 1024**3, **host}, spent(10, data=3, report=1))
         record.sample(10, 2, 3, {"cpu_percent": 50.0, "gpus": [gpu], **host}, spent(10, communication=2))
+    described = json.loads((tmp_path / "run.json").read_text())
+    described["environment"]["process"] = "another start of the machine/its numbers/1"
+    (tmp_path / "run.json").write_text(json.dumps(described))
     return runs.open(tmp_path)
 
 
 def test_workers_of_the_latest_attempt_by_rank(run) -> None:
     first, second = trainings.worker_rows(run)
     assert (first.rank, first.host, first.pid, first.device) == ("2", "a", 2, "cpu")
-    assert first.state == "killed"  # its program is not this one, which began long after 1970
+    assert first.state == "killed"  # its program is not this one
     assert (first.cpu_percent, first.rss_bytes, first.gpu_percent) == (99.0, 2 * 1024**3, None)
     assert first.shares == pytest.approx({"compute": 0.6, "communication": 0.0, "data": 0.3, "report": 0.1})
     assert (second.rank, second.device, second.gpu_percent, second.gpu_memory_bytes) == ("10", "GPU 0", 80.0, 1024**3)

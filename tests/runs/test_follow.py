@@ -1,7 +1,9 @@
 """Files that grow while they are read: torn and broken lines, sealed pieces, logs that rotate."""
 
+import json
 from pathlib import Path
 
+from syncline.runs import follow
 from syncline.runs.follow import LineReader, LogReader, log_files, shown
 from syncline.runs.places import LocalPlace
 
@@ -73,6 +75,39 @@ def test_a_log_is_read_from_its_older_part_on_or_only_its_tail(tmp_path) -> None
     assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=9).lines() == ["third"]
     assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=900).lines() == ["old", "first", "second", "third"]
     assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=21).lines() == ["first", "second", "third"]
+
+
+def test_a_log_that_began_anew_twice_between_two_looks_loses_only_what_is_gone(tmp_path) -> None:
+    log = tmp_path / "logs" / "rank-0.log"
+    append(log, "one\ntwo\n")
+    reader = LogReader(LocalPlace(tmp_path), "rank-0")
+    assert reader.lines() == ["one", "two"]
+    append(log, "gone\n")
+    for text in ("three\nfour\n", "five, which is longer than what was read\n"):
+        log.rename(log.with_name("rank-0.1.log"))
+        append(log, text)
+    assert reader.lines() == ["three", "four", "five, which is longer than what was read"]
+    assert reader.lines() == []
+
+
+def test_a_new_part_is_known_though_it_is_longer_than_the_one_before(tmp_path) -> None:
+    log = tmp_path / "logs" / "rank-0.log"
+    append(log, "a\nbe")
+    reader = LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=100)
+    assert reader.lines() == ["a"]
+    append(log, "gun\n")
+    log.rename(log.with_name("rank-0.1.log"))
+    append(log, "the new part is longer\n")
+    assert reader.lines() == ["begun", "the new part is longer"]
+
+
+def test_a_large_file_is_read_in_parts_and_a_line_longer_than_a_part_is_whole(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(follow, "BATCH_BYTES", 100)
+    records = [{"number": number, "text": "x" * (number % 5 * 60)} for number in range(50)]
+    append(tmp_path / "x.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    batches = list(LineReader(LocalPlace(tmp_path), "x.jsonl").batches())
+    assert [record for batch in batches for record in batch] == records
+    assert len(batches) > 20
 
 
 def test_logs_are_listed_by_number_with_their_parts(tmp_path) -> None:

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from syncline.runs import places
+from syncline.runs.finding import run_names
 from syncline.runs.places import LocalPlace, checked_part, place
 from syncline.runs.remote import ArrowPlace
 
@@ -73,6 +74,30 @@ def test_writing_and_removing(made) -> None:
     assert made.read("new/file") == b"text"
     made.remove("new/file")
     assert made.read("new/file") is None
+
+
+def test_options_of_a_uri_stay_behind_names_below_it(tmp_path) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "run.json").write_text("{}")
+    storage = ArrowPlace(f"file://{tmp_path}/runs/?option=1")
+    assert storage.path == f"file://{tmp_path}/runs?option=1"
+    run = storage.below("a")
+    assert run.path == f"file://{tmp_path}/runs/a?option=1"
+    assert (run.name, run.read("run.json")) == ("a", b"{}")
+    assert list(storage.below("a").facts_in("")) == ["run.json"]
+    assert run_names(storage) == [("a", pytest.approx((tmp_path / "runs" / "a" / "run.json").stat().st_mtime))]
+    assert LocalPlace(tmp_path / "what?").name == "what?"
+
+
+def test_keys_in_a_uri_are_not_shown() -> None:
+    made = ArrowPlace("s3://key:secret@bucket/runs?region=us-east-1&scheme=http&endpoint_override=127.0.0.1%3A9")
+    assert "secret" not in made.path + made.below("a").path
+
+
+def test_facts_of_a_directory(made) -> None:
+    facts = made.facts_in("logs")
+    assert {name: each.size for name, each in facts.items()} == {"rank-0.log": 10}
+    assert made.facts_in("nothing") == {}
 
 
 def test_places_of_paths_and_uris(tmp_path) -> None:

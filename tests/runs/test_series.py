@@ -84,3 +84,52 @@ def test_thinning_keeps_ends_and_peaks() -> None:
 def test_short_curves_are_left_alone_and_gaps_do_not_disturb() -> None:
     assert thinned(np.arange(3.0), np.array([1.0, math.nan, 2.0]), 2)[0] == [0.0, 1.0, 2.0]
     assert len(thinned(np.arange(1000.0), np.full(1000, math.nan), 10)[0]) <= 12
+
+
+def lines_of(kind: str, generator: np.random.Generator) -> list[dict]:
+    """Many reports of two ranks, of one kind or of several."""
+    found = []
+    for index in range(60):
+        number = index if kind != "restarts" or index < 30 else index - 12
+        for rank in (0, 1):
+            metrics: dict = {"loss": float(generator.normal()), "step": index}
+            if kind == "alternating" and index % 3:
+                metrics["val"] = 1.0
+            if kind == "texts":
+                metrics |= {"phase": "train", "done": False, "none": None, "list": [1]}
+            if kind == "mixed" and index % 7 == 0:
+                metrics["loss"] = None
+            if kind == "nested":
+                metrics["inner"] = {"a": index, "b": {"c": True, "d": 2.5}}
+            if kind == "huge":
+                metrics["loss"] = 10**400 if index % 9 == 0 else math.nan
+            if kind == "orders" and index % 2:
+                metrics = dict(reversed(metrics.items()))
+            found.append({"iteration": number, "time": 100.0 + index, "rank": rank, "metrics": metrics})
+        if kind == "odd":
+            found += [{"metrics": {"loss": 1}}, {"iteration": True, "time": 1.0, "rank": 0, "metrics": {"loss": 1}}, {"rank": 0}]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["plain", "restarts", "alternating", "texts", "mixed", "nested", "huge", "orders", "odd"])
+def test_many_lines_at_once_come_to_the_same_as_one_by_one(kind: str) -> None:
+    records = lines_of(kind, np.random.default_rng(1))
+    single, together = series_of(*records), Series()
+    for start in range(0, len(records), 37):
+        together.extend(records[start : start + 37])
+    assert set(together.names) == set(single.names)
+    assert together.members == single.members
+    for name in single.names:
+        for member in single.members:
+            for over in ("iteration", "time"):
+                np.testing.assert_equal(together.curve(name, member, over=over), single.curve(name, member, over=over))
+    assert [together.last(member) for member in single.members] == [single.last(member) for member in single.members]
+
+
+def test_more_metrics_than_are_kept_are_left_out_of_many_lines_too(monkeypatch) -> None:
+    monkeypatch.setattr(series_module, "MOST_NAMES", 2)
+    made = Series()
+    made.extend([report(index, a=1, b=2, c=3) for index in range(10)])
+    assert made.names == ["a", "b"]
+    assert made.left_out == 1
+    assert len(made.curve("b", "0")[0]) == 10

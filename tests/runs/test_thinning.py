@@ -60,11 +60,11 @@ def test_a_wanted_report_is_kept_while_there_is_room() -> None:
 
 def test_wanted_reports_do_not_take_the_room_of_the_later_ones() -> None:
     size, kept = 0, []
-    for iteration in range(100_000):
+    for iteration in range(10_000):
         if RULE.keeps(0, iteration, line_bytes=10, size_bytes=size, wanted=True):
             size += 10
             kept.append(iteration)
-    assert kept[-1] > 50_000
+    assert kept[-1] > 8_000
 
 
 def test_trials_keep_some_reports_each_though_all_count_from_one() -> None:

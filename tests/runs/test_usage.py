@@ -1,5 +1,6 @@
 """What a process uses: this one, its children, GPUs that a stand-in for the driver's library knows."""
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -7,7 +8,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from syncline.runs.usage import Sampler
+from syncline.runs import counters
+from syncline.runs.usage import FIRST_LOOKS, Sampler
 
 
 def test_rates_come_with_the_second_look() -> None:
@@ -44,6 +46,36 @@ def test_a_process_that_has_ended_is_an_error() -> None:
         child.wait()
         with pytest.raises(psutil.Error):
             sampler.sample()
+
+
+@pytest.mark.processes
+def test_children_are_looked_for_at_every_third_look_only(tmp_path) -> None:
+    sampler = Sampler()
+    for _ in range(FIRST_LOOKS + 1):
+        before = sampler.sample()["processes"]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = [sampler.sample()["processes"] - before for _ in range(4)]
+        child.kill()
+        child.wait()
+        assert found == [0, 0, 1, 1]
+        assert sampler.sample()["processes"] == before
+
+
+def test_what_the_system_says_is_what_psutil_says() -> None:
+    own, process = counters.of_process(os.getpid()), psutil.Process()
+    assert own.threads == process.num_threads()
+    assert own.rss_bytes == pytest.approx(process.memory_info().rss, rel=0.2)
+    assert own.cpu_s == pytest.approx(sum(process.cpu_times()[:2]), abs=0.5)
+    host, memory, network = counters.of_host(), psutil.virtual_memory(), psutil.net_io_counters()
+    assert host.memory_percent == pytest.approx(memory.percent, abs=10)
+    assert host.cpu_s == pytest.approx(sum(psutil.cpu_times()[:8]), rel=0.05)
+    assert host.received_bytes <= network.bytes_recv * 1.1 + 1_000_000
+    assert (host.sent_bytes > 0) == (network.bytes_sent > 0)
+
+
+def test_no_process_of_that_number_is_an_error() -> None:
+    with pytest.raises(psutil.NoSuchProcess):
+        Sampler(2**22 + 1)
 
 
 class Driver(SimpleNamespace):

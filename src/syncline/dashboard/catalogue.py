@@ -288,7 +288,7 @@ class Catalogue:
             if row.is_due(self._clock()):
                 began = time.monotonic()
                 self._read(row)
-                stop.wait(min(0.05, 2 * (time.monotonic() - began)))  # pages have the processor most of the time
+                stop.wait(min(5.0, 2 * (time.monotonic() - began)))  # pages have the processor most of the time
 
 
 def haystack(directory: str, run: RunSummary) -> str:

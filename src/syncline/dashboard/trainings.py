@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -39,7 +40,14 @@ GPU_USAGE: Mapping[str, tuple[str, str, float]] = {
     "util_percent": ("GPU", "% busy", 1.0),
     "memory_bytes": ("GPU memory", "GiB", 1 / 1024**3),
 }
+MOST_WORKERS = 4_096
+"""Of one attempt, the first ones."""
+MOST_CURVES = 64
+"""Ranks that curves are made of, the first ones."""
+MOST_MARKS = 200
 _LONGEST_DETAIL = 300
+_LONGEST_NAME = 200
+_MOST_GPUS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +77,8 @@ class Moment:
     what: str
     detail: str
     kind: Literal["bad", "good", "plain"]
+    number: int
+    """Its place among the events of the run."""
 
 
 def worker_rows(run: Run) -> list[WorkerRow]:
@@ -76,8 +86,8 @@ def worker_rows(run: Run) -> list[WorkerRow]:
     attempts = run.attempts
     if not attempts:
         return []
-    latest = attempts[-1]
-    rows = [_worker_row(run, latest, worker) for worker in latest.workers]
+    latest, state = attempts[-1], run.state
+    rows = [_worker_row(run, latest, worker, state) for worker in latest.workers[:MOST_WORKERS]]
     return sorted(rows, key=lambda row: member_order(row.rank))
 
 
@@ -166,21 +176,23 @@ def share_curves(run: Run, part: str) -> dict[str, Curve]:
     return found
 
 
-def moments(run: Run) -> list[Moment]:
-    """What happened, first in first, in words."""
-    found = []
-    for event in run.events:
-        time = _number(event.get("time"))
-        told = _told(event)
+def moments(run: Run, most: int = 1_000) -> list[Moment]:
+    """What happened, first in first, in words: the last `most` of it."""
+    found: list[Moment] = []
+    for number in range(len(run.events) - 1, -1, -1):
+        if len(found) == most:
+            break
+        time, told = _number(run.events[number].get("time")), _told(run.events[number])
         if time is not None and told is not None:
-            found.append(Moment(time=time, what=told[0], detail=told[1][:_LONGEST_DETAIL], kind=told[2]))
-    return found
+            what, detail, kind = told
+            found.append(Moment(time=time, what=what[:_LONGEST_NAME], detail=detail[:_LONGEST_DETAIL], kind=kind, number=number))
+    return found[::-1]
 
 
 def marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[float, str, Literal["bad", "good", "plain"]]]:
     """(where, label, kind) of restarts, for curves over report numbers or time."""
     found: list[tuple[float, str, Literal["bad", "good", "plain"]]] = []
-    for attempt in run.attempts[1:]:
+    for attempt in run.attempts[1:][-MOST_MARKS:]:
         place = attempt.began if over == "time" else attempt.first_report
         if place is not None:
             found.append((float(place), f"attempt {attempt.number}", "bad"))
@@ -193,11 +205,11 @@ def _usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
 
 
 def _by_rank(run: Run) -> list[tuple[str, Sequence[Mapping[str, object]]]]:
-    return sorted(run.samples.items(), key=lambda item: member_order(item[0]))
+    return sorted(run.samples.items(), key=lambda item: member_order(item[0]))[:MOST_CURVES]
 
 
-def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object]) -> WorkerRow:
-    rank = str(worker.get("rank"))
+def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state: str) -> WorkerRow:
+    rank = str(worker.get("rank"))[:_LONGEST_NAME]
     samples = [sample for sample in run.samples.get(rank, ()) if _time(sample) >= attempt.began]
     last: Sample = samples[-1] if samples else {}
     gpu_ids = worker.get("gpu_ids")
@@ -205,10 +217,10 @@ def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object]) -> Wor
     pid = worker.get("pid")
     return WorkerRow(
         rank=rank,
-        host=str(worker.get("hostname") or worker.get("node_ip") or "-"),
+        host=str(worker.get("hostname") or worker.get("node_ip") or "-")[:_LONGEST_NAME],
         pid=pid if isinstance(pid, int) else None,
-        device="GPU " + ", ".join(map(str, gpu_ids)) if isinstance(gpu_ids, list) and gpu_ids else "cpu",
-        state=_worker_state(run, attempt, rank),
+        device="GPU " + ", ".join(map(str, gpu_ids[:_MOST_GPUS]))[:_LONGEST_NAME] if isinstance(gpu_ids, list) and gpu_ids else "cpu",
+        state=_worker_state(attempt, rank, state),
         cpu_percent=_usage(last, "cpu_percent"),
         rss_bytes=_usage(last, "rss_bytes"),
         gpu_percent=max((value for gpu in gpus if (value := _number(gpu.get("util_percent"))) is not None), default=None),
@@ -217,12 +229,12 @@ def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object]) -> Wor
     )
 
 
-def _worker_state(run: Run, attempt: Attempt, rank: str) -> str:
+def _worker_state(attempt: Attempt, rank: str, state_of_run: str) -> str:
     if rank in attempt.failures:
         return "failed"
-    if run.state == "running":
+    if state_of_run == "running":
         return "running" if attempt.ended is None else "ended"
-    return {"finished": "finished", "killed": "killed"}.get(run.state, "ended")
+    return {"finished": "finished", "killed": "killed"}.get(state_of_run, "ended")
 
 
 def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
@@ -232,11 +244,11 @@ def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
     total = end - attempts[0].began
     if total <= 0:
         return 1.0
-    saved = [time for event in run.events if event.get("event") == "checkpoint" and (time := _number(event.get("time"))) is not None]
+    saved = sorted(time for event in run.events if event.get("event") == "checkpoint" and (time := _number(event.get("time"))) is not None)
     kept = end - attempts[-1].began
     for attempt in attempts[:-1]:
-        last = max((time for time in saved if attempt.began <= time <= (attempt.ended or end)), default=attempt.began)
-        kept += last - attempt.began
+        place = bisect_right(saved, attempt.ended or end)
+        kept += max(0.0, saved[place - 1] - attempt.began) if place else 0.0
     return min(1.0, max(0.0, kept / total))
 
 
@@ -276,7 +288,7 @@ def _usage(sample: Sample, key: str) -> float | None:
 def _gpus(sample: Sample) -> list[Mapping[str, object]]:
     usage = sample.get("usage")
     gpus = usage.get("gpus") if isinstance(usage, Mapping) else None
-    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+    return [gpu for gpu in gpus[:_MOST_GPUS] if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
 
 
 def _number(value: object) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,16 +25,23 @@ from syncline.runs.directory import (
     SEARCH_FILE,
     TRIALS_FILE,
 )
-from syncline.runs.follow import LARGEST_FILE, MOST_LOGS, MOST_VALUES
+from syncline.runs.follow import MOST_LOGS
 from syncline.runs.lines import sealed_name
 from syncline.runs.places import LocalPlace, Place, place
 from syncline.runs.record import RunRecord
 
 TAIL_BYTES = 65_536
 """So much of the end of `metrics.jsonl` is read for the last report; the whole file only where that is not enough."""
+LARGEST_RECORD = 24 * 1024**2
+"""Bytes of the files that are read as a whole for a summary, all together; what syncline writes is a few megabytes."""
 _NAME_CHARACTERS = 300
 _ERROR_CHARACTERS = 100_000
 _MOST_METRICS = 1_000
+
+
+_LOOKED_AT = frozenset({EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, TRIALS_FILE, RUN_FILE})
+_REQUESTS = 16
+"""So many at a time where listing runs takes a request for each."""
 
 
 class NoSuchRunError(ValueError):
@@ -87,14 +95,20 @@ def run_names(storage: Place) -> list[tuple[str, float]]:
     Raises:
         OSError: The directory cannot be listed.
     """
-    found = []
-    for name in storage.directory_names():
+
+    def started(name: str) -> float | None:
         try:
-            facts = storage.facts(f"{name}/{RUN_FILE}")
+            return storage.modified(f"{name}/{RUN_FILE}")
         except OSError:  # another user's, closed to this one: the others are there all the same
-            continue
-        if facts is not None:
-            found.append((name, facts.modified))
+            return None
+
+    names = storage.directory_names()
+    if storage.local_path is not None:
+        moments = list(map(started, names))
+    else:
+        with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="syncline-runs") as pool:
+            moments = list(pool.map(started, names))
+    found = [(name, moment) for name, moment in zip(names, moments, strict=True) if moment is not None]
     return sorted(found, key=lambda each: each[1], reverse=True)
 
 
@@ -186,8 +200,8 @@ class _Limited:
 
     def __init__(self, run: Place) -> None:
         self._run = run
-        self._room = LARGEST_FILE
-        self._values = MOST_VALUES
+        self._room = LARGEST_RECORD
+        self._values = parsing.MOST_VALUES
 
     @property
     def local_path(self) -> str | None:
@@ -260,9 +274,12 @@ def last_report(run: Place) -> dict[str, Any] | None:
 
 def last_activity(run: Place) -> float | None:
     """When the run last wrote something that is looked at."""
-    moments = [run.modified(file) for file in (EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, TRIALS_FILE, RUN_FILE)]
-    moments += [run.modified(f"{LOGS_DIRECTORY}/{file}") for file in run.file_names(LOGS_DIRECTORY)[:MOST_LOGS]]
-    return max((moment for moment in moments if moment is not None), default=None)
+    if run.local_path is None:  # where each look is a request
+        moments = [facts.modified for name, facts in run.facts_in("").items() if name in _LOOKED_AT]
+        return max([*moments, *(facts.modified for facts in run.facts_in(LOGS_DIRECTORY).values())], default=None)
+    found = [run.modified(file) for file in sorted(_LOOKED_AT)]
+    found += [run.modified(f"{LOGS_DIRECTORY}/{file}") for file in run.file_names(LOGS_DIRECTORY)[:MOST_LOGS]]
+    return max((moment for moment in found if moment is not None), default=None)
 
 
 def state_of(described: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> str:

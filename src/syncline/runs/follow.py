@@ -5,6 +5,7 @@ Lines that cannot be read are passed over and counted: who shows a run shows wha
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -26,10 +27,12 @@ MOST_VALUES = 4_000_000
 """In a file of lines: what comes after them is not read, as each takes some hundred bytes of memory."""
 MOST_LINES = 250_000
 """As well; files that syncline writes are thinned long before."""
+LONGEST_BEGUN = 1_000_000
+"""Bytes of a line of a log that wait for its end."""
 MOST_LOGS = 20_000
 """Files with output of workers that are looked at in a run."""
-_TRIES = 3
-"""So often a log is looked at again where a new part was begun just then."""
+_KNOWN_BYTES = 64
+"""By so many bytes before the place where it is read on a log is known again."""
 LOG_FILE = re.compile(r"(?P<member>.+?)(?:\.(?P<age>[0-9]+))?\.log")
 """A log and its earlier parts: `rank-0.log`, `rank-0.1.log`."""
 
@@ -148,14 +151,15 @@ class LogFile:
 def log_files(run: Place) -> list[LogFile]:
     """The logs of a run, by number where there are numbers."""
     parts: dict[str, list[tuple[int, str]]] = {}
-    for name in run.file_names(LOGS_DIRECTORY)[:MOST_LOGS]:
+    sizes = {name: facts.size for name, facts in itertools.islice(run.facts_in(LOGS_DIRECTORY).items(), MOST_LOGS)}
+    for name in sizes:
         found = LOG_FILE.fullmatch(name)
         if found is not None:
             parts.setdefault(found["member"], []).append((-int(found["age"] or 0), name))
     files = []
     for member, ordered in parts.items():
         names = tuple(name for _, name in sorted(ordered))
-        files.append(LogFile(member=member, size_bytes=sum(run.size(f"{LOGS_DIRECTORY}/{name}") for name in names), parts=names))
+        files.append(LogFile(member=member, size_bytes=sum(sizes[name] for name in names), parts=names))
     return sorted(files, key=lambda file: ([int(number) for number in re.findall(r"[0-9]+", file.member)], file.member))
 
 
@@ -168,8 +172,10 @@ class LogReader:
         self._current = f"{LOGS_DIRECTORY}/{member}.log"
         self._before = f"{LOGS_DIRECTORY}/{member}.1.log"
         self._tail_bytes = tail_bytes
-        self._file: int | None = None  # which one is read on; None before the first look
+        self._has_begun = False
         self._offset = 0
+        self._file = 0  # the current part
+        self._last = b""  # what was read last of it, by which it is known again: numbers of files are given again
         self._begun = b""
         self._cut = False
 
@@ -179,44 +185,46 @@ class LogReader:
         if self._cut and whole:
             self._cut = False
             del whole[0]
-        if ending and self._begun:
+        if len(self._begun) > LONGEST_BEGUN:  # a progress bar, of which the last state is enough, or no text at all
+            self._begun = self._begun.rpartition(b"\r")[2]
+        if (ending or len(self._begun) > LONGEST_BEGUN) and self._begun:
             whole.append(self._begun)
             self._begun = b""
         return [shown(line.decode(errors="replace")) for line in whole]
 
     def _added(self) -> bytes:
-        for _ in range(_TRIES):
-            facts = self._run.facts(self._current)
-            file, size = (facts.identity, facts.size) if facts is not None else (0, 0)
-            before, offset = self._of_earlier_part(file, size)
-            added = self._run.read_from(self._current, offset)
-            after = self._run.facts(self._current)
-            if after is None or after.identity == file:  # it was this file that was read
-                break
-        self._file, self._offset = file, offset + len(added)
+        before = b"" if self._has_begun else self._beginning()
+        facts = self._run.facts(self._current)
+        file = facts.identity if facts is not None else 0
+        added = self._following(self._current) if self._file in (file, 0) else None
+        self._file = file
+        if added is None:  # a new part was begun: what was read is the one before now, unless that was replaced, too
+            rest = self._following(self._before)
+            before = self._run.read_from(self._before, 0) if rest is None else rest
+            self._offset, self._last = 0, b""
+            added = self._run.read_from(self._current, 0)
+        self._has_begun = self._has_begun or bool(before or added)
+        self._offset += len(added)
+        self._last = (self._last + added[-_KNOWN_BYTES:])[-_KNOWN_BYTES:]
         return before + added
 
-    def _of_earlier_part(self, file: int, size: int) -> tuple[bytes, int]:
-        """What is to be read of the part before the current one, and where to begin in that."""
-        if self._file is None:
-            return self._beginning(size)
-        if file == self._file and size >= self._offset:
-            return b"", self._offset
-        earlier = self._run.facts(self._before)
-        if earlier is None or file == self._file != 0:
-            return b"", 0
-        # A new part was begun: what was read is the one before now, unless that was replaced, too.
-        return self._run.read_from(self._before, self._offset if earlier.identity in (self._file, 0) else 0), 0
+    def _following(self, name: str) -> bytes | None:
+        """What comes in a part after what was read; None where this is not the part that was read."""
+        data = self._run.read_from(name, self._offset - len(self._last))
+        return data[len(self._last) :] if data.startswith(self._last) else None
 
-    def _beginning(self, size: int) -> tuple[bytes, int]:
+    def _beginning(self) -> bytes:
+        """What is to be read of the part before the current one. Says where to begin in that."""
         if self._tail_bytes is None:
-            return self._run.read_from(self._before, 0), 0
+            return self._run.read_from(self._before, 0)
+        size = self._run.size(self._current)
         if size >= self._tail_bytes:
-            self._cut = size > self._tail_bytes
-            return b"", size - self._tail_bytes
+            self._offset = size - self._tail_bytes
+            self._cut = self._offset > 0
+            return b""
         skipped = max(0, self._run.size(self._before) - (self._tail_bytes - size))
         self._cut = skipped > 0
-        return self._run.read_from(self._before, skipped), 0
+        return self._run.read_from(self._before, skipped)
 
 
 def shown(line: str) -> str:

@@ -106,6 +106,12 @@ class Place(ABC):
     def remove_if_empty(self) -> None:
         """Remove the directory, unless something lies in it."""
 
+    def facts_in(self, name: str) -> dict[str, FileFacts]:
+        """Of every file in the directory `name` of this one; none where there is no such directory."""
+        below = f"{name}/" if name else ""
+        found = {file: self.facts(f"{below}{file}") for file in self.file_names(name)}
+        return {file: facts for file, facts in found.items() if facts is not None}
+
     def read(self, name: str) -> bytes | None:
         """Content of the file, as far as the limit goes; None if there is none."""
         return None if self.facts(name) is None else self.read_from(name, 0)

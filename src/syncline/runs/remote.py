@@ -8,6 +8,7 @@ import posixpath
 from pyarrow import fs as pyarrow_fs
 
 from syncline.runs.places import LARGEST_READ, FileFacts, Place
+from syncline.runs.secrets import masked_text
 
 
 class ArrowPlace(Place):
@@ -22,7 +23,7 @@ class ArrowPlace(Place):
 
     def __init__(self, uri: str) -> None:
         directory, mark, options = uri.partition("?")
-        self.path = directory.rstrip("/") + mark + options
+        self.path = masked_text(directory.rstrip("/") + mark + options)  # keys may stand in it, and it is shown
         try:
             self._filesystem, path = pyarrow_fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
@@ -53,9 +54,11 @@ class ArrowPlace(Place):
     def facts(self, name: str) -> FileFacts | None:
         """Of a file; object stores that do not know when it was written say 0."""
         info = self._filesystem.get_file_info(self._inside(name))
-        if info.type != pyarrow_fs.FileType.File:
-            return None
-        return FileFacts(info.size or 0, info.mtime.timestamp() if info.mtime is not None else 0.0)
+        return _facts(info) if info.type == pyarrow_fs.FileType.File else None
+
+    def facts_in(self, name: str) -> dict[str, FileFacts]:
+        """Of every file in the directory `name` of this one; one request, however many there are."""
+        return {info.base_name: _facts(info) for info in self._listed(name) if info.type == pyarrow_fs.FileType.File}
 
     def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
         """What the file holds from a byte on."""
@@ -95,5 +98,12 @@ class ArrowPlace(Place):
         return posixpath.join(self._directory, name) if name else self._directory
 
     def _entries(self, name: str, kind: pyarrow_fs.FileType) -> list[str]:
-        selector = pyarrow_fs.FileSelector(self._inside(name), allow_not_found=True)
-        return sorted(info.base_name for info in self._filesystem.get_file_info(selector) if info.type == kind)
+        return sorted(info.base_name for info in self._listed(name) if info.type == kind)
+
+    def _listed(self, name: str) -> list[pyarrow_fs.FileInfo]:
+        found: list[pyarrow_fs.FileInfo] = self._filesystem.get_file_info(pyarrow_fs.FileSelector(self._inside(name), allow_not_found=True))
+        return found
+
+
+def _facts(info: pyarrow_fs.FileInfo) -> FileFacts:
+    return FileFacts(info.size or 0, info.mtime.timestamp() if info.mtime is not None else 0.0)

@@ -60,7 +60,7 @@ def write(directory: Path, kind: str) -> None:
 def trial(number: int) -> dict[str, object]:
     return {
         "time": 1.0 + number,
-        "trial": f"{EVIL}{number}",
+        "trial": f"{IMAGE}{number}",
         "name": EVIL,
         "status": "TERMINATED",
         "iteration": number,

@@ -10,7 +10,7 @@ from browser_harness import PREPARED, Watched
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 
 def names(page: Page) -> list[str]:

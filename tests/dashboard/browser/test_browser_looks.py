@@ -9,7 +9,7 @@ from hostile_runs import DIRECTORY, write_all
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 PAGES = ("list", "training", "execution", "search", "cluster", "hostile")
 # What one can press or type in, and what it is called; of what is seen.
 CONTROLS = """() => [...document.querySelectorAll(

@@ -15,7 +15,7 @@ from syncline.testing.waiting import eventually
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Locator, Page, expect
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import fsspec
 import pytest
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from syncline import faults
-from syncline.train.backend import BackendConfig
+from syncline import faults, runs
+from syncline.runs import sending
+from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import CheckpointConfig, RunConfig, ScalingConfig
 from syncline.train.controller.barriers import CompleteReport
@@ -22,9 +24,13 @@ from syncline.train.controller.ledger import Ledger
 from syncline.train.controller.tenure import Tenure
 from syncline.train.errors import WorkerGroupError
 from syncline.train.result import Result
+from syncline.train.step_times import StepTimes
 from syncline.train.storage import ArrowFiles, StorageContext, StorageFullError
-from syncline.train.workers.messages import CheckpointPart, Reported
+from syncline.train.workers.messages import CheckpointPart, Reported, Spent
 from syncline.train.workers.spec import RunSpec
+
+
+WORKER = Worker(rank=0, node_id="n", node_ip="127.0.0.1", hostname="here", pid=7, local_rank=0, local_world_size=1, node_rank=0, gpu_ids=[])
 
 
 def spec(storage: Path, *, num_to_keep: int | None = None, **changes: Any) -> RunSpec:
@@ -294,3 +300,79 @@ def test_a_storage_path_that_cannot_be_written_is_refused_before_anything_starts
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="cannot be written"):
         Ledger(spec(tmp_path / "file"))
+
+
+def test_lines_of_two_controllers_do_not_mix(tmp_path: Path) -> None:
+    former = Ledger(spec(tmp_path / "s"))
+    former.begin_attempt(1, 0, workers=[])
+    heir = Ledger(spec(tmp_path / "s"))
+    heir.begin_attempt(1, 0, workers=[])
+    run = tmp_path / "s" / "run"
+    before = (run / "events.jsonl").read_bytes()
+    former.failed(1, {0: WorkerFailure(exception=ValueError("of the former"))})
+    former.event("resize", world_size=3)
+    former.sample(WORKER, 1, Spent(times=StepTimes(), usage={"rss_bytes": 1}))
+    former.close("errored", "of the former")
+    assert (run / "events.jsonl").read_bytes() == before
+    assert not (run / "workers.jsonl").exists()
+    heir.sample(WORKER, 1, Spent(times=StepTimes(), usage={"rss_bytes": 2}))
+    heir.close("finished")
+    assert [event["event"] for event in runs.open(run).events] == ["started", "attempt", "started", "attempt", "finished"]
+    assert [sample["usage"] for sample in runs.open(run).samples["0"]] == [{"rss_bytes": 2}]
+
+
+def no_room(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_ends_a_run_for_its_metrics_and_not_for_what_is_only_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    with monkeypatch.context() as patch:
+        patch.setattr("syncline.runs.lines.os.write", no_room)
+        ledger.begin_attempt(1, 0, workers=[])
+        ledger.event("resize", world_size=3)
+        ledger.failed(1, {0: WorkerFailure(exception=ValueError("of the program"))})
+        ledger.sample(WORKER, 1, Spent(times=StepTimes(), usage={}))
+        with pytest.raises(StorageFullError, match=r"s/run' \(No space left on device\).*Free some room.*under the same name"):
+            ledger.record(0, Reported(index=0, metrics={"loss": 1.0}, time=1.0))
+        with pytest.raises(StorageFullError, match="list of checkpoints"):
+            patch.setattr("syncline.train.storage.ArrowFiles.write", no_room)
+            commit(ledger, 0, tmp_path)
+    assert caplog.text.count("will lack something") == 1
+    ledger.record(0, Reported(index=1, metrics={"loss": 1.0}, time=1.0))
+    ledger.close("finished")
+    assert [report["iteration"] for report in Result.from_path(tmp_path / "s" / "run").reports] == [1]
+
+
+def test_a_metric_whose_name_no_board_can_hold_ends_no_run(tmp_path: Path) -> None:
+    ledger = Ledger(spec(tmp_path / "s"))
+    ledger.begin_attempt(1, 0, workers=[])
+    ledger.record(0, Reported(index=0, metrics={"half a character \ud800": 1.0}, time=1.0))
+    ledger.close("finished")
+    assert Result.from_path(tmp_path / "s" / "run").metrics == {"half a character \ud800": 1.0}
+
+
+def test_a_record_elsewhere_grows_while_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "FIRST_UPLOAD_S", 0.001)
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    remote = PyFileSystem(FSSpecHandler(memory))
+    run_config = RunConfig(name="run", storage_path="bucket", storage_filesystem=remote, checkpoint_config=CheckpointConfig())
+    ledger = Ledger(spec(Path("unused"), run_config=run_config))
+    ledger.begin_attempt(1, 0, workers=[{"rank": 0}])
+    ledger.record(0, Reported(index=0, metrics={"loss": 1.0}, time=1.0))
+    deadline = time.monotonic() + 60
+    while not memory.exists("/bucket/run/metrics.jsonl"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    heir = Ledger(spec(Path("unused"), run_config=run_config))
+    ledger.record(0, Reported(index=1, metrics={"loss": 2.0}, time=1.0))
+    ledger.close("errored", "of the former")
+    assert heir.next_index == 1
+    heir.record(0, Reported(index=1, metrics={"loss": 3.0}, time=1.0))
+    heir.close("finished")
+    result = Result.from_path("bucket/run", remote)
+    assert [report["metrics"] for report in result.reports] == [{"loss": 1.0}, {"loss": 3.0}]
+    assert result.error is None

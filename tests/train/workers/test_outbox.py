@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from typing import Any
 
-from syncline.train.workers.messages import Finished, Reported
+import pytest
+
+from syncline.train.step_times import StepTimes
+from syncline.train.workers.messages import CheckpointPart, CheckpointsAsked, Finished, Reported, Spent
 from syncline.train.workers.outbox import Outbox
 
 
@@ -30,7 +35,7 @@ def test_only_the_first_end_counts() -> None:
 
 
 def test_unread_batches_hold_back_further_ones_until_the_reader_answers() -> None:
-    outbox = Outbox(window=1)
+    outbox = Outbox(window=1, gap_s=0.0)
     outbox.put(report(0))
     batches = outbox.batches()
     assert next(batches) == (report(0),)
@@ -66,3 +71,57 @@ def test_closing_frees_a_writer_that_waits() -> None:
     outbox.close()
     writer.join(60)
     assert not writer.is_alive()
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_reports_that_follow_soon_gather_until_something_that_cannot_wait() -> None:
+    clock = Clock()
+    outbox = Outbox(gap_s=0.05, clock=clock)
+    batches = outbox.batches()
+    outbox.put(report(0))
+    assert next(batches) == (report(0),), "the first one leaves at once"
+    spent = Spent(times=StepTimes(), usage={})
+    for message in (report(1), spent, report(2), CheckpointsAsked(request=0, validated=False)):
+        outbox.put(message)
+    assert len(next(batches)) == 4
+    outbox.put(report(3))
+    clock.now += 0.06
+    assert next(batches) == (report(3),)
+    assert outbox.statistics().waiting == 0
+
+
+def test_a_report_that_waits_leaves_when_its_time_has_come() -> None:
+    outbox = Outbox(gap_s=0.02)
+    batches = outbox.batches()
+    for index in range(3):
+        outbox.put(report(index))
+        assert next(batches) == (report(index),)
+
+
+@pytest.mark.parametrize("change", [{"uploading": True}, {"part": CheckpointPart(dir_name="a", staged=None)}])
+def test_reports_with_checkpoints_never_wait(change: dict[str, Any]) -> None:
+    outbox = Outbox(gap_s=3600.0)
+    batches = outbox.batches()
+    for index in range(3):
+        outbox.put(replace(report(index), **change))
+        assert len(next(batches)) == 1
+
+
+def test_a_full_batch_leaves_at_once() -> None:
+    outbox = Outbox(gap_s=3600.0, max_batch=4)
+    batches = outbox.batches()
+    outbox.put(report(0))
+    next(batches)
+    received: list[int] = []
+    thread = threading.Thread(target=lambda: received.append(len(next(batches))))
+    thread.start()
+    for index in range(4):
+        outbox.put(report(index))
+    thread.join(60)
+    assert received == [4]

@@ -15,6 +15,8 @@ INTERVAL_S = 1.0
 TAIL_BYTES = 2_000_000
 """So much of the end of a log is read when it is opened; the whole file is there to be downloaded."""
 KEPT_LINES = 20_000
+KEPT_CHARACTERS = 4_000_000
+LONGEST_LINE = 5_000
 SHOWN_LINES = 1_000
 """Of the lines that match, the last ones are shown."""
 NOTHING = "Nothing has been printed yet."
@@ -50,7 +52,7 @@ class LogsPanel:
         self.section.visible = bool(logs)
         if list(logs) != self._names:
             self._names = list(logs)
-            value = self._member.value if self._member.value in logs else self._names[0]
+            value = self._member.value if self._member.value in logs else next(iter(logs), None)
             self._member.set_options(self._names, value=value)
 
     async def _open(self) -> None:
@@ -77,8 +79,15 @@ class LogsPanel:
         finally:
             self._is_reading = False
         if reader is self._reader and added:
-            self._lines.extend(added)
+            self._keep(added)
             self._show()
+
+    def _keep(self, added: list[str]) -> None:
+        lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in added[-KEPT_LINES:]]
+        self._lines.extend(lines)
+        room = KEPT_CHARACTERS - sum(map(len, self._lines))
+        while room < 0:
+            room += len(self._lines.popleft())
 
     def _show(self) -> None:
         asked = str(self._filter.value or "").lower()

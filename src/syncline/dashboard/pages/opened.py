@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from syncline import runs
 from syncline.dashboard.pages.view import in_thread
 from syncline.runs import Run, RunSummary
 from syncline.runs.places import Place
+
+T = TypeVar("T")
+
+log = logging.getLogger("syncline.dashboard")
 
 FRESH_S = 1.5
 """So long what was read is good: visitors of one run take turns of two seconds."""
@@ -39,7 +45,7 @@ class OpenRun:
             OSError: The directory cannot be read.
         """
         if clock() - self.refreshed >= FRESH_S:
-            self.summary = await in_thread(_read_on, self.run)
+            self.summary = await in_thread(_known, lambda: _read_on(self.run))
             self.refreshed = clock()
 
 
@@ -77,8 +83,19 @@ class OpenRuns:
 
 
 async def _open(place: Place) -> OpenRun:
-    run = await in_thread(runs.open, place)
-    return OpenRun(run=run, summary=await in_thread(lambda: run.summary), refreshed=time.monotonic())
+    run = await in_thread(_known, lambda: runs.open(place))
+    return OpenRun(run=run, summary=await in_thread(_known, lambda: run.summary), refreshed=time.monotonic())
+
+
+def _known(read: Callable[[], T]) -> T:
+    """What a reader gives. Whatever else goes wrong in it because of a record is a ValueError."""
+    try:
+        return read()
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        log.exception("a record could not be read")
+        raise ValueError(f"its record has an unknown form ({type(error).__name__}: {error})") from error
 
 
 def _read_on(run: Run) -> RunSummary:

@@ -65,7 +65,12 @@ async def _fill(client: Client, box: ui.element, catalogue: Catalogue, opened_ru
     client.on_delete(lambda: opened_runs.leave(opened))
     with box:
         view = RunView(run=opened.run, may_act=visit.may_act, storage=visit.storage, directory=visit.directory, address=visit.address)
-        shown = Shown(opened, view)
+        try:
+            shown = Shown(opened, view)
+        except Exception as error:
+            log.exception("the page of %r could not be built", view.run.path)
+            look.note(f"This run cannot be shown ({type(error).__name__}): its record has an unknown form.", "error")
+            return
         ui.timer(INTERVAL_S, shown.tick, immediate=False)
 
 
@@ -97,8 +102,10 @@ class Shown:
             self._head.update()
             self._page.update()
         except Exception as error:
-            log.exception("the page of %s could not be updated", self._opened.run.path)
-            return f"This page could not be brought up to date ({type(error).__name__}: {error}): its record has an unknown form."
+            said = f"This page could not be brought up to date ({type(error).__name__}: {error}): its record has an unknown form."
+            if said != self._trouble.text:
+                log.exception("the page of %r could not be updated", self._opened.run.path)
+            return said
         problems = self._opened.run.problems
         return f"Parts of the record cannot be read, and are left out: {', '.join(problems)}" if problems else ""
 
@@ -115,7 +122,7 @@ def built(view: RunView, kind: str, body: ui.element) -> RunPage:
     except Exception:
         if made is PlainPage:
             raise
-        log.exception("the page of %s could not be built", view.run.path)
+        log.exception("the page of %r could not be built", view.run.path)
         body.clear()
         with body:
             look.note("The page for this kind of run cannot show its record. This is what can be read of it.", "warning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ from syncline.dashboard.trainings import WorkerRow
 from syncline.runs.series import Axis, numbers
 
 SHOWN_MOMENTS = 500
+SHOWN_CHECKPOINTS = 500
+MOST_BARS = 64
+"""Ranks whose time is shown as a bar."""
 SHOWN_METRICS = 60
 SHOWN_FAILURES = 20
 MOST_LINES = 16
@@ -203,6 +207,7 @@ class _TimesPanel:
             "Where the time goes", "Shares of the time since the latest attempt began, for each rank.", anchor="times"
         ) as self.section:
             self._bars = look.ShareBars(list(trainings.PARTS.values()), label="Where the time goes")
+            self._more = look.Text("p", "", "sl-soft")
             with ui.element("div").classes("sl-charts"):
                 self._charts = {
                     part: look.LineChart(title=f"Share of time {words}", y_label="%", over_time=True, from_zero=True)
@@ -214,7 +219,8 @@ class _TimesPanel:
         run = self._view.run
         shares = {f"rank {row.rank}": [row.shares[part] for part in trainings.PARTS] for row in trainings.worker_rows(run) if row.shares}
         self.section.visible = bool(shares)
-        self._bars.set(shares)
+        self._bars.set(dict(itertools.islice(shares.items(), MOST_BARS)))
+        self._more.put(f"The first {MOST_BARS} of {len(shares)} ranks." if len(shares) > MOST_BARS else "")
         for part, chart in self._charts.items():
             curves = {f"rank {rank}": (x, [100 * share for share in y]) for rank, (x, y) in trainings.share_curves(run, part).items()}
             _draw(chart, curves)
@@ -279,8 +285,14 @@ class _StoryPanel:
 
     def update(self) -> None:
         rows = [
-            {"number": number, "time": moment.time, "time:text": look.moment(moment.time), "what": moment.what, "detail": moment.detail}
-            for number, moment in list(enumerate(trainings.moments(self._view.run)))[-SHOWN_MOMENTS:]
+            {
+                "number": moment.number,
+                "time": moment.time,
+                "time:text": look.moment(moment.time),
+                "what": moment.what,
+                "detail": moment.detail,
+            }
+            for moment in trainings.moments(self._view.run, SHOWN_MOMENTS)
         ]
         self._table.set(rows[::-1])
 
@@ -299,7 +311,7 @@ class _CheckpointsPanel:
             self._table = look.DataTable(columns, row_key="index", label="Checkpoints", rows_per_page=10)
 
     def update(self) -> None:
-        kept = self._view.run.checkpoints
+        kept = self._view.run.checkpoints[-SHOWN_CHECKPOINTS:]
         self.section.visible = bool(kept)
         rows = [{"index": entry.get("index"), "name": entry.get("name"), "metrics": _short(entry.get("metrics"))} for entry in kept]
         self._table.set(rows[::-1])

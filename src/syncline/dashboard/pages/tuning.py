@@ -81,7 +81,7 @@ class TuningPage:
         self._metric, self._mode = objective(view.run.config, ())
         self._overview = _Overview()
         with ui.element("div").classes("sl-bar"):
-            self._metrics = ui.select([], label="Metric", with_input=True, on_change=self._metric_chosen)
+            self._metrics = ui.select({}, label="Metric", with_input=True, on_change=self._metric_chosen)
             self._metrics.props("outlined dense options-dense").classes("sl-field")
             modes = {"min": "smaller is better", "max": "larger is better"}
             self._modes = ui.toggle(modes, value=self._mode, on_change=self._mode_chosen).props("no-caps dense unelevated")
@@ -151,7 +151,8 @@ class TuningPage:
         if self._metric is None:
             self._metric, self._mode = objective(self._view.run.config, snapshot.metrics)
             self._modes.set_value(self._mode)
-        offered = sorted({*snapshot.metrics, *([self._metric] if self._metric else [])})
+        names = sorted({*snapshot.metrics, *([self._metric] if self._metric else [])})
+        offered = {name: look.printable(name, 120) for name in names}
         if offered != self._metrics.options:
             self._metrics.set_options(offered, value=self._metric)
 
