@@ -28,7 +28,7 @@ if [ -z "$(PYTHON)" ]; then echo "syncline needs Python 3.10 or newer (with the 
 if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv --clear $(1); fi
 endef
 
-.PHONY: help setup demo test test-cluster chaos lint docs docs-serve bench bench-setup clean
+.PHONY: help setup demo test test-browser test-cluster chaos lint docs docs-serve bench bench-setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -53,6 +53,9 @@ test: .venv/.stamp ## run the tests (TEST_ARGS="-k name" chooses)
 # A signal does not reach a test that hangs inside Ray; a thread ends its process.
 test-cluster: .venv/.stamp ## run the tests that start Ray clusters, two files at a time
 	@$(BIN)/python -m pytest --dist loadfile --timeout-method thread -m cluster $(TEST_ARGS)
+
+test-browser: .venv/.stamp ## run the tests that look at the dashboard in Chromium, one after the other
+	@$(BIN)/python -m pytest -n 0 -m browser tests/dashboard/browser $(TEST_ARGS)
 
 # Each kill costs some seconds; a failure names the seed that repeats it.
 chaos: .venv/.stamp ## kill trainings and searches at random moments (KILLS=20 SEED=1), then see that they end as undisturbed ones

@@ -144,4 +144,4 @@ def test_what_an_engine_cannot_tell_is_explained(shown):
     shown.show(cluster=ClusterLook(address="auto", engine=unknown))
     assert "the head is silent" in shown.texts()
     assert "unknown" in shown.texts()
-    assert "No tasks that have not ended." in shown.texts()
+    assert "No task runs or waits." in shown.texts()

@@ -91,8 +91,8 @@ def test_operators_facts_and_what_limits_are_shown_as_the_record_grows(shown):
     shown.write(sample())
     texts = shown.texts()
     assert shown.facts() == {"Rows": "400", "Time": "4.0 s", "Memory held": "1.0 MiB", "Most held": "2.0 MiB", "Budget": "1.0 GiB"}
-    assert f"{HTML} limits: it is busy 98 % of the time while others wait." in texts
-    assert {"400 rows, 100 rows/s", "70 rows queued", "limits"} <= set(texts)
+    assert f"{HTML} is the bottleneck: it is busy 98 % of the time while others wait." in texts
+    assert {"400 rows, 100 rows/s", "70 rows queued", "bottleneck"} <= set(texts)
     bars = [each.props["aria-label"] for each in shown.elements() if str(each.props.get("aria-label", "")).startswith("Time: ")]
     assert bars[1] == "Time: functions of the program 75 %, other work 22 %, waiting for room or a CPU 3 %"
 

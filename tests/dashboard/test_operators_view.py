@@ -47,23 +47,23 @@ def operator(number, busy, work_s=1.0, name=None):
 
 def test_the_operator_that_is_busy_while_others_wait_limits():
     number, said = limiting([operator(0, 0.3), operator(1, 0.98, name="map(decode)"), operator(2, 0.1)], 1.0, has_rows=True)
-    assert (number, said) == (1, "map(decode) limits: it is busy 98 % of the time while others wait.")
+    assert (number, said) == (1, "map(decode) is the bottleneck: it is busy 98 % of the time while others wait.")
 
 
 def test_an_operator_alone_limits_without_others():
-    assert limiting([operator(0, 0.9)], 1.0, has_rows=True) == (0, "op0 limits: it is busy 90 % of the time.")
+    assert limiting([operator(0, 0.9)], 1.0, has_rows=True) == (0, "op0 is the bottleneck: it is busy 90 % of the time.")
 
 
 def test_of_two_that_are_busy_all_the_time_the_one_with_more_work_limits():
     number, said = limiting([operator(0, 0.99, 3.0), operator(1, 0.95, 9.0)], 1.0, has_rows=True)
     assert number == 1
-    assert said == "op1 limits: it is busy 95 % of the time, and its tasks take 75 % of the time of all tasks."
+    assert said == "op1 is the bottleneck: it is busy 95 % of the time, and its tasks take 75 % of the time of all tasks."
 
 
 def test_a_program_that_hardly_waits_limits():
     number, said = limiting([operator(0, 0.99)], 0.05, has_rows=True)
     assert number is None
-    assert said.startswith("The program limits: it waits for rows only 5 % of the time")
+    assert said.startswith("The program is the bottleneck: it waits for rows only 5 % of the time")
 
 
 def test_before_the_first_row_the_program_limits_nothing():

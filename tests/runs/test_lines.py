@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from syncline.runs import LocalFiles, RunDirectory, RunRecord, lines
+from syncline.runs import LocalFiles, RunDirectory, RunRecord, directory, lines
 from syncline.runs.lines import LineFile, read_pieces, sealed_name
+from syncline.runs.thinning import Thinning
 
 
 class Objects:
@@ -95,6 +97,143 @@ def test_local_files_are_never_sealed(tmp_path: Path, monkeypatch: pytest.Monkey
             run.flush()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl"]
     assert len(read_pieces(LocalFiles(tmp_path), "metrics.jsonl")) == 1
+
+
+def test_both_parts_of_a_log_are_uploaded(tmp_path: Path) -> None:
+    files = Objects()
+    run = RunDirectory(files)
+    log = Path(run.log_path("rank-0.log"))
+    for text in ("first", "second", "third"):
+        if log.exists():
+            log.rename(log.with_name("rank-0.1.log"))
+        log.write_text(text)
+        run.flush()
+    files.written = 0
+    run.flush()
+    assert files.written == 0
+    run.close()
+    assert {name: data for name, data in files.objects.items() if "rank" in name} == {
+        "logs/rank-0.1.log": b"second",
+        "logs/rank-0.log": b"third",
+    }
+
+
+def test_the_log_of_an_earlier_start_becomes_the_earlier_part() -> None:
+    files = Objects()
+    for text in ("of the first start", "of the second start"):
+        run = RunDirectory(files)
+        Path(run.log_path("rank-0.log")).write_text(text)
+        run.log_path("rank-1.log")  # prints nothing
+        run.close()
+    assert files.objects == {"logs/rank-0.1.log": b"of the first start", "logs/rank-0.log": b"of the second start"}
+
+
+def test_a_record_elsewhere_is_thinned_over_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncline.runs.directory.SEALED_BYTES", 1_500)
+    monkeypatch.setitem(directory._THINNED, directory.METRICS_FILE, Thinning(first_bytes=5_000))
+    files = Objects()
+    for start in range(6):
+        with RunDirectory(files) as run:
+            for index in range(start * 200, start * 200 + 200):
+                run.report(index, 0, {"loss": 0.5}, time_s=1.0)
+                if index % 20 == 0:
+                    run.flush()
+        assert RunRecord(files).reports()[-1]["iteration"] == start * 200 + 199
+    assert sum(len(data) for name, data in files.objects.items() if name.startswith("metrics")) <= 10_000
+    kept = [report["iteration"] for report in RunRecord(files).reports()]
+    assert kept == sorted(set(kept))
+    assert len([number for number in kept if number > 600]) >= 3
+
+
+def test_others_write_while_an_upload_takes_long() -> None:
+    class Slow(Objects):
+        def write(self, name: str, data: bytes) -> None:
+            under_way.set()
+            assert may_go_on.wait(60)
+            super().write(name, data)
+
+    under_way, may_go_on = threading.Event(), threading.Event()
+    files = Slow()
+    run = RunDirectory(files)
+    run.event("first")
+    uploading = threading.Thread(target=run.flush)
+    uploading.start()
+    assert under_way.wait(60)
+    run.event("second")  # would never come back if it waited for the upload
+    run.report(0, 0, {"loss": 1.0})
+    may_go_on.set()
+    uploading.join()
+    run.close()
+    assert [event["event"] for event in RunRecord(files).events()] == ["first", "second"]
+
+
+def test_a_piece_that_could_not_be_uploaded_comes_before_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unsteady(Objects):
+        fails = False
+
+        def write(self, name: str, data: bytes) -> None:
+            if self.fails:
+                raise OSError("not now")
+            super().write(name, data)
+
+    monkeypatch.setattr("syncline.runs.directory.SEALED_BYTES", 200)
+    files = Unsteady()
+    run = RunDirectory(files)
+    for index in range(60):
+        run.report(index, 0, {"loss": 0.5})
+        files.fails = index % 7 != 0
+        if files.fails:
+            with pytest.raises(OSError, match="not now"):
+                run.flush()
+        else:
+            run.flush()
+            assert [report["iteration"] for report in RunRecord(files).reports()] == list(range(index + 1))
+    files.fails = False
+    run.close()
+    assert [report["iteration"] for report in RunRecord(files).reports()] == list(range(60))
+
+
+def test_events_are_short_where_there_are_very_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncline.runs.directory._EVENTS_BYTES", 10_000)
+    with RunDirectory(LocalFiles(tmp_path)) as run:
+        for number in range(100):
+            run.event("failure", attempt=number, ranks={"0": "x" * 3_000})
+    events = RunRecord(LocalFiles(tmp_path)).events()
+    assert [event["attempt"] for event in events] == list(range(100))
+    assert [number for number, event in enumerate(events) if "ranks" in event] == [0, 1, 2]
+    assert (tmp_path / "events.jsonl").stat().st_size < 20_000
+
+
+def test_a_line_that_does_not_fit_leaves_what_another_program_has_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, other = LineFile(str(tmp_path / "a.jsonl")), LineFile(str(tmp_path / "a.jsonl"))
+    other.append(b"of another\n")
+    write, calls = os.write, []
+
+    def nearly_full(descriptor: int, data: bytes) -> int:
+        calls.append(data)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:3])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lines.os, "write", nearly_full)
+        with pytest.raises(OSError, match="No space"):
+            file.append(b"second\n")
+    assert (tmp_path / "a.jsonl").read_bytes() == b"of another\n"
+
+
+def test_a_whole_file_that_does_not_fit_leaves_the_old_one_and_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = LocalFiles(tmp_path)
+    files.write("a.json", b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("syncline.runs.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        files.write("a.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert files.read("a.json") == b"old"
 
 
 def test_a_log_is_uploaded_again_only_when_it_has_grown(tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pyarrow import fs
 from remote_filesystems import BUCKET, EveryThirdFails, connect, in_directory, in_memory, s3_server
 
 import syncline
-from syncline import train
+from syncline import runs, train
+from syncline.runs import finding
+from syncline.runs.places import place
 from syncline.train import retries
 from syncline.train.retries import RetryPolicy
 
@@ -165,6 +170,59 @@ def test_ranks_upload_together(server: tuple[str, EveryThirdFails], tmp_path: Pa
         check_steps(fit(lambda: report_steps(tmp_path), remote, name=tmp_path.name, **options), remote, 2)
     finally:
         syncline.shutdown()
+
+
+@pytest.mark.processes
+def test_a_run_is_followed_while_it_is_recorded_elsewhere(
+    server: tuple[str, EveryThirdFails], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"ACCESS_KEY_ID": "none", "SECRET_ACCESS_KEY": "none", "EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    before = os.listdir(tempfile.gettempdir())
+    options = f"?scheme=http&region=us-east-1&endpoint_override={quote(server[0])}"
+    seen: dict[str, Any] = {}
+
+    def look() -> None:
+        while not (tmp_path / "seen").exists():
+            try:
+                run = runs.open(f"s3://{BUCKET}/runs/followed{options}")
+            except ValueError:  # not begun
+                continue
+            if run.summary.reports and run.samples and [log for log in run.logs if log.size_bytes]:
+                seen.update(state=run.state, workers=run.summary.workers, reports=run.summary.reports, log=run.log("rank-1").lines())
+                (tmp_path / "seen").touch()
+            time.sleep(0.05)
+
+    def loop() -> None:
+        print("rank", train.get_context().get_world_rank())
+        step = 0
+        while not (tmp_path / "seen").exists() or step < 10:
+            train.report({"step": step})
+            time.sleep(0.02)
+            step += 1
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    syncline.init(num_cpus=2)
+    try:
+        scaling = train.ScalingConfig(num_workers=2)
+        result = fit(loop, connect(server[0]), name="followed", scaling_config=scaling)
+    finally:
+        syncline.shutdown()
+        (tmp_path / "seen").touch()
+        looking.join()
+    assert seen["state"] == "running"
+    assert (seen["workers"], seen["log"]) == (2, ["rank 1"])
+    storage = place(f"s3://{BUCKET}/runs{options}")
+    (summary,) = [run for run in finding.runs_below(storage) if run.name == "followed"]
+    assert (summary.state, summary.reports, summary.workers) == ("finished", len(result.reports), 2)
+    run = runs.open(finding.find_run("followed", storage))
+    assert [event["event"] for event in run.events] == ["started", "attempt", "step_times", "goodput", "finished"]
+    assert run.environment["packages"]
+    assert [log.member for log in run.logs] == ["rank-0", "rank-1"]
+    assert set(run.samples) == {"0", "1"}
+    assert seen["reports"] <= summary.reports
+    assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("syncline-run-") and name not in before]
 
 
 @pytest.mark.usefixtures("inline_engine")

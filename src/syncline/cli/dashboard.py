@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import click
 
 from syncline.cli import engines
 from syncline.cli.output import CommandError, warn
+from syncline.dashboard import messages
 from syncline.dashboard.server import DEFAULT_PORT, ServerOptions, serve
 from syncline.runs.places import Place, place
 
@@ -45,7 +45,7 @@ def dashboard_command(
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise CommandError(f"the dashboard needs {' and '.join(missing)}, not installed here: pip install 'syncline[dashboard]'")
-    logging.basicConfig(format="syncline: %(message)s", level=logging.WARNING)
+    messages.install()
     options = ServerOptions(
         storages=_places(storage_paths),
         host=host,

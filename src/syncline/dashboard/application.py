@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uvicorn
 from fastapi import FastAPI
-from nicegui import ui
+from nicegui import core, ui
 
 from syncline.dashboard.catalogue import Catalogue
+from syncline.dashboard.connections import PatientProtocol
 from syncline.dashboard.pages.routes import Shown, register
+from syncline.dashboard.peers import is_stranger
 from syncline.dashboard.security import Guard, Policy
 
 FAVICON = (
@@ -22,7 +24,8 @@ RECONNECT_S = 20.0
 def server(catalogue: Catalogue, address: str | None, policy: Policy) -> uvicorn.Server:
     """The web server with the guarded application, quiet. Once for a process."""
     config = uvicorn.Config(
-        Guard(application(catalogue, address), policy),
+        Guard(application(catalogue, address), policy, is_stranger=is_stranger),
+        http=PatientProtocol,
         log_config=None,
         log_level="critical",
         access_log=False,
@@ -50,4 +53,12 @@ def application(catalogue: Catalogue, address: str | None) -> FastAPI:
         tailwind=False,  # compiling its classes in the browser holds up every page
         reconnect_timeout=RECONNECT_S,
     )
+    # Pages come through the guard as websockets alone: the other way is requests that change something, which it has none of otherwise.
+    core.app.config.socket_io_js_transports = ["websocket"]
+    core.sio.eio.transports = ["websocket"]
+    core.sio.on("log", _not_logged)
     return outer
+
+
+def _not_logged(socket_id: str, message: object) -> None:
+    """What a page says for the log is a visitor's word."""

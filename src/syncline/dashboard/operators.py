@@ -258,13 +258,16 @@ def limiting(operators: Sequence[OperatorView], waited_share: float | None, *, h
     if waited_share is None:
         return None, ""
     if has_rows and waited_share < _PROGRAM_LIMITS:
-        return None, f"The program limits: it waits for rows only {_percent(waited_share)} of the time, so the operators wait for it."
+        return (
+            None,
+            f"The program is the bottleneck: it waits for rows only {_percent(waited_share)} of the time, so the operators wait for it.",
+        )
     most = max((each.busy_share for each in operators), default=0.0)
     if most < _IS_BUSY:
         return None, "No operator is busy for long: the time goes into starting processes, waiting for CPUs, or waiting for one another."
     busiest = max((each for each in operators if each.busy_share >= _NEARLY * most), key=lambda each: (each.work_s, each.busy_share))
     others = [each.busy_share for each in operators if each.number != busiest.number and each.parts]
-    said = f"{busiest.name} limits: it is busy {_percent(busiest.busy_share)} of the time"
+    said = f"{busiest.name} is the bottleneck: it is busy {_percent(busiest.busy_share)} of the time"
     if not others:
         return busiest.number, f"{said}."
     if max(others) < _OTHERS_WAIT * busiest.busy_share:

@@ -38,7 +38,7 @@ def importance_of(trials: Sequence[TrialView], parameters: Sequence[str], metric
     """Of trials that have ended with a value of the metric."""
     ended = [trial for trial in trials if trial.status in ENDED and metric in trial.metrics][-MOST_TRIALS:]
     if len(ended) < FEWEST_TRIALS:
-        return Importance(trials=len(ended), problem=f"From {FEWEST_TRIALS} trials on that have ended; so far there are {len(ended)}.")
+        return Importance(trials=len(ended), problem=f"It takes {FEWEST_TRIALS} trials that have ended; so far there are {len(ended)}.")
     common = [name for name in parameters if sum(name in trial.parameters for trial in ended) >= COMMON * len(ended)][:MOST_PARAMETERS]
     ended = [trial for trial in ended if all(name in trial.parameters for name in common)]
     columns: dict[str, list[bool | int | float | str]] = {}

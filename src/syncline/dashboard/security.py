@@ -1,13 +1,16 @@
 """Who may ask the dashboard for what: a guard around the whole application, its websockets included.
 
 A request is refused, in this order, for: a Host that is not one of ours (a foreign name that leads to this address: DNS rebinding), a path
-that is not plain, a method or an Origin that no page of ours sends (requests from other sites), and a wrong or missing token. What is let
-through carries `MAY_ACT` in its scope: pages offer actions only then.
+that is not plain, a method or an Origin that no page of ours sends (requests from other sites, which may only lead to a page), and a wrong
+or missing token. What is let through carries `MAY_ACT` in its scope: pages offer actions only then.
 
-On loopback, pages may be read without the token; any other address answers nobody who does not have it. The token comes once in the
-address that is printed (`?token=`), is taken out of it by a redirect, and lives on in a cookie that scripts cannot read and other sites
-cannot send; programs send `Authorization: Bearer`. The cookie holds a value derived from the token: cookies go to every port of a host, so
-another server on this machine could see it, and must not learn the token from it.
+On loopback, this user's programs may read pages without the token; other users of the machine, and whoever comes to any other address, need
+it for everything. The token comes once in the address that is printed (`?token=`), is taken out of it by a redirect, and lives on in a
+cookie that scripts cannot read and other sites cannot send; programs send `Authorization: Bearer`.
+
+Cookies go to every port of a host: a server of somebody else on the same machine gets ours from the browser of who visits it. So the cookie
+opens pages, and that is all. The redirect also hands a key to the page's script, behind the `#` of the address; browsers keep it for each
+port by itself, and each action asks the page for it (`look.action`). Neither gives the token away: both are derived from it.
 
 Not covered: encryption. The token crosses the network as it is: anything but loopback belongs behind an SSH tunnel or a proxy with TLS.
 """
@@ -28,6 +31,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from syncline.dashboard.peers import Address
+from syncline.dashboard.sockets import text_only
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -37,8 +43,10 @@ Headers = list[tuple[bytes, bytes]]
 
 MAY_ACT = "syncline.may_act"
 """Key in a request's scope: whether it came with the token."""
+PAGE_KEY = "syncline.page_key"
+"""Key in a request's scope: what its page must know before it acts."""
 SOCKETS = "/_nicegui_ws/"
-"""Where the pages' own traffic goes, the only one that is not reading."""
+"""Where the pages' own traffic goes."""
 STATIC = "/_nicegui/"
 FILES = "/files/"
 COOKIE_AGE_S = 30 * 86_400
@@ -74,8 +82,16 @@ class Policy:
 
     @property
     def cookie_value(self) -> str:
-        """Derived from the token: it opens this dashboard, and does not give the token away."""
-        return hmac.new(self.token.encode(), f"dashboard cookie {self.port}".encode(), hashlib.sha256).hexdigest()
+        """Derived from the token: it opens this dashboard's pages, and does not give the token away."""
+        return self._derived("cookie")
+
+    @property
+    def page_key(self) -> str:
+        """Derived from the token, too: what a page must know to act. Never sent in a header or to a server."""
+        return self._derived("page")
+
+    def _derived(self, what: str) -> str:
+        return hmac.new(self.token.encode(), f"dashboard {what} {self.port}".encode(), hashlib.sha256).hexdigest()
 
 
 def new_token() -> str:
@@ -127,6 +143,7 @@ class Guard:
         policy: What it goes by.
         failures: Remembers wrong tokens.
         sleep: Waits some seconds.
+        is_stranger: Whether the connection between two ends, (host, port) each, is another user's; see `peers`.
     """
 
     def __init__(
@@ -136,11 +153,13 @@ class Guard:
         *,
         failures: FailedTokens | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        is_stranger: Callable[[Address | None, Address | None], bool] = lambda client, server: False,
     ) -> None:
         self.app = app
         self._policy = policy
         self._failures = failures or FailedTokens()
         self._sleep = sleep
+        self._is_stranger = is_stranger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on with what it may do."""
@@ -161,12 +180,19 @@ class Guard:
             await self._welcome(scope, send)
             return
         may_act = offered is not None or self._has_cookie(headers)
-        if not may_act and not self._policy.loopback:
+        if not may_act and not self._may_read(scope):
             await _answer(scope, send, 401, f"This dashboard needs its token. {_TOKEN_HELP}")
             return
         # Nobody stands between the browser and us whom we know to trust: what such headers say is the visitor's word.
         kept = [(name, value) for name, value in scope["headers"] if not name.lower().startswith((b"x-forwarded-", b"forwarded"))]
-        await self.app({**scope, "headers": kept, MAY_ACT: may_act}, receive, Outgoing(scope, headers.host, send))
+        known = {MAY_ACT: may_act, PAGE_KEY: self._policy.page_key}
+        await self.app({**scope, "headers": kept, **known}, text_only(receive), Outgoing(scope, headers.host, send))
+
+    def _may_read(self, scope: Scope) -> bool:
+        """Whether pages are there for this visitor without the token; the library's own files are the same everywhere."""
+        if not self._policy.loopback:
+            return False
+        return scope["path"].startswith(STATIC) or not self._is_stranger(scope.get("client"), scope.get("server"))
 
     def _foreign(self, scope: Scope, headers: Incoming) -> Refusal | None:
         """Why no page of ours can have sent this."""
@@ -178,13 +204,12 @@ class Guard:
             )
         if not plain_path(scope):
             return Refusal(400, "Paths here have no '..', no empty parts, and no slashes inside names.")
-        method = scope.get("method", "GET")
-        if method not in ("GET", "HEAD") and not (method == "POST" and scope["path"].startswith(SOCKETS)):
+        if scope.get("method", "GET") not in ("GET", "HEAD"):
             return Refusal(405, "Nothing here takes this method.")
-        if headers.origin is not None:
-            if not headers.same_origin:
-                return Refusal(403, "This request comes from another site.")
-        elif (scope["type"] == "websocket" or method == "POST") and (headers.bearer is None or not self._is_token(headers.bearer)):
+        if headers.is_foreign or (headers.origin is not None and not headers.same_origin):
+            return Refusal(403, "This request comes from another site.")
+        is_program = headers.bearer is not None and self._is_token(headers.bearer)
+        if scope["type"] == "websocket" and headers.origin is None and not is_program:
             return Refusal(403, "This request does not say from which site it comes.")
         return None
 
@@ -209,7 +234,7 @@ class Guard:
         """The token was in the address: put it in a cookie, and go to the same address without it."""
         rest = [(name, value) for name, value in _query(scope) if name != "token"]
         path = scope.get("raw_path") or scope["path"].encode()
-        location = path + (b"?" + urlencode(rest).encode() if rest else b"")
+        location = path + (b"?" + urlencode(rest).encode() if rest else b"") + b"#key=" + self._policy.page_key.encode()
         cookie = f"{self._policy.cookie_name}={self._policy.cookie_value}; Path=/; Max-Age={COOKIE_AGE_S}; HttpOnly; SameSite=Strict"
         await _answer(scope, send, 303, "", [(b"location", location), (b"set-cookie", cookie.encode())])
 
@@ -243,6 +268,12 @@ class Incoming:
         except ValueError:
             return False
         return parts.scheme in ("http", "https") and bool(parts.netloc) and parts.netloc.lower() == self.host.lower() and not parts.path
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the browser says that another site, or another port of this host, sends this other than by leading to a page of ours."""
+        leads_to_page = (self._only(b"sec-fetch-mode"), self._only(b"sec-fetch-dest")) == ("navigate", "document")
+        return self._only(b"sec-fetch-site") in ("cross-site", "same-site") and not leads_to_page
 
     @property
     def bearer(self) -> str | None:

@@ -9,12 +9,14 @@ import errno
 import importlib
 import logging
 import os
+import resource
+import secrets
 import signal
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -79,6 +81,7 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
     url = f"http://{shown_host(options.host)}:{port}"
     catalogue = Catalogue(options.storages)
     stop = threading.Event()
+    _allow_many_files()
     threading.Thread(target=catalogue.keep_up, args=(stop,), daemon=True, name="dashboard-catalogue").start()
     run = _runner(catalogue, options.address, policy)
     for other in covering(paths):
@@ -104,11 +107,19 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
 def _runner(catalogue: Catalogue, address: str | None, policy: Policy) -> Callable[..., None]:
     """What serves on the sockets that it is given, until a signal ends it."""
     # The framework looks there when it is loaded, in the present directory by default; it keeps nothing unless asked to, which nobody does.
-    os.environ["NICEGUI_STORAGE_PATH"] = str(settings.temporary_directory() / f"syncline-{os.getuid()}" / "nicegui")
+    # Nobody knows the name, so nobody can have put something there.
+    os.environ["NICEGUI_STORAGE_PATH"] = str(settings.temporary_directory() / f"syncline-{secrets.token_hex(16)}")
     for name, level in (("nicegui", logging.ERROR), ("uvicorn", logging.CRITICAL)):
         logging.getLogger(name).setLevel(level)
     run: Callable[..., None] = importlib.import_module("syncline.dashboard.application").server(catalogue, address, policy).run
     return run
+
+
+def _allow_many_files() -> None:
+    """A visitor has a connection, and a record files: as many as the system lets this process have, if it is asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems have a limit that they do not say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft != resource.RLIM_INFINITY else soft, hard))
 
 
 def listen(host: str, port: int | None) -> socket.socket:

@@ -43,7 +43,8 @@ def directory() -> Path:
         OSError: It cannot be made.
     """
     made = _place()
-    made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is made on the way to a directory has every right that umask leaves
+    made.mkdir(mode=0o700, exist_ok=True)
     if not _is_ours(made):
         raise PermissionError(f"{made} belongs to another user or is open to others, so it cannot hold secrets: set SYNCLINE_TMPDIR")
     return made

@@ -86,10 +86,12 @@ class RunDirectory:
     Args:
         files: Where the record lies.
         clock: Gives the time of events in seconds since the epoch.
+        staging: Where the temporary directory is made if there has to be one: best a place that is cleared when the program is killed.
     """
 
-    def __init__(self, files: Files, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, files: Files, clock: Callable[[], float] = time.time, staging: str | os.PathLike[str] | None = None) -> None:
         self._files = files
+        self._staging_parent = staging
         self._clock = clock
         self._lock = threading.RLock()
         self._open: dict[str, LineFile] = {}
@@ -360,7 +362,7 @@ class RunDirectory:
         root = self._files.local_path
         if root is None:
             if self._staging is None:
-                self._staging = tempfile.mkdtemp(prefix="syncline-run-")
+                self._staging = tempfile.mkdtemp(prefix="syncline-run-", dir=self._staging_parent)
             root = self._staging
         path = os.path.join(root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)

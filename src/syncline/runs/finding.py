@@ -16,6 +16,7 @@ from typing import Any
 from syncline.runs import parsing, processes
 from syncline.runs.directory import (
     CHECKPOINTS_FILE,
+    DATA_DIRECTORY,
     EVENTS_FILE,
     FORMAT,
     LATEST_FILE,
@@ -276,9 +277,11 @@ def last_activity(run: Place) -> float | None:
     """When the run last wrote something that is looked at."""
     if run.local_path is None:  # where each look is a request
         moments = [facts.modified for name, facts in run.facts_in("").items() if name in _LOOKED_AT]
-        return max([*moments, *(facts.modified for facts in run.facts_in(LOGS_DIRECTORY).values())], default=None)
+        directories = (LOGS_DIRECTORY, DATA_DIRECTORY)
+        return max([*moments, *(facts.modified for each in directories for facts in run.facts_in(each).values())], default=None)
     found = [run.modified(file) for file in sorted(_LOOKED_AT)]
-    found += [run.modified(f"{LOGS_DIRECTORY}/{file}") for file in run.file_names(LOGS_DIRECTORY)[:MOST_LOGS]]
+    for directory in (LOGS_DIRECTORY, DATA_DIRECTORY):
+        found += [run.modified(f"{directory}/{file}") for file in run.file_names(directory)[:MOST_LOGS]]
     return max((moment for moment in found if moment is not None), default=None)
 
 

@@ -47,9 +47,17 @@ class ScalarWriter:
         files: The run directory.
         clock: Gives the time of steps in seconds since the epoch.
         first_bytes: So much is written whole.
+        staging: Where the temporary directory is made if there has to be one.
     """
 
-    def __init__(self, files: Files, clock: Callable[[], float] = time.time, first_bytes: int = FIRST_BYTES) -> None:
+    def __init__(
+        self,
+        files: Files,
+        clock: Callable[[], float] = time.time,
+        first_bytes: int = FIRST_BYTES,
+        staging: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._staging_parent = staging
         self._files = files
         self._clock = clock
         self._thinning = Thinning(first_bytes=first_bytes)
@@ -144,7 +152,7 @@ class ScalarWriter:
         self._earlier_bytes = sum(path.stat().st_size for path in there)
         stamps = [int(text) for path in there if (text := path.name.removeprefix(FILE_PREFIX).partition(".")[0]).isdigit()]
         stamp = max([int(now * 1000), *(earlier + 1 for earlier in stamps)])
-        directory = tempfile.mkdtemp(prefix="syncline-scalars-") if local is None else local
+        directory = tempfile.mkdtemp(prefix="syncline-scalars-", dir=self._staging_parent) if local is None else local
         return Path(directory, f"{FILE_PREFIX}{stamp:013d}.{socket.gethostname()}")
 
     def _append(self, data: bytes) -> None:

@@ -137,7 +137,7 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     machine.limit(1 if engine.is_local_mode else float("inf"))
     store.snapshot(snapshot(machine, search, callbacks))
     metric, mode = _objective(plan, search, machine.scheduler)
-    record = RunDirectory(storage.files)
+    record = RunDirectory(storage.files, staging=engine.session_directory)
     earlier = earlier_lines(storage.files) if resume is not None else []
     record.write_run(storage.experiment_dir_name, _description(plan, kind, machine, search, (metric, mode)), kind="tune")
     running = RunningTrials()

@@ -29,7 +29,6 @@ from syncline.train.storage import ArrowFiles, StorageContext, StorageFullError
 from syncline.train.workers.messages import CheckpointPart, Reported, Spent
 from syncline.train.workers.spec import RunSpec
 
-
 WORKER = Worker(rank=0, node_id="n", node_ip="127.0.0.1", hostname="here", pid=7, local_rank=0, local_world_size=1, node_rank=0, gpu_ids=[])
 
 
@@ -337,8 +336,8 @@ def test_a_full_disk_ends_a_run_for_its_metrics_and_not_for_what_is_only_shown(
         ledger.sample(WORKER, 1, Spent(times=StepTimes(), usage={}))
         with pytest.raises(StorageFullError, match=r"s/run' \(No space left on device\).*Free some room.*under the same name"):
             ledger.record(0, Reported(index=0, metrics={"loss": 1.0}, time=1.0))
+        patch.setattr("syncline.train.storage.ArrowFiles.write", no_room)
         with pytest.raises(StorageFullError, match="list of checkpoints"):
-            patch.setattr("syncline.train.storage.ArrowFiles.write", no_room)
             commit(ledger, 0, tmp_path)
     assert caplog.text.count("will lack something") == 1
     ledger.record(0, Reported(index=1, metrics={"loss": 1.0}, time=1.0))

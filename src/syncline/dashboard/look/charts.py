@@ -179,6 +179,7 @@ class LineChart:
             "type": "line",
             "name": printable(line.name, 120),
             "data": points,
+            "symbol": "circle",
             "showSymbol": len(points) == 1,
             "symbolSize": 6,
             "color": color,

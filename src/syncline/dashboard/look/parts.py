@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,9 +10,13 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from syncline.dashboard.look.text import printable
+from syncline.dashboard.security import PAGE_KEY
 
 STATES = frozenset({"running", "finished", "errored", "killed", "aborted", "failed", "unreadable", "pending", "paused", "alive", "dead"})
 """States that have a colour of their own; all others look neutral."""
+WITHOUT_KEY = "This browser does not have the key to actions: open the dashboard once more by the address with the token that was printed."
+ANSWER_S = 5.0
+"""How long a page may take to answer a question of the server."""
 WITHOUT_TOKEN = "To act on runs, open the dashboard by the address with the token that `syncline dashboard` printed."
 
 
@@ -127,12 +132,33 @@ def link(text: object, address: str, *, new_tab: bool = False, classes: str = ""
 def action(
     label: str, handler: Callable[[], Awaitable[None] | None], may_act: bool, *, icon: str | None = None, hint: str = ""
 ) -> ui.button:
-    """A button that does something to a run. Without the right to act it is grey, and nothing listens to it."""
-    made = ui.button(label, icon=icon, on_click=handler if may_act else None).props("no-caps outline dense").classes("sl-action")
+    """A button that does something to a run. Without the right to act it is grey, and nothing listens to it; with it, the page has to show
+    with each press that it came from the address with the token (see `security`)."""
+
+    async def act() -> None:
+        if not await _has_key():
+            ui.notify(WITHOUT_KEY, type="warning", multi_line=True)
+            return
+        done = handler()
+        if done is not None:
+            await done
+
+    made = ui.button(label, icon=icon, on_click=act if may_act else None).props("no-caps outline dense").classes("sl-action")
     if hint or not may_act:
         made.props["title"] = hint if may_act else WITHOUT_TOKEN
     made.set_enabled(may_act)
     return made
+
+
+async def _has_key() -> bool:
+    """Whether the present visitor's page knows what it must know to act."""
+    client = ui.context.client
+    wanted = client.request.scope.get(PAGE_KEY)
+    try:
+        given = await client.run_javascript("return slKey()", timeout=ANSWER_S)
+    except TimeoutError:
+        return False
+    return isinstance(wanted, str) and isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
 
 
 def read_only_note(may_act: bool) -> None:

@@ -8,6 +8,16 @@
     mode = modes.includes(localStorage.getItem("syncline-theme")) ? localStorage.getItem("syncline-theme") : "system";
   } catch {} // a browser that keeps nothing
 
+  // The address with the token led here: what follows the # shows that this page may act. It is kept for this port of this host alone.
+  const given = /^#key=([0-9a-f]{64})$/.exec(location.hash);
+  let key = given?.[1];
+  if (key) history.replaceState(null, "", location.pathname + location.search);
+  try {
+    if (key) localStorage.setItem("syncline-key", key);
+    key ??= localStorage.getItem("syncline-key");
+  } catch {}
+  window.slKey = () => key ?? "";
+
   const isDark = () => (mode === "system" ? system.matches : mode === "dark");
   function apply() {
     root.dataset.theme = isDark() ? "dark" : "light";

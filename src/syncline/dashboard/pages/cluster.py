@@ -41,7 +41,7 @@ RESOURCES = (
 )
 ACTORS = (
     Column(name="class", label="Class", yielding=True),
-    Column(name="name", label="Name", yielding=True),
+    Column(name="name", label="Name", yielding=True, minor=True),
     Column(name="state", label="State", kind="state"),
     Column(name="pid", label="Process", number=True),
     Column(name="node", label="Node", minor=True),
@@ -211,5 +211,5 @@ class EnginePanel:
         self._counts.element.visible = bool(listing.counts)
         self._running.element.visible = bool(listing.running)
         running = sum(row.count for row in listing.counts if row.state == "RUNNING")
-        nothing = "" if listing.counts else "No tasks that have not ended."
+        nothing = "" if listing.counts else "No task runs or waits."
         self._tasks_note.put(listing.unknown or engine_rows.left_out(len(listing.running), running, "running tasks") or nothing)

@@ -214,7 +214,7 @@ def _row(operator: OperatorView, shown: ExecutionView) -> dict[str, object]:
     )
     return {
         "number": operator.number + 1,
-        "name": f"{operator.name} (limits)" if operator.limits else operator.name,
+        "name": f"{operator.name} (bottleneck)" if operator.limits else operator.name,
         "state": operator.state,
         "rows": operator.rows,
         "rows:text": look.number(operator.rows),

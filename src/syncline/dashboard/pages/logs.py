@@ -19,7 +19,7 @@ KEPT_CHARACTERS = 4_000_000
 LONGEST_LINE = 5_000
 SHOWN_LINES = 1_000
 """Of the lines that match, the last ones are shown."""
-NOTHING = "Nothing has been printed yet."
+NOTHING = "Nothing has been printed."
 
 
 class LogsPanel:

@@ -66,7 +66,7 @@ class _Box:
         with ui.element("div").classes("sl-operator") as self._element:
             with ui.element("div").classes("sl-bar"):
                 self._state = look.StateBadge()
-                self._limits = look.Text("strong", "limits")
+                self._limits = look.Text("strong", "bottleneck")
             look.Text("div", f"{operator.number + 1} · {operator.name.replace('->', ' → ')}", "sl-operator-name")
             if read := _reads(operator, operators):
                 look.Text("div", read, "sl-soft")
@@ -113,7 +113,8 @@ def _reads(operator: OperatorView, operators: Sequence[OperatorView]) -> str:
 def _said(operator: OperatorView) -> tuple[str, str, str, str]:
     """What a box says below its bar: rows, tasks, what waits, what was left out."""
     rate = "" if operator.rows_per_s is None else f", {look.number(_whole(operator.rows_per_s))} rows/s"
-    total = "" if operator.total is None else f" of {look.number(operator.total)}"
+    # What a shuffle makes of its input, in another number of tasks, is counted with it.
+    total = "" if operator.total is None or operator.total < operator.tasks else f" of {look.number(operator.total)}"
     tasks = f"{look.number(operator.tasks)}{total} tasks done, {look.number(operator.running)} running" if operator.parts else ""
     waits = [f"{look.number(operator.queued_rows)} rows queued"] if operator.queued_rows else []
     waits += [f"holds {look.size(operator.held_bytes)}"] if operator.held_bytes else []

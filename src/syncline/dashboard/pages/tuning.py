@@ -8,7 +8,7 @@ from nicegui.events import GenericEventArguments
 from syncline.dashboard import look
 from syncline.dashboard.pages.actions import ActionsPanel
 from syncline.dashboard.pages.tuning_figures import Chosen, CurvesFigure, ImportanceFigure, ParallelFigure
-from syncline.dashboard.pages.tuning_table import Shown, TrialTable, state_of
+from syncline.dashboard.pages.tuning_table import CUT_OFF, Shown, TrialTable, state_of
 from syncline.dashboard.pages.tuning_trial import TrialPanel
 from syncline.dashboard.pages.view import RunView, in_thread
 from syncline.dashboard.search_figures import latest_of
@@ -102,7 +102,7 @@ class TuningPage:
     def update(self) -> None:
         """Show what is known, and have what was added since read."""
         self._actions.update()
-        read = (self._reader.snapshot, self._reader.stamp)
+        read = (self._reader.snapshot, self._reader.stamp, self._is_alive)
         if read != self._seen:
             self._seen = read
             series = self._view.run.series  # only looked at here: while the frame calls `update`, nobody adds to it
@@ -134,7 +134,7 @@ class TuningPage:
         snapshot = self._snapshot
         self._offer_metrics(snapshot)
         chosen = self._chosen
-        self._overview.show(snapshot, self._reader.expected)
+        self._overview.show(snapshot, self._reader.expected, self._is_alive)
         self._best.show(snapshot, chosen, self._is_alive)
         self._parallel.show(snapshot, chosen)
         self._table.show(Shown(snapshot=snapshot, metric=chosen.metric, is_alive=self._is_alive))
@@ -203,7 +203,7 @@ class _Overview:
                 labels = ("Trials", "Running", "Waiting", "Paused", "Finished", "Failed", "Ended by scheduler", "Results")
                 self._facts = {label: look.Fact(label) for label in labels}
 
-    def show(self, snapshot: SearchSnapshot, expected: int | None) -> None:
+    def show(self, snapshot: SearchSnapshot, expected: int | None, is_alive: bool) -> None:
         counts = snapshot.counts
         ended = sum(counts.get(status, 0) for status in ENDED)
         known = len(snapshot.trials) + snapshot.left_out
@@ -211,6 +211,8 @@ class _Overview:
         self._facts["Trials"].set(f"{ended} of {total}" if total is not None else f"{ended} ended")
         for label, status in (("Running", "RUNNING"), ("Waiting", "PENDING"), ("Paused", "PAUSED"), ("Finished", "TERMINATED")):
             self._facts[label].set(counts.get(status, 0))
+        if not is_alive and counts.get("RUNNING"):
+            self._facts["Running"].set(f"0, {counts['RUNNING']} were {CUT_OFF}")
         self._facts["Failed"].set(counts.get("ERROR", 0))
         self._facts["Ended by scheduler"].set(sum(trial.stopped_by == "scheduler" for trial in snapshot.trials))
         self._facts["Results"].set(look.number(sum(trial.iteration for trial in snapshot.trials)))

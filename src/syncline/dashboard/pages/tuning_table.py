@@ -198,7 +198,7 @@ def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
         column = Column(name=name, label=label, number=number, minor=minor, kind="state" if name == "status" else "text")
         return _Shaped(column=column, field=Field(source="fact", name=name))
 
-    shaped = [fact("trial", "Trial"), fact("status", "Status"), fact("iteration", "Iteration", number=True)]
+    shaped = [fact("trial", "Trial"), fact("status", "Status"), fact("iteration", "Iteration", number=True, minor=True)]
     if shown.metric is not None:
         column = Column(name="metric", label=shown.metric, number=True)
         shaped.append(_Shaped(column=column, field=Field(source="metric", name=shown.metric)))
@@ -207,7 +207,7 @@ def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
             continue
         label = shorts.get(field.name, field.name) if field.source == "parameter" else field.name
         shaped.append(_Shaped(column=Column(name=f"chosen{place}", label=label, number=True), field=field))
-    shaped += [fact("time", "Time", number=True), fact("host", "Where", minor=True)]
+    shaped += [fact("time", "Time", number=True, minor=True), fact("host", "Where", minor=True)]
     error = Column(name="error", label="Error", yielding=True, minor=True)
     return [*shaped, _Shaped(column=error, field=Field(source="fact", name="error"))]
 

@@ -81,9 +81,10 @@ class TrainController:
         """`display` shows the person who runs this what happens; by default one that fits where this program runs."""
         self._spec = spec
         self._clock = clock
-        self._local_mode = ensure_engine().is_local_mode
+        engine = ensure_engine()
+        self._local_mode = engine.is_local_mode
         self._node_id = get_runtime_context().get_node_id()
-        self._ledger = Ledger(spec)
+        self._ledger = Ledger(spec, staging=engine.session_directory)
         self._observers = Observers(spec)
         failure_config = spec.run_config.failure_config or FailureConfig()
         self._machine = TrainStateMachine(

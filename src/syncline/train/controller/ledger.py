@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from syncline import faults
@@ -42,18 +43,22 @@ class Ledger:
 
     Where another ledger of the same run directory has been made later, this one writes no more.
 
+    Args:
+        spec: The run.
+        staging: Where what lies elsewhere in the end is collected first; the system's temporary directory by default.
+
     Raises:
         ValueError: The run directory cannot be written, or its record is damaged.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, staging: Path | None = None) -> None:
         self._spec = spec
         self.storage = StorageContext.from_run_config(spec.run_config)
         self.storage.prepare()
         files = self.storage.files
         self._tenure = Tenure(files)  # first of all: what is read below stays as it is
-        self._directory = RunDirectory(files)
-        self._scalars = ScalarWriter(files)
+        self._directory = RunDirectory(files, staging=staging)
+        self._scalars = ScalarWriter(files, staging=staging)
         self._uploads = RegularUploads(self._upload) if files.local_path is None else None
         self._has_told_of_gaps = False
         record = RunRecord(files)
