@@ -23,7 +23,8 @@ def test_markup_stays_text():
 
 
 def test_long_texts_are_cut_and_it_is_said():
-    assert printable("x" * 20, 5) == "xxxxx\n… 15 more characters"
+    assert printable("x" * 20, 5) == "xxxxx…"
+    assert printable("x" * 5_020, 5_000) == "x" * 5_000 + "\n… 20 more characters"
 
 
 @pytest.mark.parametrize("value", [1, 2**60, 10**400, 1.5, math.nan, math.inf, None, True, "a\ud800", ["list"], {"a": object()}])

@@ -76,9 +76,9 @@ def test_a_run_that_has_ended_tells_nothing(tmp_path: Path, scrape: Callable[[],
 
 
 def test_names_are_escaped_and_short_and_figures_are_few(tmp_path: Path, scrape: Callable[[], Samples]):
-    hostile = 'a"} 1\nsyncline_evil{x="\\'
-    with RunDirectory(LocalFiles(tmp_path / "a")) as run:
-        run.write_run(hostile, {})
+    hostile = 'a"} 1\nsyncline_evil{x="'
+    with RunDirectory(LocalFiles(tmp_path / hostile)) as run:
+        run.write_run("another's name", {})
         run.report(0, 0, {hostile: 1.0, "y" * 5_000: 2.0, **{f"z{number}": 0.0 for number in range(1_000)}})
     found = scrape()
     assert "syncline_evil" not in found

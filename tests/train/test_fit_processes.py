@@ -209,7 +209,7 @@ def test_a_hundred_thousand_quick_reports_of_two_ranks_arrive(tmp_path: Path) ->
     result = fit(loop, tmp_path, callbacks=[callback])
     assert (callback.reports, callback.out_of_order) == (100_000, 0)
     indices = [report["metrics"]["index"] for report in result.reports]
-    assert indices[:50_000] == list(range(50_000))  # later ones are thinned, but for the last
+    assert indices[:30_000] == list(range(30_000))  # later ones are thinned, but for the last
     assert indices == sorted(set(indices))
     assert result.metrics == {"index": 99_999}
 

@@ -21,6 +21,8 @@ from syncline.runs.places import Place
 _RANK = re.compile(r"rank-(\d+)")
 PAUSE_S = 0.2
 """Between two looks at files that grow."""
+PAUSE_ELSEWHERE_S = 2.0
+"""The same where each look takes many requests, and what is new comes every few seconds anyway."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ def follow(run: Place, rank: int | None, *, pause_s: float = PAUSE_S) -> Iterato
             yield from _labelled(number, reader.lines(ending=ended))
         if ended:
             return
-        time.sleep(pause_s)
+        time.sleep(pause_s if run.local_path is not None else max(pause_s, PAUSE_ELSEWHERE_S))
 
 
 def _reader(run: Place, rank: int) -> LogReader:

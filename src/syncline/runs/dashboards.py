@@ -44,7 +44,8 @@ def directory() -> Path:
     """
     made = _place()
     made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is made on the way to a directory has every right that umask leaves
-    made.mkdir(mode=0o700, exist_ok=True)
+    if _is_own(made.parent):  # rather than a link, which would have it made anywhere
+        made.mkdir(mode=0o700, exist_ok=True)
     if not _is_ours(made):
         raise PermissionError(f"{made} belongs to another user or is open to others, so it cannot hold secrets: set SYNCLINE_TMPDIR")
     return made
@@ -142,12 +143,16 @@ def _place() -> Path:
 
 def _is_ours(place: Path) -> bool:
     """Whether both directories are this user's, and nobody else may look into the inner one."""
+    return _is_own(place.parent) and _is_own(place) and not place.lstat().st_mode & 0o077
+
+
+def _is_own(directory: Path) -> bool:
+    """Whether it is a directory of this user, in which nobody else can put anything."""
     try:
-        outer, inner = place.parent.lstat(), place.lstat()
+        facts = directory.lstat()
     except OSError:
         return False
-    ours = all(stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() for facts in (outer, inner))
-    return ours and not outer.st_mode & 0o022 and not inner.st_mode & 0o077
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o022
 
 
 def _read(path: Path) -> Dashboard | None:

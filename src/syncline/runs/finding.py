@@ -26,13 +26,14 @@ from syncline.runs.directory import (
     SEARCH_FILE,
     TRIALS_FILE,
 )
-from syncline.runs.follow import MOST_LOGS
 from syncline.runs.lines import sealed_name
 from syncline.runs.places import LocalPlace, Place, place
 from syncline.runs.record import RunRecord
 
 TAIL_BYTES = 65_536
-"""So much of the end of `metrics.jsonl` is read for the last report; the whole file only where that is not enough."""
+"""So much of the end of `metrics.jsonl` is read for the last report, which is mostly enough."""
+LONGEST_REPORT = 4 * 1024**2
+"""Bytes of its line."""
 LARGEST_RECORD = 24 * 1024**2
 """Bytes of the files that are read as a whole for a summary, all together; what syncline writes is a few megabytes."""
 _NAME_CHARACTERS = 300
@@ -209,12 +210,14 @@ class _Limited:
         return self._run.local_path
 
     def read(self, name: str) -> bytes | None:
-        data = self._run.read(name)
-        if data is not None:
-            self._room -= len(data)
-            self._values -= parsing.weight(data)
-            if self._room < 0 or self._values < 0:
-                raise ValueError(f"{name} makes its record larger than those of syncline can be")
+        facts = self._run.facts(name)
+        if facts is None:
+            return None
+        data = self._run.read_from(name, 0, self._room + 1) if facts.size <= self._room else b""
+        self._room -= max(len(data), facts.size)
+        self._values -= parsing.weight(data)
+        if self._room < 0 or self._values < 0:
+            raise ValueError(f"{name} makes its record larger than those of syncline can be")
         return data
 
     def write(self, name: str, data: bytes) -> None:
@@ -280,8 +283,7 @@ def last_activity(run: Place) -> float | None:
         directories = (LOGS_DIRECTORY, DATA_DIRECTORY)
         return max([*moments, *(facts.modified for each in directories for facts in run.facts_in(each).values())], default=None)
     found = [run.modified(file) for file in sorted(_LOOKED_AT)]
-    for directory in (LOGS_DIRECTORY, DATA_DIRECTORY):
-        found += [run.modified(f"{directory}/{file}") for file in run.file_names(directory)[:MOST_LOGS]]
+    found += [facts.modified for directory in (LOGS_DIRECTORY, DATA_DIRECTORY) for facts in run.facts_in(directory).values()]
     return max((moment for moment in found if moment is not None), default=None)
 
 
@@ -312,7 +314,10 @@ def _last_lines(run: Place, file: str) -> list[bytes]:
     size = run.size(file)
     offset = max(0, size - TAIL_BYTES)
     lines = _whole_lines(run.read_from(file, offset), cut=offset > 0) if size else []
-    return _whole_lines(run.read_from(file, 0), cut=False) if not lines and offset > 0 else lines
+    if lines or offset == 0:
+        return lines
+    offset = max(0, size - LONGEST_REPORT)
+    return _whole_lines(run.read_from(file, offset), cut=offset > 0)
 
 
 def _newest_piece(run: Place, file: str) -> str:

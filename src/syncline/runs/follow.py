@@ -23,7 +23,7 @@ BATCH_BYTES = 1024**2
 """So much of one is in memory at a time."""
 LONGEST_LINE = 16 * 1024**2
 """Behind a line that is longer, nothing is read."""
-MOST_VALUES = 4_000_000
+MOST_VALUES = 2_000_000
 """In a file of lines: what comes after them is not read, as each takes some hundred bytes of memory."""
 MOST_LINES = 250_000
 """As well; files that syncline writes are thinned long before."""
@@ -49,8 +49,9 @@ class LineReader:
         self._piece = 0  # so many sealed pieces are read to their ends
         self._offset = 0  # behind the last whole line
         self._room = LARGEST_FILE
-        self._values = 0
         self._lines = 0
+        self.values = 0
+        """How many values there were in what was read, at most."""
         self.unreadable = 0
         """Lines that were passed over."""
 
@@ -112,9 +113,9 @@ class LineReader:
     def _parsed(self, lines: list[bytes]) -> list[dict[str, Any]]:
         text = b",".join(lines)
         values = parsing.weight(text)
-        self._values += values
+        self.values += values
         self._lines += len(lines)
-        if self._values > MOST_VALUES or self._lines > MOST_LINES:
+        if self.values > MOST_VALUES or self._lines > MOST_LINES:
             self._room = 0
         records: list[Any] = []
         if values <= parsing.MOST_VALUES and parsing.fits(text):

@@ -15,8 +15,8 @@ import os
 import stat
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,11 +151,19 @@ class LocalPlace(Place):
 
     def directory_names(self) -> list[str]:
         """Names of the directories in this one; links are none."""
-        return self._entries("", directories=True)
+        with self._entries("") as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def file_names(self, name: str) -> list[str]:
-        """Names of the files in the directory `name` of this one; links are none."""
-        return self._entries(name, directories=False)
+        """Names of the files in the directory `name` of this one; links are none, and neither is what has a name that is no text."""
+        with self._entries(name) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False) and _is_text(entry.name))
+
+    def facts_in(self, name: str) -> dict[str, FileFacts]:
+        """Of every file in the directory `name` of this one."""
+        with self._entries(name) as entries:
+            found = {entry.name: entry.stat(follow_symlinks=False) for entry in entries if _is_text(entry.name)}
+        return {file: _facts(each) for file, each in sorted(found.items()) if stat.S_ISREG(each.st_mode)}
 
     def facts(self, name: str) -> FileFacts | None:
         """Of a file."""
@@ -165,7 +173,7 @@ class LocalPlace(Place):
                 found = os.stat(last, dir_fd=directory, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileFacts(found.st_size, found.st_mtime, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+        return _facts(found) if stat.S_ISREG(found.st_mode) else None
 
     def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
         """What the file holds from a byte on."""
@@ -248,18 +256,29 @@ class LocalPlace(Place):
                 ) from error
             raise
 
-    def _entries(self, name: str, *, directories: bool) -> list[str]:
-        """Names of the directories or the regular files in a directory, sorted."""
-        try:
-            with self._opened(self._parts(name) if name else (), os.O_RDONLY) as descriptor, os.scandir(descriptor) as entries:
-                some = itertools.islice(entries, MOST_ENTRIES)
-                return sorted(
-                    entry.name
-                    for entry in some
-                    if (entry.is_dir(follow_symlinks=False) if directories else entry.is_file(follow_symlinks=False))
-                )
-        except (FileNotFoundError, NotADirectoryError, LinkOnTheWayError):
-            return []
+    @contextmanager
+    def _entries(self, name: str) -> Iterator[Iterable[os.DirEntry[str]]]:
+        """What is in a directory; nothing where there is none."""
+        with ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(self._opened(self._parts(name) if name else (), os.O_RDONLY))
+                entries = stack.enter_context(os.scandir(descriptor))
+            except (FileNotFoundError, NotADirectoryError, LinkOnTheWayError):
+                yield ()
+                return
+            yield itertools.islice(entries, MOST_ENTRIES)
+
+
+def _facts(found: os.stat_result) -> FileFacts:
+    return FileFacts(found.st_size, found.st_mtime, found.st_ino)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def place(path: str | os.PathLike[str] | None = None) -> Place:

@@ -150,6 +150,11 @@ class Run:
         self._last = None
 
     @property
+    def kept_values(self) -> int:
+        """How many values of the record are in memory, at most: events, samples and other lines, but not reports."""
+        return sum(reader.values for name, reader in self._readers.items() if name != METRICS_FILE)
+
+    @property
     def path(self) -> str:
         """Its directory or URI."""
         return self.place.path

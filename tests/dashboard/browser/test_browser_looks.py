@@ -20,12 +20,13 @@ NAMELESS = f"""() => ({CONTROLS})().filter(each => !(
     each.getAttribute('aria-label') || each.innerText?.trim() || each.labels?.length || each.title
     || (each.getAttribute('aria-labelledby') && document.getElementById(each.getAttribute('aria-labelledby')))
   )).map(each => each.outerHTML.slice(0, 200))"""
-# Goes to every control in turn; `focus()` without the keyboard shows no ring unless it is asked for.
+MOST_STOPS = 150
 UNSEEN = """() => {
   const each = document.activeElement;
   const isMarked = (style) => (style.outlineStyle !== 'none' && style.outlineWidth !== '0px') || style.boxShadow !== 'none';
   const around = [each, each.closest('.q-field__control')].filter(Boolean);
-  return each === document.body || around.some((box) => isMarked(getComputedStyle(box))) ? null : each.outerHTML.slice(0, 200);
+  window.reached.add(each);
+  if (each !== document.body && !around.some((box) => isMarked(getComputedStyle(box)))) window.unseen.push(each.outerHTML.slice(0, 200));
 }"""
 
 
@@ -67,7 +68,6 @@ def test_a_page_is_usable_on_every_screen_and_by_keyboard(name: str, watched: Wa
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.evaluate("document.scrollingElement.scrollHeight") > 0
 
 
 def assert_headings_descend(page: Page) -> None:
@@ -87,12 +87,12 @@ def assert_tab_reaches_everything(page: Page) -> None:
     """From the top, Tab goes to every control, and one sees where it is."""
     page.evaluate("document.activeElement.blur()")
     wanted = page.evaluate(f"() => {{ window.controls = ({CONTROLS})(); return window.controls.length }}")
-    page.evaluate("window.reached = new Set()")
-    for _ in range(min(wanted + 5, 150)):
+    page.evaluate(f"() => {{ window.reached = new Set(); window.unseen = []; window.lookAround = {UNSEEN} }}")
+    for _ in range(min(wanted + 5, MOST_STOPS)):
         page.keyboard.press("Tab")
-        assert page.evaluate(UNSEEN) is None
-        page.evaluate("window.reached.add(document.activeElement)")
-    if wanted <= 145:
+        page.evaluate("lookAround()")
+    assert page.evaluate("window.unseen") == []
+    if wanted + 5 <= MOST_STOPS:
         missed = (
             "[...window.controls].filter(each => each.isConnected && !window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"
         )

@@ -11,6 +11,8 @@ import time
 
 LONGEST = 200_000
 """Characters of one text that are sent to a browser; what is beyond is cut, and said to be."""
+_LONG = 5_000
+"""Of shorter ones, which are names and sentences, it is not said how much was cut."""
 _EXACT = 2**53
 """Integers up to here are the same number in a browser."""
 # Control characters but tab and newline; and those that turn the direction of what follows, with which a name could pass for another.
@@ -21,7 +23,7 @@ def printable(value: object, longest: int = LONGEST) -> str:
     """Any value as a text that can be sent and read: halves of characters, control characters and turns of direction are replaced."""
     text = value if isinstance(value, str) else str(value)
     if len(text) > longest:
-        text = f"{text[:longest]}\n… {len(text) - longest} more characters"
+        text = f"{text[:longest]}…" if longest < _LONG else f"{text[:longest]}\n… {len(text) - longest} more characters"
     return _UNFIT.sub("\ufffd", text)
 
 

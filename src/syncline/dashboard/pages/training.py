@@ -98,6 +98,7 @@ class _ErrorPanel:
         self._ranks: dict[tuple[int, str], look.Mono] = {}
         with look.section("Errors", anchor="errors") as self.section:
             self._text = look.Mono(label="The error", tall=True)
+            self._text.element.classes("sl-wrap")  # often one long sentence
             self._below = ui.element("div").classes("sl-run")
 
     def update(self) -> None:
