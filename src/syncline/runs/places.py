@@ -161,9 +161,15 @@ class LocalPlace(Place):
 
     def facts_in(self, name: str) -> dict[str, FileFacts]:
         """Of every file in the directory `name` of this one."""
+        found = {}
         with self._entries(name) as entries:
-            found = {entry.name: entry.stat(follow_symlinks=False) for entry in entries if _is_text(entry.name)}
-        return {file: _facts(each) for file, each in sorted(found.items()) if stat.S_ISREG(each.st_mode)}
+            for entry in entries:
+                try:
+                    if entry.is_file(follow_symlinks=False) and _is_text(entry.name):
+                        found[entry.name] = _facts(entry.stat(follow_symlinks=False))
+                except FileNotFoundError:  # it was taken away just now
+                    continue
+        return dict(sorted(found.items()))
 
     def facts(self, name: str) -> FileFacts | None:
         """Of a file."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from browser_harness import FLAGS, Dashboard, Place, Programs, Watched, browser_path, prepare_runs, start_dashboard
 
+from syncline.testing.waiting import eventually
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
@@ -40,7 +42,12 @@ def place(browser: Browser) -> Iterator[Place]:
     for directory in (made.runs, made.prepared, made.hostile):
         directory.mkdir()
     yield made
-    shutil.rmtree(root, ignore_errors=True)
+    eventually(lambda: removed(root), what="workers of killed programs are gone, and write no more")
+
+
+def removed(directory: Path) -> bool:
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
 
 
 @pytest.fixture(scope="package")
