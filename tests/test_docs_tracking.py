@@ -80,7 +80,9 @@ def test_programs_run_as_written(tmp_path: Path) -> None:
         "mlflow-my-experiment.json",
         "weights-biases-my-project.json",
     ]
-    documented = re.findall(r"`([^` ]+)`", TEXT.partition("## The files of a run directory")[2])
+    documented = re.findall(
+        r"`([^` ]+)`", (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8").partition("## The files of a run directory")[2]
+    )
     for path in (runs / "tracked").iterdir():
         assert any(fnmatch(path.name, pattern.rstrip("/")) for pattern in documented), path.name
     calls = (tmp_path / "calls").read_text().splitlines()

@@ -1,0 +1,271 @@
+"""Records that somebody made to harm whoever looks at them: too much, too deep, of odd forms, or with links in them."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from syncline import runs
+from syncline.runs import finding, follow, parsing, places
+from syncline.runs.finding import run_names, summarise
+from syncline.runs.follow import LineReader, LogReader, log_files
+from syncline.runs.places import FileFacts, LocalPlace, place
+from syncline.runs.run import LARGEST_OBJECT
+from syncline.runs.secrets import MASK, masked, masked_code, masked_text
+from syncline.runs.series import LONGEST_NAME, MOST_MEMBERS, MOST_NAMES, Series
+
+HUGE = "1" + "0" * 400
+DESCRIBED = '{"format": 1, "kind": "train", "name": "a", "started": 1.0, "config": {}, "environment": {"hostname": "another"}}'
+
+
+def made(directory: Path, described: str = DESCRIBED, **files: str) -> Path:
+    """A run directory; `metrics` is `metrics.jsonl`, and so on."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "run.json").write_text(described)
+    for name, text in files.items():
+        (directory / (f"{name}.json" if name in ("outcome", "checkpoints", "trials", "latest") else f"{name}.jsonl")).write_text(text)
+    return directory
+
+
+# -- parsing
+
+
+def test_numbers_that_no_float_holds_become_infinite_and_large_ones_floats() -> None:
+    assert parsing.parsed(f"[{HUGE}, -{HUGE}, 1e400, {2**64}, {2**53}]".encode()) == [math.inf, -math.inf, math.inf, float(2**64), 2**53]
+
+
+def test_halves_of_characters_are_replaced_in_names_and_values() -> None:
+    assert parsing.parsed(b'{"\\ud800a": ["\\uDFFF", "\\ud83d\\ude00"]}') == {"?a": ["?", "\U0001f600"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 10_000,
+        "[" * (parsing.DEEPEST + 1) + "]" * (parsing.DEEPEST + 1),
+        '{"a":' * (parsing.DEEPEST + 1) + "1" + "}" * (parsing.DEEPEST + 1),
+        "[" + "0," * parsing.MOST_VALUES + "0]",
+        "[" + "{}," * parsing.MOST_VALUES + "0]",
+        "1" * 10_000,
+        "",
+    ],
+    ids=len,
+)
+def test_what_is_too_deep_or_too_much_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parsing.parsed(text.encode())
+
+
+def test_usual_values_stay_as_they_are() -> None:
+    value = {"a": [1, -2.5, 0.00012345678901234567, None, True, "ü"], "b": {"c": "\\"}}
+    assert parsing.parsed(json.dumps(value).encode()) == value
+    assert parsing.fits(json.dumps(value).encode())
+
+
+# -- lines
+
+
+def test_a_line_that_looks_like_two_records_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1},{"b": 2}\n{"c": 3}\n')
+    reader = LineReader(LocalPlace(tmp_path), "x.jsonl")
+    assert (reader.read(), reader.unreadable) == ([{"c": 3}], 1)
+
+
+def test_lines_are_read_up_to_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "MOST_LINES", 10)
+    (tmp_path / "lines.jsonl").write_text("{}\n" * 11)
+    reader = LineReader(LocalPlace(tmp_path), "lines.jsonl")
+    reader.read()
+    with (tmp_path / "lines.jsonl").open("a") as file:
+        file.write("{}\n" * 100)
+    assert (reader.read(), reader.is_full) == ([], True)
+    monkeypatch.setattr(follow, "MOST_VALUES", 5)
+    (tmp_path / "values.jsonl").write_text('{"a": [1, 2, 3, 4, 5, 6]}\n')
+    reader = LineReader(LocalPlace(tmp_path), "values.jsonl")
+    reader.read()
+    assert (reader.is_full, reader.values) == (True, 7)
+
+
+def test_nothing_is_read_behind_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "BATCH_BYTES", 10)
+    monkeypatch.setattr(follow, "LONGEST_LINE", 100)
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"b": "' + "x" * 1_000)
+    reader = LineReader(LocalPlace(tmp_path), "x.jsonl")
+    assert (reader.read(), reader.is_full) == ([{"a": 1}], True)
+    run = runs.open(made(tmp_path, events='{"event": "' + "x" * 1_000))
+    assert run.problems == ["what comes after the limits of events.jsonl"]
+
+
+def test_a_line_of_a_log_that_never_ends_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "LONGEST_BEGUN", 10)
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "rank-0.log"
+    log.write_text("progress 10 %\rprogress 2")
+    reader = LogReader(LocalPlace(tmp_path), "rank-0")
+    assert reader.lines() == []
+    log.write_text("progress 10 %\rprogress 20 % and so on")
+    assert reader.lines() == ["progress 20 % and so on"]
+
+
+def test_logs_with_odd_names_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for name in (b"rank-10.log", b"rank-2.log", "²".encode() + b".log", b"rank-\xff.log"):
+        (tmp_path / "logs" / os.fsdecode(name)).touch()
+    assert [file.member for file in log_files(LocalPlace(tmp_path))] == ["²", "rank-2", "rank-10"]
+
+
+# -- runs
+
+
+@pytest.mark.parametrize(
+    ("described", "files"),
+    [
+        (DESCRIBED, {"metrics": f'{{"iteration": {HUGE}, "time": 1, "rank": 0, "metrics": {{"a": 1}}}}\n'}),
+        (DESCRIBED, {"metrics": '{"iteration": 1e400, "time": 1, "rank": 0, "metrics": {"a": 1}}\n'}),
+        (DESCRIBED, {"metrics": f'{{"iteration": 1, "time": {HUGE}, "rank": "²", "metrics": {{"a": {HUGE}}}}}\n'}),
+        (DESCRIBED, {"metrics": f'{{"iteration": 1, "time": 1, "rank": "{"1" * 9_000}", "metrics": {{"a": 1}}}}\n'}),
+        (DESCRIBED, {"events": f'{{"event": "attempt", "time": {HUGE}, "workers": [1, {{"rank": {{}}}}]}}\n'}),
+        (DESCRIBED, {"outcome": f'{{"status": ["x"], "time": {HUGE}, "error": {{}}}}'}),
+        (DESCRIBED, {"checkpoints": '{"checkpoints": "abc"}', "events": '{"event": "checkpoint", "time": 1}\n'}),
+        (DESCRIBED, {"workers": f'{{"rank": 0, "time": {HUGE}, "usage": {{"gpus": 5}}}}\n'}),
+        (DESCRIBED.replace("1.0", HUGE), {}),
+        (DESCRIBED.replace("1.0", "NaN"), {}),
+        (DESCRIBED.replace('"another"', f'"{"h"}", "pid": {HUGE}'), {}),
+        (DESCRIBED.replace('"train"', '"tune"'), {"trials": f'{{"trials": {{"RUNNING": {HUGE}}}, "expected": {HUGE}, "results": {HUGE}}}'}),
+        (DESCRIBED.replace('"train"', '["train"]').replace('"a"', "[5]"), {}),
+    ],
+)
+def test_values_of_any_form_are_summed_up_and_opened(tmp_path: Path, described: str, files: dict[str, str]) -> None:
+    directory = made(tmp_path / "a", described, **files)
+    assert isinstance(summarise(place(directory)).state, str)
+    run = runs.open(directory)
+    run.refresh()
+    assert (run.summary.path, len(run.series.members) + len(run.attempts)) == (str(directory), len(run.series.members) + len(run.attempts))
+
+
+def test_a_record_that_nests_too_deeply_cannot_be_read(tmp_path: Path) -> None:
+    directory = made(tmp_path / "a", DESCRIBED.replace('"config": {}', '"config": ' + "[" * 900 + "]" * 900))
+    with pytest.raises(ValueError, match=r"no run\.json that can be read"):
+        runs.open(directory)
+
+
+def test_a_start_that_is_no_number_does_not_have_everything_read_again(tmp_path: Path) -> None:
+    run = runs.open(made(tmp_path / "a", DESCRIBED.replace("1.0", "NaN"), events='{"event": "x", "time": 1}\n'))
+    run.refresh()
+    assert len(run.events) == 1
+
+
+def test_a_summary_is_small_whatever_is_in_the_record(tmp_path: Path) -> None:
+    long = "x" * 1_000_000
+    described = json.dumps({"name": long, "kind": long, "started": 1.0, "environment": {"hostname": long}})
+    metrics = json.dumps({"iteration": 0, "time": 1, "rank": 0, "metrics": {f"m{number}": number for number in range(2_000)}})
+    outcome = json.dumps({"status": long, "time": 2.0, "error": long})
+    summary = summarise(place(made(tmp_path / "a", described, metrics=metrics + "\n", outcome=outcome)))
+    assert max(len(text or "") for text in (summary.name, summary.kind, summary.host, summary.state)) <= 300
+    assert len(summary.error or "") <= 100_000
+    assert len(summary.metrics) <= 1_000
+
+
+def test_a_record_that_is_larger_than_any_is_not_read_for_a_summary(tmp_path: Path) -> None:
+    directory = made(tmp_path / "a")
+    with (directory / "events.jsonl").open("wb") as file:
+        file.truncate(10 * 1024**3)  # it takes no room on the disk
+    with (directory / "environment.json").open("wb") as file:
+        file.truncate(LARGEST_OBJECT + 1)
+    summary = summarise(place(directory))
+    assert summary.state == "unreadable"
+    assert "larger than those of syncline can be" in (summary.error or "")
+    assert runs.open(directory).environment == {"hostname": "another"}
+
+
+def test_a_directory_that_is_closed_hides_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "closed"):
+        made(tmp_path / name)
+    facts = LocalPlace.facts
+
+    def refused(self: LocalPlace, name: str) -> FileFacts | None:
+        if name.startswith("closed/"):
+            raise PermissionError(13, "Permission denied")
+        return facts(self, name)
+
+    monkeypatch.setattr(LocalPlace, "facts", refused)
+    assert [name for name, _ in run_names(LocalPlace(tmp_path))] == ["a"]
+    monkeypatch.setattr(LocalPlace, "facts", lambda self, name: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    assert finding.summarise(place(tmp_path / "closed")).state == "unreadable"
+
+
+# -- series
+
+
+def test_names_and_members_have_limits() -> None:
+    series = Series()
+    series.extend({"iteration": 0, "time": 1.0, "rank": rank, "metrics": {"a": 1.0}} for rank in range(MOST_MEMBERS + 10))
+    assert len(series.members) == MOST_MEMBERS
+    series = Series()
+    for number in range(6):  # enough for blocks of lines
+        series.extend([{"iteration": number, "time": 1.0, "rank": 0, "metrics": {"x" * (LONGEST_NAME + 1): 1.0, "a": 1.0}}] * 6)
+    series.extend([{"iteration": 9, "time": 1.0, "rank": 0, "metrics": {f"m{number}": 1.0 for number in range(50_000)}}])
+    assert series.names[0] == "a"
+    assert len(series.names) == MOST_NAMES
+    assert 1 < series.left_out <= 20_000
+
+
+# -- places
+
+
+def test_a_place_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "storage" / "run" / "logs").mkdir(parents=True)
+    (tmp_path / "secret" / "logs").mkdir(parents=True)
+    for name in ("storage/run", "secret"):
+        (tmp_path / name / "logs" / "rank-0.log").write_text(name)
+    run = LocalPlace(tmp_path / "storage").below("run")
+    assert run.read_from("logs/rank-0.log", 0) == b"storage/run"
+    (tmp_path / "storage" / "run").rename(tmp_path / "before")
+    (tmp_path / "storage" / "run").symlink_to(tmp_path / "secret")
+    for use in (run.facts, run.read, lambda name: run.read_from(name, 0)):
+        with pytest.raises(ValueError, match="symbolic link"):
+            use("logs/rank-0.log")
+    assert run.file_names("logs") == []
+    assert run.facts_in("logs") == {}
+    assert LocalPlace(tmp_path / "storage" / "run").read("logs/rank-0.log") == b"secret"  # a link that the user named
+
+
+def test_only_so_many_names_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "MOST_ENTRIES", 5)
+    for number in range(20):
+        (tmp_path / f"{number}.log").touch()
+    assert len(LocalPlace(tmp_path).file_names("")) == len(LocalPlace(tmp_path).facts_in("")) == 5
+
+
+# -- secrets
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A" * 300_000,
+        "a-" * 150_000,
+        "eyJ" * 100_000,
+        "--a" * 100_000,
+        "a://" * 75_000,
+        "-----BEGIN A " * 23_000,
+        '="' * 150_000,
+        "a" + " " * 300_000,
+    ],
+    ids=lambda text: text[:8],
+)
+def test_any_text_is_masked_in_a_time_in_proportion_to_its_length(text: str) -> None:
+    """With patterns that are tried again from each letter of a word, this would not end."""
+    assert masked_text(text) == text
+    masked_code(text)
+
+
+def test_command_lines_and_headers_in_values_lose_their_secrets() -> None:
+    value = {"command": "train.py --token abc --epochs 3", "headers": ["Authorization: xyz"], "diff": "-API_KEY = 'abc'\n+api_key = 'abd'"}
+    assert masked(value) == {
+        "command": f"train.py --token {MASK} --epochs 3",
+        "headers": [f"Authorization: {MASK}"],
+        "diff": f"-API_KEY = {MASK}\n+api_key = {MASK}",
+    }
