@@ -25,6 +25,7 @@ ANSWER_S = 10.0
 """How long an answer may take that needs no worker."""
 STACKS_S = 20.0
 """How long stacks may take: workers that do not answer are looked at from outside."""
+_BUCKETS = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "az"})
 PROFILE_DEFAULT_S = 120.0
 PROFILE_BESIDES_S = 240.0
 """A profile ends within its own time and this: the worker has limits of its own, and says what was too slow."""
@@ -105,5 +106,9 @@ def _subject(program: Program, path: str) -> str | None:
 
 def _same_place(place: str, path: str) -> bool:
     if "://" in path:  # a program calls it by the path on its filesystem: s3://bucket/runs/a is bucket/runs/a, hdfs://host/runs/a /runs/a
-        return ("/" + path.partition("://")[2].split("?")[0].strip("/")).endswith("/" + place.strip("/"))
+        scheme, _, rest = path.partition("://")
+        whole = rest.split("?")[0].strip("/")
+        if scheme in _BUCKETS:  # a directory of this machine may have the name of one in a bucket
+            return place == whole
+        return place.strip("/") in (whole, whole.partition("/")[2])
     return place == path or os.path.realpath(place) == os.path.realpath(path)

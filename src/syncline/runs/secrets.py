@@ -45,9 +45,10 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked(value: Any) -> Any:
-    """A copy of plain values (as `values.plain` makes them) without secrets. Numbers stay: `max_token: 512` is none."""
+    """A copy of plain values (as `values.plain` makes them) without secrets. Numbers stay: `max_token: 512` is none. Texts in them may be
+    command lines or headers, and lose what is assigned to telling names, too."""
     if isinstance(value, str):
-        return masked_text(value)
+        return masked_code(value)
     if isinstance(value, Mapping):
         return {key: MASK if isinstance(item, str) and item and is_secret_name(str(key)) else masked(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
