@@ -87,6 +87,9 @@ def test_a_directory_has_more_than_one_path(run: runs.Run, tmp_path: Path) -> No
         ("/runs/a", "hdfs://host:9000/runs/a", True),
         ("bucket/runs/a", "s3://bucket/runs/ab", False),
         ("a", "s3://bucket/runs/ba", False),
+        ("runs/a", "s3://bucket/runs/a", False),
+        ("/home/ann/runs/a", "s3://bucket/home/ann/runs/a", False),
+        ("/home/ann/runs/a", "s3://home/ann/runs/a", False),
     ],
 )
 def test_a_run_elsewhere_is_known_by_its_path_there(place: str, uri: str, same: bool) -> None:

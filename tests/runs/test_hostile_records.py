@@ -142,7 +142,7 @@ def test_values_of_any_form_are_summed_up_and_opened(tmp_path: Path, described: 
     assert isinstance(summarise(place(directory)).state, str)
     run = runs.open(directory)
     run.refresh()
-    assert (run.summary.path, len(run.series.members) + len(run.attempts)) == (str(directory), len(run.series.members) + len(run.attempts))
+    assert (run.summary.path, len(run.series.members) <= 1, len(run.attempts) <= 1) == (str(directory), True, True)
 
 
 def test_a_record_that_nests_too_deeply_cannot_be_read(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ import secrets
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -66,8 +66,10 @@ _UNPLAIN = re.compile(rb"%2f|%5c|%00|\\|//", re.IGNORECASE)
 class Policy:
     """What the guard goes by."""
 
-    token: str
+    token: str = field(repr=False)
     """Opens everything."""
+    first_token: str | None = field(default=None, repr=False)
+    """Does so once, for a program of this user: command lines, such as that of the browser that is started, are there for all to see."""
     port: int
     """Where the dashboard listens; names its cookie, so that two dashboards on a machine do not take each other's."""
     loopback: bool
@@ -160,6 +162,7 @@ class Guard:
         self._failures = failures or FailedTokens()
         self._sleep = sleep
         self._is_stranger = is_stranger
+        self._first_token = policy.first_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on with what it may do."""
@@ -173,7 +176,7 @@ class Guard:
             return
         given = _token_in_query(scope)
         offered = headers.bearer if given is None else given
-        if offered is not None and not self._is_token(offered):
+        if offered is not None and not self._is_token(offered) and not self._is_first(offered, scope):
             await self._refuse_token(scope, send)
             return
         if given is not None:
@@ -215,6 +218,14 @@ class Guard:
 
     def _is_token(self, offered: str) -> bool:
         return hmac.compare_digest(offered.encode("utf-8", "replace"), self._policy.token.encode())
+
+    def _is_first(self, offered: str, scope: Scope) -> bool:
+        if self._first_token is None or not hmac.compare_digest(offered.encode("utf-8", "replace"), self._first_token.encode()):
+            return False
+        if self._is_stranger(scope.get("client"), scope.get("server")):
+            return False
+        self._first_token = None
+        return True
 
     def _has_cookie(self, headers: Incoming) -> bool:
         wanted = self._policy.cookie_value.encode()

@@ -73,6 +73,7 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
     loopback = is_loopback(options.host)
     policy = Policy(
         token=token,
+        first_token=new_token() if options.open_browser else None,
         port=port,
         loopback=loopback,
         hosts=allowed_hosts(options.host, own_addresses(), options.allowed_hosts),
@@ -93,7 +94,7 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
             f"leave out --host and reach it through SSH instead: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
         )
     if options.open_browser:
-        threading.Thread(target=webbrowser.open, args=(f"{url}/?token={token}",), daemon=True).start()
+        threading.Thread(target=webbrowser.open, args=(f"{url}/?token={policy.first_token}",), daemon=True).start()
     try:
         with announced(url, paths, warn), ended_by(signal.SIGTERM):
             run(sockets=[listening])

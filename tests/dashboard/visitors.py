@@ -1,0 +1,74 @@
+"""`Visitor`: opens a page of a dashboard as a browser does, without one: asks for it, opens its websocket, presses buttons, answers it."""
+
+import html
+import http.client
+import json
+import re
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+_EVENT, _PING, _PONG = "42", "2", "3"
+
+
+class Visitor:
+    """A page that is open. `key`: what it answers when the server asks for the key to actions."""
+
+    def __init__(self, port: int, path: str, key: str = "", **headers: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", path, headers=headers)
+        page = connection.getresponse().read().decode()
+        connection.close()
+        self.elements: Mapping[str, Any] = json.loads(html.unescape(_found(r"String\.raw`(.*?)`", page)))
+        self.id = _found(r'"client_id": ?"([^"]+)"', page.replace("'", '"'))
+        self._key = key
+        asked = f"EIO=4&transport=websocket&client_id={self.id}&tab_id=1&document_id=1&next_message_id=0&implicit_handshake=true"
+        address = f"ws://127.0.0.1:{port}/_nicegui_ws/socket.io/?{asked}"
+        self._socket: ClientConnection = connect(address, origin=f"http://127.0.0.1:{port}", additional_headers=headers)  # type: ignore[arg-type]
+        self._socket.recv(timeout=30)
+        self._socket.send("40")
+
+    def send(self, event: str, message: Mapping[str, Any]) -> None:
+        """An event of the pages' protocol."""
+        self.send_text(_EVENT + json.dumps([event, {"client_id": self.id, **message}]))
+
+    def send_text(self, text: str) -> None:
+        """Anything."""
+        self._socket.send(text)
+
+    def press(self, label: str) -> None:
+        """Press the button that says that, whether it is grey or not."""
+        for number, element in self.elements.items():
+            if label in json.dumps(element.get("props", {}), ensure_ascii=False):
+                for listener in element.get("events", []):
+                    if listener["type"] == "click":
+                        self.send("event", {"id": int(number), "listener_id": listener["listener_id"], "args": ["{}"]})
+                        return
+        raise LookupError(f"no button with {label!r} listens")
+
+    def wait_for(self, text: str, timeout_s: float = 30.0) -> str:
+        """All that the server has said, up to the message with that text. TimeoutError where that does not come."""
+        said = ""
+        while text not in said:
+            message = str(self._socket.recv(timeout=timeout_s))
+            said += message
+            if message == _PING:
+                self._socket.send(_PONG)
+            if "slKey()" in message:
+                asked = json.loads(message.removeprefix(_EVENT))[1]
+                self.send("javascript_response", {"request_id": asked["request_id"], "result": self._key})
+        return said
+
+    def __enter__(self) -> "Visitor":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._socket.close()
+
+
+def _found(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.DOTALL)
+    assert found is not None, text[:2_000]
+    return found[1]
