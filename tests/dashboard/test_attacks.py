@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.dashboard.visitors import Visitor
+from websockets.exceptions import ConnectionClosed
 
 from syncline.dashboard import connections, peers, trainings
 from syncline.dashboard.catalogue import Catalogue, Query
@@ -27,8 +29,8 @@ from syncline.dashboard.security import PAGE_KEY, Guard, Policy
 from syncline.dashboard.sockets import text_only
 from syncline.runs import LocalFiles, RunDirectory, dashboards
 from syncline.runs import open as open_run
+from syncline.runs.finding import unreadable
 from syncline.runs.places import LocalPlace
-from tests.dashboard.visitors import Visitor
 
 TOKEN = "t" * 43
 HOST = "127.0.0.1:8265"
@@ -310,8 +312,6 @@ def test_the_longer_a_summary_takes_the_longer_it_is_good() -> None:
 
 
 def open_summary() -> Any:
-    from syncline.runs.finding import unreadable
-
     return replace(unreadable(LocalPlace("/runs/a"), ""), state="running")
 
 
@@ -347,13 +347,14 @@ def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(tmp_path: Path
 def test_a_page_shows_so_much_of_a_run_and_no_more(tmp_path: Path) -> None:
     with RunDirectory(LocalFiles(tmp_path / "a")) as run:
         run.write_run("a", {})
-        for number in range(300):
-            run.event("attempt", number=number, workers=[{"rank": rank, "gpu_ids": list(range(1_000))} for rank in range(5)])
+        for number in range(trainings.MOST_MARKS + 50):
+            run.event("attempt", number=number, workers=[{"rank": 0}])
             run.event("checkpoint", name="c", report=number)
-        run.event("attempt", workers=[{"rank": rank, "hostname": "h" * 10_000} for rank in range(trainings.MOST_WORKERS + 10)])
+        workers = [{"rank": rank, "hostname": "h" * 500, "gpu_ids": ["0"]} for rank in range(trainings.MOST_WORKERS + 10)]
+        run.event("attempt", workers=[{"rank": 0, "gpu_ids": list(range(1_000))}, *workers[1:]])
     opened = open_run(tmp_path / "a")
     assert len(trainings.worker_rows(opened)) == trainings.MOST_WORKERS
-    assert len(trainings.worker_rows(opened)[0].host) <= 200
+    assert max(len(row.host) + len(row.device) for row in trainings.worker_rows(opened)) <= 400
     assert len(trainings.marks(opened, "time")) <= trainings.MOST_MARKS
     told = trainings.moments(opened, 10)
     assert (len(told), told[-1].number) == (10, len(opened.events) - 1)
@@ -421,9 +422,10 @@ def test_what_a_page_says_is_not_printed_and_odd_events_change_nothing(running: 
         for number in range(100):
             reader.send("event", {"id": number, "listener_id": "x", "args": ['{"pagination": 5}', "["]})
             reader.send_text('42["event",[]]')
-    with Visitor(port, "/run/0/a") as reader, pytest.raises(Exception, match=r"1003|closed|received"):
+    with Visitor(port, "/run/0/a") as reader:
         reader.send_text('4599999-["event",{}]')
-        reader.wait_for("this never comes")
+        with pytest.raises(ConnectionClosed):
+            reader.wait_for("this never comes")
     with Visitor(port, "/") as reader:
         assert reader.elements
     process.send_signal(signal.SIGTERM)

@@ -5,6 +5,7 @@ import http.client
 import json
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -22,11 +23,15 @@ class Visitor:
         page = connection.getresponse().read().decode()
         connection.close()
         self.elements: Mapping[str, Any] = json.loads(html.unescape(_found(r"String\.raw`(.*?)`", page)))
-        self.id = _found(r'"client_id": ?"([^"]+)"', page.replace("'", '"'))
+        asked = page.replace("'", '"')
+        self.id = _found(r'"client_id": ?"([^"]+)"', asked)
+        next_id = _found(r'"next_message_id": ?(\d+)', asked)
         self._key = key
-        asked = f"EIO=4&transport=websocket&client_id={self.id}&tab_id=1&document_id=1&next_message_id=0&implicit_handshake=true"
+        asked = f"EIO=4&transport=websocket&client_id={self.id}&tab_id=1&document_id=1&next_message_id={next_id}&implicit_handshake=true"
         address = f"ws://127.0.0.1:{port}/_nicegui_ws/socket.io/?{asked}"
-        self._socket: ClientConnection = connect(address, origin=f"http://127.0.0.1:{port}", additional_headers=headers)  # type: ignore[arg-type]
+        self._stack = ExitStack()
+        opened = connect(address, origin=f"http://127.0.0.1:{port}", additional_headers=headers)  # type: ignore[arg-type]
+        self._socket: ClientConnection = self._stack.enter_context(opened)
         self._socket.recv(timeout=30)
         self._socket.send("40")
 
@@ -65,7 +70,7 @@ class Visitor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._socket.close()
+        self._stack.close()
 
 
 def _found(pattern: str, text: str) -> str:
