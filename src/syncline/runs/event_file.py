@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 HISTOGRAM_BINS = 30
 _FILE_VERSION = b"brain.Event:2"
 _SESSION_STARTS = 1
-_POLYNOMIAL = 0x82F63B78
-_BLOCK_BYTES = 512
 _ALL_ONES = 0xFFFFFFFF
 _STRING, _BOOL, _FLOAT = 1, 2, 3
 """Types of hyperparameters."""
@@ -154,33 +153,6 @@ def _varint(value: int) -> bytes:
 
 
 def _masked(data: bytes) -> bytes:
-    checksum = crc32c(data)
+    checksum: int = google_crc32c.value(data)
     rotated = (checksum >> 15 | checksum << 17) & _ALL_ONES
     return struct.pack("<I", (rotated + 0xA282EAD8) & _ALL_ONES)
-
-
-def crc32c(data: bytes) -> int:
-    """CRC-32C. The sum is linear: each byte of a block contributes an entry of the table for its distance from the block's end, so NumPy
-    looks up all of them at once; the sum so far contributes as if it were added to the first four bytes."""
-    checksum = _ALL_ONES
-    for start in range(0, len(data), _BLOCK_BYTES):
-        table, offsets = _contributions()
-        block = np.frombuffer(data, np.uint8, min(_BLOCK_BYTES, len(data) - start), start)
-        places = offsets[_BLOCK_BYTES - block.size :]
-        before = checksum.to_bytes(4, "little")[: block.size]
-        checksum = checksum >> 8 * block.size ^ int(np.bitwise_xor.reduce(table.take(places + block)))
-        for place, byte in zip(places[:4].tolist(), before, strict=False):
-            checksum ^= int(table[place + byte])
-    return checksum ^ _ALL_ONES
-
-
-@cache
-def _contributions() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp]]:
-    """What a byte contributes at each place of a whole block, 256 entries per place; and where each place's entries begin."""
-    row = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        row = row >> 1 ^ np.where(row & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
-    rows = [row]
-    for _ in range(_BLOCK_BYTES - 1):
-        rows.append(rows[-1] >> 8 ^ row[rows[-1] & 0xFF])
-    return np.concatenate(rows[::-1]), np.arange(_BLOCK_BYTES, dtype=np.intp) * 256

@@ -15,6 +15,8 @@ from syncline.core.pickling import can_pickle
 
 _Types = tuple[type[Any], type[Any]]
 """torch's (Tensor, Module), or NumPy's (generic, ndarray)."""
+_PLAIN = frozenset({float, int, str, bool, type(None)})
+"""The types of nearly all values, looked at first: each step of training may report."""
 
 
 def clean(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,12 +26,12 @@ def clean(metrics: Mapping[str, Any]) -> dict[str, Any]:
         TypeError: `metrics` is no dictionary.
         ValueError: There is a tensor, a module or a state dict in it, or something that cannot be pickled.
     """
-    if not isinstance(metrics, Mapping):
+    if type(metrics) is not dict and not isinstance(metrics, Mapping):
         raise TypeError(
             f"report(metrics={_shorten(metrics)}): metrics are a dictionary, not a {type(metrics).__name__}: "
             'give each value a name, as in `report({"loss": loss})`.'
         )
-    return {str(key): _clean_value(value, str(key), _torch_types(), _numpy_types()) for key, value in metrics.items()}
+    return {str(key): value if type(value) in _PLAIN else _clean_value(value, str(key)) for key, value in metrics.items()}
 
 
 def flatten(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,15 +82,16 @@ def score(metrics: Mapping[str, Any], key: str, order: Literal["max", "min"]) ->
     return number if order == "max" else -number
 
 
-def _clean_value(value: Any, key: str, torch_types: _Types | None, numpy_types: _Types | None) -> Any:
+def _clean_value(value: Any, key: str) -> Any:
     kind = type(value)
-    if kind is float or kind is int or kind is str or kind is bool or value is None:
+    if kind in _PLAIN:
         return value
     if isinstance(value, Mapping):
-        return {str(name): _clean_value(item, f"{key}/{name}", torch_types, numpy_types) for name, item in value.items()}
+        return {str(name): _clean_value(item, f"{key}/{name}") for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        cleaned = [_clean_value(item, f"{key}[{position}]", torch_types, numpy_types) for position, item in enumerate(value)]
+        cleaned = [_clean_value(item, f"{key}[{position}]") for position, item in enumerate(value)]
         return cleaned if isinstance(value, list) else tuple(cleaned)
+    numpy_types, torch_types = _numpy_types(), _torch_types()
     if numpy_types and (isinstance(value, numpy_types[0]) or (isinstance(value, numpy_types[1]) and value.ndim == 0)):
         return value.item()
     if torch_types and isinstance(value, torch_types):

@@ -44,6 +44,7 @@ class Bench:
         first_index: int = 0,
         latest: Checkpoint | None = None,
         storage_filesystem: FileSystem | None = None,
+        gap_s: float = 0.05,
     ) -> None:
         self.storage = StorageContext(directory / "storage", "run", storage_filesystem)
         self.storage.prepare()
@@ -72,7 +73,7 @@ class Bench:
             visible_gpus=None,
             log_path=None,
         )
-        self.outbox = Outbox()
+        self.outbox = Outbox(gap_s=gap_s)
         self.failures: list[BaseException] = []
         self.failed = threading.Event()
         self.session = WorkerSession(spec, self.outbox, self._fail)
@@ -134,6 +135,15 @@ def test_metrics_are_numbered_on_from_where_the_run_is(bench: Bench) -> None:
     bench.report({"loss": 1.0})
     bench.report({"loss": 0.5})
     assert [(m.index, m.metrics) for m in bench.heard() if isinstance(m, Reported)] == [(4, {"loss": 1.0}), (5, {"loss": 0.5})]
+
+
+def test_a_report_with_a_checkpoint_leaves_at_once_with_those_that_gathered(tmp_path: Path, source: Checkpoint) -> None:
+    bench = Bench(tmp_path, gap_s=3600.0)
+    bench.report()
+    assert [message.index for message in bench.heard() if isinstance(message, Reported)] == [0]
+    bench.report()
+    bench.report(checkpoint=source)
+    assert [message.index for message in bench.heard() if isinstance(message, Reported)] == [1, 2]
 
 
 def test_sync_copies_into_a_hidden_directory_and_keeps_the_source(bench: Bench, source: Checkpoint) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import google_crc32c
 import pyarrow as pa
-
-from syncline.data.sources.crc32c import crc32c
 
 _HEAD = struct.Struct("<QI")
 _TAIL = struct.Struct("<I")
@@ -40,7 +39,7 @@ def records(file: pa.NativeFile, path: str) -> Iterator[bytes]:
 
 
 def _masked(data: bytes) -> int:
-    crc = crc32c(data)
+    crc: int = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 

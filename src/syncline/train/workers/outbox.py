@@ -1,8 +1,8 @@
 """A worker's outgoing messages: bounded, batched, in order. The training function puts; the stream of messages takes.
 
 A batch costs both ends a third of a millisecond, and a message in it some microseconds. So what nobody waits for, reports without a
-checkpoint and samples, leaves at once where there was nothing for a while, and otherwise gathers for some hundredths of a second. All else
-leaves at once, and what was said before with it.
+checkpoint and samples, is *gathered*: it leaves at once where there was nothing for a while, and otherwise with what comes in the next
+hundredths of a second. All else is *put*: it leaves at once, and what was said before with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from syncline.train.workers.messages import Reported, Spent, WorkerMessage
+from syncline.train.workers.messages import WorkerMessage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +21,9 @@ class OutboxStatistics:
     """What has gone through an outbox."""
 
     messages: int
-    """Put so far."""
-    batches: int
     """Given out so far."""
+    batches: int
+    """In so many batches."""
     waiting: int
     """Messages not given out yet."""
 
@@ -32,8 +32,8 @@ class Outbox:
     """A queue of messages that leaves in batches.
 
     A few batches may be under way unread (`window`); then messages gather here, into larger batches; only when `max_messages` have
-    gathered does `put` wait, so that a loop that reports faster than the controller writes cannot fill the memory. `gap_s`: so long after a
-    batch, messages that nobody waits for gather for the next.
+    gathered does a call wait, so that a loop that reports faster than the controller writes cannot fill the memory. `gap_s`: so long after
+    a batch, messages that nobody waits for gather for the next.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Outbox:
     ) -> None:
         self._max_messages = max_messages
         self._max_batch = max_batch
+        self._few = min(max_batch, max_messages) - 1
         self._window = window
         self._gap_s = gap_s
         self._clock = clock
@@ -54,24 +55,26 @@ class Outbox:
         self._hurries = False  # one of those that are here cannot wait
         self._messages: deque[WorkerMessage] = deque()
         self._changed = threading.Condition()
+        self._looks_by_itself = False  # the one who sends: it does not sleep until it is told
         self._closed = False
-        self._put = 0
+        self._last: WorkerMessage | None = None
+        self._sent_messages = 0
         self._sent_batches = 0
         self._read_batches = 0
 
     def put(self, message: WorkerMessage) -> None:
-        """Say something; waits only while the outbox is full. After `close`, nothing is said any more."""
-        with self._changed:
-            while len(self._messages) >= self._max_messages and not self._closed:
-                self._changed.wait()
-            if self._closed:
-                return
-            self._messages.append(message)
-            self._put += 1
-            if not _can_wait(message):
-                self._hurries = True
-            # The one who sends sleeps on through the others: a thread that wakes for nothing takes the interpreter from the training.
-            if self._hurries or len(self._messages) in (1, self._max_batch):
+        """Say something that leaves at once; waits only while the outbox is full. After `close`, nothing is said any more."""
+        self._put(message, hurries=True)
+
+    def gather(self, message: WorkerMessage) -> None:
+        """Say something that nobody waits for. Waits and ends as `put` does."""
+        # A step of training has emptied the processor's caches: there each function that is called costs microseconds, and a lock more.
+        if self._closed or len(self._messages) >= self._few:
+            self._put(message, hurries=False)
+            return
+        self._messages.append(message)
+        if not self._looks_by_itself:  # asked after that: the one who sends looks for messages after it has said so
+            with self._changed:
                 self._changed.notify_all()
 
     def close(self, last: WorkerMessage | None = None) -> None:
@@ -79,10 +82,8 @@ class Outbox:
         with self._changed:
             if self._closed:
                 return
-            if last is not None:
-                self._messages.append(last)
-                self._put += 1
             self._closed = True
+            self._last = last
             self._changed.notify_all()
 
     def consumed(self, batches: int) -> None:
@@ -93,35 +94,55 @@ class Outbox:
 
     def batches(self) -> Iterator[tuple[WorkerMessage, ...]]:
         """Batches in order, each waited for, until the outbox is closed and empty."""
-        while True:
-            with self._changed:
-                while not self._may_send() and not (self._closed and not self._messages):
-                    self._changed.wait(self._pause_s())
-                if not self._messages:
-                    return
-                batch = tuple(self._messages.popleft() for _ in range(min(len(self._messages), self._max_batch)))
-                self._hurries = self._hurries and bool(self._messages)
-                self._quiet_until = self._clock() + self._gap_s
-                self._sent_batches += 1
-                self._changed.notify_all()
+        while batch := self._next_batch():
             yield batch
 
     def statistics(self) -> OutboxStatistics:
         """What has gone through."""
         with self._changed:
-            return OutboxStatistics(messages=self._put, batches=self._sent_batches, waiting=len(self._messages))
+            return OutboxStatistics(messages=self._sent_messages, batches=self._sent_batches, waiting=len(self._messages))
+
+    def _put(self, message: WorkerMessage, *, hurries: bool) -> None:
+        with self._changed:
+            while len(self._messages) >= self._max_messages and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                return
+            self._messages.append(message)
+            self._hurries = self._hurries or hurries
+            # Else the one who sends sleeps on: a thread that wakes for nothing takes the interpreter from the training.
+            if self._hurries or not self._looks_by_itself or len(self._messages) == self._max_batch:
+                self._changed.notify_all()
+
+    def _next_batch(self) -> tuple[WorkerMessage, ...]:
+        """What leaves next, waited for; nothing at the end."""
+        with self._changed:
+            while not self._may_send() and not self._closed:
+                self._looks_by_itself = False
+                self._looks_by_itself = bool(self._messages)
+                self._changed.wait(self._pause_s() if self._looks_by_itself else None)
+                self._looks_by_itself = True
+            batch = [self._messages.popleft() for _ in range(min(len(self._messages), self._max_batch))]
+            if self._last is not None and len(batch) < self._max_batch:
+                batch.append(self._last)
+                self._last = None
+                self._messages.clear()  # what another thread has said since: nothing follows the last
+            self._hurries = self._hurries and bool(self._messages)
+            self._quiet_until = self._clock() + self._gap_s
+            self._sent_messages += len(batch)
+            self._sent_batches += bool(batch)
+            self._changed.notify_all()
+        return tuple(batch)
 
     def _may_send(self) -> bool:
-        # The end is told at once, whatever the reader does.
-        return bool(self._messages) and (self._closed or (self._sent_batches - self._read_batches < self._window and self._is_time()))
+        return bool(self._messages) and self._may_follow() and self._is_time()
+
+    def _may_follow(self) -> bool:
+        return self._sent_batches - self._read_batches < self._window
 
     def _is_time(self) -> bool:
         return self._hurries or len(self._messages) >= self._max_batch or self._clock() >= self._quiet_until
 
     def _pause_s(self) -> float | None:
-        """How long there is nothing to send unless something is said; None: for ever."""
-        return None if not self._messages or self._is_time() else max(0.0, self._quiet_until - self._clock())
-
-
-def _can_wait(message: WorkerMessage) -> bool:
-    return isinstance(message, Spent) or (isinstance(message, Reported) and message.part is None and not message.uploading)
+        """How long messages that may not be sent yet wait; None: until the reader has read."""
+        return max(0.0, self._quiet_until - self._clock()) if self._may_follow() else None

@@ -139,7 +139,6 @@ class WorkerSession(TrainSession):
 
     # -- reports
 
-    @_counted
     def report(
         self,
         metrics: Mapping[str, Any],
@@ -151,16 +150,41 @@ class WorkerSession(TrainSession):
         upload_fn: UploadFunction | None,
         validation: bool | ValidationTaskConfig,
     ) -> None:
+        if checkpoint is None and not validation:
+            self._report_metrics(metrics)
+        else:
+            self._report_checkpoint(metrics, checkpoint, dir_name, upload_mode, delete_local, upload_fn, validation)
+
+    @_counted
+    def _report_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Every step of a training may do this, with the caches of the processor empty: what is called here is counted in microseconds."""
         self._check_process("report")
         plain = metric_values.clean(metrics)
-        self._check_validation(checkpoint, validation)
+        faults.reach("train.report")
+        states = None if self._gives_files or self.readers.is_idle else self.readers.capture()
+        index = self._next_index
+        self._next_index += 1
+        self._outbox.gather(Reported(index, plain, time.time(), states=states))
+
+    @_counted
+    def _report_checkpoint(
+        self,
+        metrics: Mapping[str, Any],
+        checkpoint: Checkpoint | None,
+        dir_name: str | None,
+        upload_mode: CheckpointUploadMode,
+        delete_local: bool | None,
+        upload_fn: UploadFunction | None,
+        validation: bool | ValidationTaskConfig,
+    ) -> None:
+        self._check_process("report")
+        plain = metric_values.clean(metrics)
+        if checkpoint is None:
+            raise ValueError("report(validation=…) without a checkpoint leaves nothing to validate: pass `checkpoint=` too.")
+        if validation and not self._spec.has_validation:
+            raise ValueError("report(validation=…) needs a function to validate with: give the trainer a `validation_config`.")
         faults.reach("train.report")
         index = self._next_index
-        if checkpoint is None:
-            self._next_index += 1
-            states = None if self._gives_files or self.readers.is_idle else self.readers.capture()
-            self._outbox.put(Reported(index=index, metrics=plain, time=time.time(), states=states))
-            return
         if not isinstance(checkpoint, Checkpoint):
             raise TypeError(
                 f"report(checkpoint=…) got a {type(checkpoint).__name__}, which is no checkpoint: save the files in a directory and pass "
@@ -201,14 +225,6 @@ class WorkerSession(TrainSession):
         name = checkpoint_dir_name(index)
         may_have_predecessors = self._spec.attempt > 1 or self._spec.first_index > 0
         return f"{name}-{self._spec.token}" if may_have_predecessors and not self.storage.local else name
-
-    def _check_validation(self, checkpoint: Checkpoint | None, validation: bool | ValidationTaskConfig) -> None:
-        if not validation:
-            return
-        if checkpoint is None:
-            raise ValueError("report(validation=…) without a checkpoint leaves nothing to validate: pass `checkpoint=` too.")
-        if not self._spec.has_validation:
-            raise ValueError("report(validation=…) needs a function to validate with: give the trainer a `validation_config`.")
 
     def _upload_later(self, job: tuple[_Upload, CheckpointPart | None]) -> None:
         """In the upload thread: upload what is not yet, and wait for the disk."""

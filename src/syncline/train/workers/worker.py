@@ -156,7 +156,7 @@ class TrainWorker:
                 usage = self._sampler.sample()
             except Exception as error:  # it is only looked at: no reason to end a training
                 logger.debug("what this process uses cannot be told: %r", error)
-        self._outbox.put(Spent(times=session.spent(), usage=usage))
+        self._outbox.gather(Spent(times=session.spent(), usage=usage))
 
 
 def _pickled_return_value(value: Any) -> bytes:
