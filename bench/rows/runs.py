@@ -16,6 +16,7 @@ ROWS: tuple[Row, ...] = (
                 better="less",
                 target=Target(limit=1.0),
             ),
+            Metric(key="worker_us", label="CPU time of the worker's process for each report", unit="us", better="less"),
             Metric(key="controller_us", label="CPU time of the program for each report", unit="us", better="less"),
             Metric(key="record_mb", label="record of 10 000 reports by two ranks", unit="MB", better="less", target=Target(limit=20.0)),
             Metric(key="open_ms", label="to read that record, with one curve", unit="ms", better="less"),

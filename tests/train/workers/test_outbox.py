@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 from syncline.train.step_times import StepTimes
-from syncline.train.workers.messages import CheckpointsAsked, Finished, Reported, Spent, WorkerMessage
+from syncline.train.workers.messages import CheckpointsAsked, Finished, Reported, Sent, Spent
 from syncline.train.workers.outbox import Outbox
 
 
@@ -124,7 +124,7 @@ def test_a_sender_that_sleeps_is_told_of_every_message() -> None:
     assert not sender.is_alive()
 
 
-def _read(outbox: Outbox) -> Iterator[tuple[WorkerMessage, ...]]:
+def _read(outbox: Outbox) -> Iterator[tuple[Sent, ...]]:
     for number, batch in enumerate(outbox.batches()):
         outbox.consumed(number + 1)
         yield batch

@@ -16,7 +16,7 @@ from syncline.train import Checkpoint, CheckpointUploadMode
 from syncline.train.backend import Worker
 from syncline.train.readers import Readers, read_states, states_path
 from syncline.train.storage import StorageContext
-from syncline.train.workers.messages import BarrierReleased, CheckpointPart, Committed, Reported, Uploaded, WorkerMessage
+from syncline.train.workers.messages import BarrierReleased, CheckpointPart, Committed, Reported, Uploaded, WorkerMessage, opened
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.spec import WorkerSpec
@@ -100,7 +100,7 @@ class Rank:
         """All; there can be no more."""
         self.session.finish_uploads()
         self.outbox.close()
-        return [message for batch in self.outbox.batches() for message in batch]
+        return [opened(message) for batch in self.outbox.batches() for message in batch]
 
     def reports(self) -> list[Reported]:
         return [message for message in self.said() if isinstance(message, Reported)]

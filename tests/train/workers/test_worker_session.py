@@ -27,6 +27,7 @@ from syncline.train.workers.messages import (
     Reported,
     Uploaded,
     WorkerMessage,
+    opened,
 )
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.session import WorkerSession
@@ -95,7 +96,7 @@ class Bench:
 
     def heard(self) -> list[WorkerMessage]:
         """The next batch."""
-        return list(next(self._batches))
+        return list(map(opened, next(self._batches)))
 
     def part(self) -> CheckpointPart:
         """Of the next report, when it is in place."""
@@ -271,11 +272,18 @@ def test_rank_zero_sends_its_data(bench: Bench) -> None:
     assert cloudpickle.loads(message.data) == [1]
 
 
-def test_a_forked_process_is_told_that_nobody_hears_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncline.train.workers.session.os.getpid", lambda: -1)
-    with pytest.raises(RuntimeError, match="forked from the training worker"):
-        bench.report({"loss": 1.0})
-    assert bench.session.get_checkpoint() is None
+def test_a_forked_process_is_told_that_nobody_hears_it(bench: Bench) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            with pytest.raises(RuntimeError, match=f"forked from the training worker {os.getppid()}"):
+                bench.report({"loss": 1.0})
+            os._exit(0 if bench.session.get_checkpoint() is None else 2)
+        except BaseException:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    bench.report({"loss": 1.0})
+    assert len(bench.heard()) == 1
 
 
 def test_an_attempt_that_has_predecessors_writes_where_none_of_them_does(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from syncline.train.storage import StorageFullError
 from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
-from syncline.train.workers.messages import Checkpoints, Committed, Consumed, Spent, WorkerMessage
+from syncline.train.workers.messages import Checkpoints, Committed, Consumed, Sent, Spent, WorkerMessage, opened
 from syncline.train.workers.placement import Reservation, ReservationInterrupted
 from syncline.train.workers.ranks import visible_gpus
 from syncline.train.workers.shipped import loaded
@@ -355,8 +355,8 @@ class TrainController:
     def _launch(self, instruction: events.LaunchTraining) -> None:
         attempt = instruction.attempt
 
-        def on_batch(rank: int, messages: Sequence[WorkerMessage]) -> None:
-            self._queue.put(_Batch(attempt=attempt, rank=rank, messages=messages))
+        def on_batch(rank: int, messages: Sequence[Sent]) -> None:
+            self._queue.put(_Batch(attempt=attempt, rank=rank, messages=list(map(opened, messages))))
 
         def on_end(rank: int, error: BaseException | None) -> None:
             failure = WorkerFailure(exception=error, died=True) if error is not None else None

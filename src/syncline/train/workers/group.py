@@ -23,7 +23,7 @@ from syncline.core.remote import remote
 from syncline.exceptions import NodeDiedError, RayTaskError
 from syncline.train.backend import Worker, WorkerGroup
 from syncline.train.config import ScalingConfig
-from syncline.train.workers.messages import ControllerMessage, WorkerMessage
+from syncline.train.workers.messages import ControllerMessage, Sent
 from syncline.train.workers.ranks import WorkerFacts, assign_ranks, rank_order
 from syncline.train.workers.spec import WorkerSpec
 from syncline.train.workers.stacks import of_dump
@@ -41,7 +41,7 @@ LOOK_S = 1.0
 STACKS_TIMEOUT_S = 5.0
 """How long a worker may take to say where it is."""
 
-OnBatch = Callable[[int, Sequence[WorkerMessage]], None]
+OnBatch = Callable[[int, Sequence[Sent]], None]
 """Called with (rank, batch), in order for each rank."""
 OnEnd = Callable[[int, BaseException | None], None]
 """Called once per rank, after its last batch, with (rank, what ended the worker early if anything did)."""
@@ -114,7 +114,7 @@ class ActorWorkerGroup(TrainingGroup):
         self._start_timeout_s = start_timeout_s
         self._actors: list[Any] = []
         self._workers: list[Worker] = []
-        self._streams: list[ObjectRefGenerator[tuple[WorkerMessage, ...]]] = []
+        self._streams: list[ObjectRefGenerator[tuple[Sent, ...]]] = []
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -231,20 +231,20 @@ def _with_addresses(facts: Sequence[WorkerFacts]) -> list[WorkerFacts]:
     return [replace(worker, node_ip=addresses.get(worker.node_id, "127.0.0.1")) for worker in facts]
 
 
-def _follow(stream: ObjectRefGenerator[tuple[WorkerMessage, ...]], rank: int, on_batch: OnBatch, on_end: OnEnd) -> None:
+def _follow(stream: ObjectRefGenerator[tuple[Sent, ...]], rank: int, on_batch: OnBatch, on_end: OnEnd) -> None:
     """Call back with every item of `stream` in order: the next is asked for when one has been handed over."""
     engine = references.current_engine()
 
     def ask(index: int) -> None:
         engine.on_item(stream, index, lambda ref: take(index, ref))
 
-    def take(index: int, ref: ObjectRef[tuple[WorkerMessage, ...]] | None) -> None:
+    def take(index: int, ref: ObjectRef[tuple[Sent, ...]] | None) -> None:
         if ref is None:
             on_end(rank, None)
         else:
             engine.on_value(ref, lambda value, error: hand_over(index, value, error))
 
-    def hand_over(index: int, value: Sequence[WorkerMessage], error: BaseException | None) -> None:
+    def hand_over(index: int, value: Sequence[Sent], error: BaseException | None) -> None:
         if error is not None:
             on_end(rank, _original(error))
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
@@ -30,10 +30,11 @@ class CheckpointPart:
     """Whether, and how, to validate the checkpoint."""
 
 
-class Reported(NamedTuple):
-    """One call of `report`. A tuple, because it is made within a step of training: a dataclass takes four times as long."""
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """One call of `report`."""
 
-    index: int  # type: ignore[assignment]  # nobody looks for a value in a report as in a list
+    index: int
     """The number of the call, continued over attempts and reruns."""
     metrics: Mapping[str, Any]
     """Plain values, as `metrics.clean` leaves them."""
@@ -127,6 +128,20 @@ class Spent:
 Spoken = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed | Stuck | Terminating
 """What the state of the run depends on."""
 WorkerMessage = Spoken | Spent
+
+MetricsReported = tuple[int, Mapping[str, Any], float, bytes | None]
+"""A `Reported` without a checkpoint as it travels: index, metrics, time, states. Every step of training may make one: a dataclass takes
+ten times as long to make and to pickle."""
+Sent = WorkerMessage | MetricsReported
+"""What is in a worker's stream."""
+
+
+def opened(message: Sent) -> WorkerMessage:
+    """A message as the controller takes it."""
+    if not isinstance(message, tuple):
+        return message
+    index, metrics, time, states = message
+    return Reported(index=index, metrics=metrics, time=time, states=states)
 
 
 # -- controller -> worker

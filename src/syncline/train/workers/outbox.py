@@ -1,8 +1,8 @@
 """A worker's outgoing messages: bounded, batched, in order. The training function puts; the stream of messages takes.
 
-A batch costs both ends a third of a millisecond, and a message in it some microseconds. So what nobody waits for, reports without a
-checkpoint and samples, is *gathered*: it leaves at once where there was nothing for a while, and otherwise with what comes in the next
-hundredths of a second. All else is *put*: it leaves at once, and what was said before with it.
+A batch takes the interpreter from the training for about a millisecond, and a message in it for some microseconds. So what nobody waits
+for, reports without a checkpoint and samples, is *gathered*: it leaves at once where there was nothing for a while, and otherwise with what
+comes in the next quarter of a second. All else is *put*: it leaves at once, and what was said before with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from syncline.train.workers.messages import WorkerMessage
+from syncline.train.workers.messages import Sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Outbox:
         max_messages: int = 16_384,
         max_batch: int = 2_048,
         window: int = 8,
-        gap_s: float = 0.05,
+        gap_s: float = 0.25,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_messages = max_messages
@@ -53,20 +53,20 @@ class Outbox:
         self._clock = clock
         self._quiet_until = 0.0
         self._hurries = False  # one of those that are here cannot wait
-        self._messages: deque[WorkerMessage] = deque()
+        self._messages: deque[Sent] = deque()
         self._changed = threading.Condition()
         self._looks_by_itself = False  # the one who sends: it does not sleep until it is told
         self._closed = False
-        self._last: WorkerMessage | None = None
+        self._last: Sent | None = None
         self._sent_messages = 0
         self._sent_batches = 0
         self._read_batches = 0
 
-    def put(self, message: WorkerMessage) -> None:
+    def put(self, message: Sent) -> None:
         """Say something that leaves at once; waits only while the outbox is full. After `close`, nothing is said any more."""
         self._put(message, hurries=True)
 
-    def gather(self, message: WorkerMessage) -> None:
+    def gather(self, message: Sent) -> None:
         """Say something that nobody waits for. Waits and ends as `put` does."""
         # A step of training has emptied the processor's caches: there each function that is called costs microseconds, and a lock more.
         if self._closed or len(self._messages) >= self._few:
@@ -77,7 +77,7 @@ class Outbox:
             with self._changed:
                 self._changed.notify_all()
 
-    def close(self, last: WorkerMessage | None = None) -> None:
+    def close(self, last: Sent | None = None) -> None:
         """End the stream after what has been put and `last`; the first call counts."""
         with self._changed:
             if self._closed:
@@ -92,7 +92,7 @@ class Outbox:
             self._read_batches = max(self._read_batches, batches)
             self._changed.notify_all()
 
-    def batches(self) -> Iterator[tuple[WorkerMessage, ...]]:
+    def batches(self) -> Iterator[tuple[Sent, ...]]:
         """Batches in order, each waited for, until the outbox is closed and empty."""
         while batch := self._next_batch():
             yield batch
@@ -102,7 +102,7 @@ class Outbox:
         with self._changed:
             return OutboxStatistics(messages=self._sent_messages, batches=self._sent_batches, waiting=len(self._messages))
 
-    def _put(self, message: WorkerMessage, *, hurries: bool) -> None:
+    def _put(self, message: Sent, *, hurries: bool) -> None:
         with self._changed:
             while len(self._messages) >= self._max_messages and not self._closed:
                 self._changed.wait()
@@ -114,7 +114,7 @@ class Outbox:
             if self._hurries or not self._looks_by_itself or len(self._messages) == self._max_batch:
                 self._changed.notify_all()
 
-    def _next_batch(self) -> tuple[WorkerMessage, ...]:
+    def _next_batch(self) -> tuple[Sent, ...]:
         """What leaves next, waited for; nothing at the end."""
         with self._changed:
             while not self._may_send() and not self._closed:

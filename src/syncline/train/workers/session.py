@@ -64,6 +64,18 @@ class _Upload:
     """Where the readers were at the call."""
 
 
+_forks = 0
+"""Grows in a process that is forked: asked at every report, where the process's number would take a call of the system."""
+
+
+def _after_fork_in_child() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def _counted(call: Callable[Concatenate[WorkerSession, P], R]) -> Callable[Concatenate[WorkerSession, P], R]:
     """The same method; the time that it takes is time for reporting."""
 
@@ -102,6 +114,7 @@ class WorkerSession(TrainSession):
         self._outbox = outbox
         self._fail = fail
         self._process = os.getpid()
+        self._forks = _forks
         self._next_index = spec.first_index
         self._latest = spec.latest_checkpoint
         # Rank 0 is the one that gives files where only one does; whoever gives none must say where it was, for the sake of those that do.
@@ -155,16 +168,19 @@ class WorkerSession(TrainSession):
         else:
             self._report_checkpoint(metrics, checkpoint, dir_name, upload_mode, delete_local, upload_fn, validation)
 
-    @_counted
     def _report_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Every step of a training may do this, with the caches of the processor empty: what is called here is counted in microseconds."""
-        self._check_process("report")
-        plain = metric_values.clean(metrics)
-        faults.reach("train.report")
-        states = None if self._gives_files or self.readers.is_idle else self.readers.capture()
-        index = self._next_index
-        self._next_index += 1
-        self._outbox.gather(Reported(index, plain, time.time(), states=states))
+        """Every step of a training may do this, and finds the processor's caches empty: each function that is called costs microseconds."""
+        began = time.perf_counter()
+        try:
+            self._check_process("report")
+            plain = metric_values.clean(metrics)
+            faults.reach("train.report")
+            states = None if self._gives_files or self.readers.is_idle else self.readers.capture()
+            index = self._next_index
+            self._next_index = index + 1
+            self._outbox.gather((index, plain, time.time(), states))
+        finally:
+            self.reported_s += time.perf_counter() - began
 
     @_counted
     def _report_checkpoint(
@@ -276,7 +292,7 @@ class WorkerSession(TrainSession):
     @_counted
     def get_checkpoint(self) -> Checkpoint | None:
         with self._heard:
-            if self._process == os.getpid():  # a forked process hears nothing more
+            if self._forks == _forks:  # a forked process hears nothing more
                 self._heard.wait_for(lambda: not self._uncommitted)
             return self._latest
 
@@ -352,7 +368,7 @@ class WorkerSession(TrainSession):
             self._heard.notify_all()
 
     def _check_process(self, function: str) -> None:
-        if self._process != os.getpid():
+        if self._forks != _forks:
             raise RuntimeError(
                 f"`syncline.train.{function}` was called in process {os.getpid()}, which was forked from the training worker "
                 f"{self._process}: only the worker itself is heard. Call it in the training function, not in a data loader's worker."

@@ -23,7 +23,7 @@ from syncline.core.tracebacks import user_traceback
 from syncline.runs.usage import Sampler
 from syncline.train.session import set_session
 from syncline.train.workers import stacks
-from syncline.train.workers.messages import ControllerMessage, Failed, Finished, Spent, WorkerMessage
+from syncline.train.workers.messages import ControllerMessage, Failed, Finished, Sent, Spent
 from syncline.train.workers.observer import Observer
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.output import keep_output
@@ -99,7 +99,7 @@ class TrainWorker:
         session.communication_meters.append(lambda: observer.communicated_s)
         observer.follow(self._thread)
 
-    def messages(self) -> Iterator[tuple[WorkerMessage, ...]]:
+    def messages(self) -> Iterator[tuple[Sent, ...]]:
         """What this worker says, in batches, until its training function has ended."""
         yield from self._outbox.batches()
 
