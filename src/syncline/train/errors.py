@@ -72,23 +72,30 @@ class ControllerError(TrainingFailedError):
 
 
 class PreemptionError(TrainingFailedError):
-    """Machines under the worker group were taken away.
+    """Machines under the worker group were taken away, or the program was told to end. A run of the same name goes on.
 
     Args:
         preemption_info: Which ones and when.
         drain_timed_out: Whether workers still ran when the deadline and its grace were over.
+        program_terminated: Whether it was the program that was told to end (SIGTERM).
     """
 
-    def __init__(self, preemption_info: PreemptionInfo, drain_timed_out: bool = False) -> None:
+    def __init__(self, preemption_info: PreemptionInfo, drain_timed_out: bool = False, program_terminated: bool = False) -> None:
         nodes = ", ".join(sorted(preemption_info.preempted_node_to_ranks)) or "unknown"
         ranks = sorted(rank for ranks in preemption_info.preempted_node_to_ranks.values() for rank in ranks)
-        ending = "some workers still ran at the deadline and were stopped" if drain_timed_out else "every worker had ended by the deadline"
-        super().__init__(f"Training was interrupted because machines were preempted (nodes: {nodes}; ranks: {ranks}): {ending}.")
+        if drain_timed_out:
+            ending = "some workers still ran at the deadline and were stopped"
+        else:
+            ending = "every worker had ended by the deadline" if ranks or not program_terminated else "no worker had begun"
+        machines = f"machines were preempted (nodes: {nodes}; ranks: {ranks})"
+        cause = "the program was told to end (SIGTERM)" if program_terminated else machines
+        super().__init__(f"Training was interrupted because {cause}: {ending}. A run of the same name goes on from its latest checkpoint.")
         self.preemption_info = preemption_info
         self.drain_timed_out = drain_timed_out
+        self.program_terminated = program_terminated
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.preemption_info, self.drain_timed_out)
+        return type(self), (self.preemption_info, self.drain_timed_out, self.program_terminated)
 
 
 def worker_failure_message(failures: Mapping[int, BaseException], tracebacks: Mapping[int, str] | None = None) -> str:

@@ -128,7 +128,7 @@ class DataParallelTrainer:
             return run_here(self._spec)
         try:
             return run_apart(self._spec) if outlives_this_program() else TrainController(self._spec).run()
-        except (TrainingFailedError, ValueError, TypeError) as error:
+        except (TrainingFailedError, ValueError, TypeError, KeyboardInterrupt) as error:
             forget_engine(error)  # the controller's frames say nothing about the user's program
             raise
 

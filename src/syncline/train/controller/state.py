@@ -398,7 +398,7 @@ class TrainStateMachine:
             return self._after_drain() if event.name == DRAIN_TIMER else []
         if self._state is State.FINISHING and event.name == PREEMPTION_TIMER:
             self._go(State.ERRORED, "the program was told to end, and validations take too long")
-            return [End(outcome="errored", error=PreemptionError(PreemptionInfo(), drain_timed_out=True))]
+            return [End(outcome="errored", error=PreemptionError(PreemptionInfo(), drain_timed_out=True, program_terminated=True))]
         if self._state is not State.RUNNING:
             return []
         if event.name == PREEMPTION_TIMER:
@@ -490,7 +490,7 @@ class TrainStateMachine:
             return [SetTimer(name=PREEMPTION_TIMER, seconds=event.seconds_left + self._limits.preemption_grace_s)]
         stop: list[Instruction] = [StopGroup(attempt=self._attempt.number, graceful=False)] if self._attempt is not None else []
         self._go(State.ERRORED, "the program was told to end")
-        return [*stop, End(outcome="errored", error=PreemptionError(PreemptionInfo(event.deadline_ms)))]
+        return [*stop, End(outcome="errored", error=PreemptionError(PreemptionInfo(event.deadline_ms), program_terminated=True))]
 
     def _preempted(self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float) -> list[Instruction]:
         attempt = self._current
@@ -640,7 +640,7 @@ class TrainStateMachine:
         if attempt.preemption is None and not self._leaving:
             return failed
         preemption = attempt.preemption or Preemption()
-        preempted = PreemptionError(preemption.info, preemption.timed_out)
+        preempted = PreemptionError(preemption.info, preemption.timed_out, self._leaving)
         preempted.__cause__ = failed if failures else None  # ranks may have failed to save their work
         return preempted
 
