@@ -118,7 +118,7 @@ class Outbox:
         """What leaves next, waited for; nothing at the end."""
         with self._changed:
             while not self._may_send() and not self._closed:
-                self._looks_by_itself = False
+                self._looks_by_itself = False  # from here on, whoever gathers a message tells; those before are seen in the next line
                 self._looks_by_itself = bool(self._messages)
                 self._changed.wait(self._pause_s() if self._looks_by_itself else None)
                 self._looks_by_itself = True
