@@ -16,7 +16,8 @@ KILLS ?= 20
 SEED ?= 1
 
 # Downloads hiccup: pip retries connections by itself, and each install is tried three times. Twice quiet: errors only.
-PIP_FLAGS := --disable-pip-version-check --retries 10 --timeout 60 --no-input --quiet --quiet -c constraints.txt
+# Compiling all modules of all libraries would take a minute; those that are imported are compiled then.
+PIP_FLAGS := --no-compile --disable-pip-version-check --retries 10 --timeout 60 --no-input --quiet --quiet -c constraints.txt
 define install
 for attempt in 1 2 3; do \
 	$(1)/python -m pip install $(PIP_FLAGS) $(2) && exit 0; \
@@ -28,7 +29,7 @@ if [ -z "$(PYTHON)" ]; then echo "syncline needs Python 3.10 or newer (with the 
 if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then echo "making $(1) with $(PYTHON)"; "$(PYTHON)" -m venv --clear $(1); fi
 endef
 
-.PHONY: help setup demo test test-browser test-cluster chaos lint docs docs-serve bench bench-setup clean
+.PHONY: help setup demo test test-long test-browser test-cluster chaos lint docs docs-serve bench bench-setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -50,6 +51,9 @@ demo: .venv/.stamp ## train a vision transformer on CIFAR-10 with two workers
 test: .venv/.stamp ## run the tests (TEST_ARGS="-k name" chooses)
 	@$(BIN)/python -m pytest $(TEST_ARGS)
 
+test-long: .venv/.stamp ## run the tests that take long: those that kill over and over, pages and programs with large libraries
+	@$(BIN)/python -m pytest -m "long and not cluster" $(TEST_ARGS)
+
 # A signal does not reach a test that hangs inside Ray; a thread ends its process.
 test-cluster: .venv/.stamp ## run the tests that start Ray clusters, two files at a time
 	@$(BIN)/python -m pytest --dist loadfile --timeout-method thread -m cluster $(TEST_ARGS)
@@ -59,7 +63,7 @@ test-browser: .venv/.stamp ## run the tests that look at the dashboard in Chromi
 
 # Each kill costs some seconds; a failure names the seed that repeats it.
 chaos: .venv/.stamp ## kill trainings and searches at random moments (KILLS=20 SEED=1), then see that they end as undisturbed ones
-	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest --reruns 0 tests/train/chaos tests/tune/chaos $(TEST_ARGS)
+	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest --reruns 0 -m long tests/train/chaos tests/tune/chaos $(TEST_ARGS)
 
 lint: .venv/.stamp ## ruff, mypy in strict mode, the import law, the documentation
 	@$(BIN)/ruff check .

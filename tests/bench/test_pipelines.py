@@ -51,6 +51,7 @@ def test_random_tables_have_all_rows_and_nearly_all_keys() -> None:
     assert KEYS * 0.99 < keys_in(parts) <= KEYS
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize(("module", "argument"), [("data.images", "syncline-python"), ("data.image_loader", "native")])
 def test_programs_with_images(module: str, argument: str, images: Path, tmp_path: Path) -> None:
@@ -80,11 +81,13 @@ def test_programs_that_make_their_rows(module: str, argument: str, tmp_path: Pat
     assert keys_of(expected) <= run(module, argument, tmp_path).keys()
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_local_shuffle(images: Path, tmp_path: Path) -> None:
     assert keys_of("data.local_shuffle") <= run("data.local_shuffle", "syncline", tmp_path, images).keys()
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_training_that_waits(images: Path, tmp_path: Path) -> None:
     values = run("data.feed", "syncline", tmp_path, images, scale="0.004")

@@ -9,6 +9,7 @@ from bench.inputs import write_numbers
 from bench.programs import controller_simulation
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_reports_in_all_modes(tmp_path: Path) -> None:
     values = run("report_modes", "syncline-local", tmp_path, scale="0.0001")
@@ -18,6 +19,7 @@ def test_reports_in_all_modes(tmp_path: Path) -> None:
             assert committed_s * 1e3 >= values[key.replace("_committed_s", "_ms")] > 0
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize("reads", ["dataset", "loader"])
 def test_a_run_that_goes_on_reads_nothing_again(reads: str, tmp_path: Path) -> None:

@@ -333,6 +333,7 @@ def test_a_consumer_that_rests_costs_no_time_and_little_memory() -> None:
     until_all_is_let_go()
 
 
+@pytest.mark.long
 def test_a_hundred_passes_leave_nothing_behind() -> None:
     dataset = data.range(1000, override_num_blocks=4).map_batches(same)
     alone, (shared,) = dataset.iterator(), dataset.streaming_split(1)

@@ -45,6 +45,7 @@ def test_page_shows_every_way_and_names_files_that_exist() -> None:
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_program_of_the_page_runs_on_this_machine(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -6,6 +6,7 @@ import pytest
 from page_programs import blocks, page, run
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_program_runs_and_runs_on(tmp_path: Path) -> None:
     (program,) = blocks(page("failures"), "python")

@@ -17,6 +17,7 @@ NEEDS = {"XGBoost": "xgboost", "LightGBM": "lightgbm", "TensorFlow": "tf_keras",
 """Library by heading; programs under other headings are expected to run everywhere."""
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize(("heading", "program"), PROGRAMS)
 def test_program_of_the_page_runs_as_written(heading: str, program: str, tmp_path: Path) -> None:

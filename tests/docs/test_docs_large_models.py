@@ -8,6 +8,7 @@ from page_programs import blocks, page, run
 PROGRAMS = blocks(page("large_models"), "python")
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize("program", PROGRAMS, ids=["shortest", "sharded", "meshes", "backend"])
 def test_program_of_the_page_runs_as_written(program: str, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ COMMANDS = [
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ALL_OF_PAGE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name == "dashboard" else []) for name in ALL_OF_PAGE])
 def test_programs_of_the_page_run_as_written(name: str, tmp_path: Path) -> None:
     done = run_all(blocks(page(name), "python"), tmp_path)
     assert "Traceback" not in done.stderr
@@ -68,6 +68,7 @@ def test_program_for_ray_is_migrated_and_runs_as_the_page_says(tmp_path: Path) -
     assert "{'x': 3.0}" in run_all([script], tmp_path).stdout
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_rank_that_others_wait_for_is_named_as_the_page_says(tmp_path: Path) -> None:
     text = page("debugging")
@@ -91,6 +92,7 @@ def test_the_rank_that_others_wait_for_is_named_as_the_page_says(tmp_path: Path)
     assert re.sub(r"\s+", " ", expected).strip() in told
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_slow_program_is_profiled_as_the_page_says(tmp_path: Path) -> None:
     (program,) = blocks(page("debugging"), "python", "slow.py")

@@ -19,6 +19,7 @@ def test_programs_without_torch_run_as_written(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("syncline_results/*/train_*/weights.txt"))) == 4
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_programs_with_torch_run_as_written(tmp_path: Path) -> None:
     programs = [program for program in PROGRAMS if "import torch" in program]

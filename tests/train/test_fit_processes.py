@@ -200,6 +200,7 @@ class Counting(train.UserCallback):
         self.reports += 1
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_quick_reports_of_two_ranks_arrive(tmp_path: Path) -> None:
     def loop() -> None:
         for index in range(100_000):

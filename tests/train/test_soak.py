@@ -29,7 +29,7 @@ GROWTH_BYTES = 4 * 1024**2
 EARLY = slice(RESTARTS // 5, 2 * RESTARTS // 5)
 LATE = slice(4 * RESTARTS // 5, RESTARTS)
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(60 + 10 * RESTARTS)]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(60 + 10 * RESTARTS)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from core.embedded.reliability import PRELUDE, assert_all_gone
 from syncline.testing import run_program
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.long, pytest.mark.processes]
 
 
 def _run(text: str, *args: str) -> None:

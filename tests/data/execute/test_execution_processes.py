@@ -199,6 +199,7 @@ def test_what_cannot_be_pickled_is_an_error_of_the_program():
         ids(execute(numbers(10, 1), mapped(lambda batch: batch if lock else None)))
 
 
+@pytest.mark.long
 def test_a_hundred_executions_leave_nothing_behind():
     def one(number: int) -> None:
         execution = execute(numbers(100, 4), mapped(doubled))

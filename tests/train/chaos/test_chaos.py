@@ -1,6 +1,6 @@
 """Kill anything at any moment, and the run ends with the weights of an undisturbed one, every image seen once an epoch.
 
-`make test` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as one likes. A failure names its seed.
+`make test-long` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as one likes. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from syncline.testing.waiting import eventually
 
 # What fails here by chance is what this suite is for: `make chaos` does not try again.
-pytestmark = [pytest.mark.processes, pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2)]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2)]
 
 SAMPLE = Path(__file__).resolve().parents[3] / "examples" / "data" / "cifar10" / "train" / "part-00.parquet"
 ROWS, FILES = 384, 4

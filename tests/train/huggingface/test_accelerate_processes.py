@@ -17,7 +17,11 @@ import syncline
 from syncline import train
 from syncline.train.torch import TorchTrainer, prepare_data_loader
 
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.processes,
+    pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed"),
+]
 
 EPOCHS, BATCHES_PER_EPOCH, ACCUMULATED = 2, 8, 2
 

@@ -17,7 +17,7 @@ from syncline import train
 from syncline.train.torch import TorchTrainer
 
 MISSING = [name for name in ("transformers", "accelerate") if find_spec(name) is None]
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")]
 
 STEPS = 12  # three passes over the loader's samples, two and two fifths over the dataset's
 

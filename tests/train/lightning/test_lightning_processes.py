@@ -17,7 +17,7 @@ from syncline import train
 from syncline.train.torch import TorchTrainer, prepare_data_loader
 
 INSTALLED = (spec := find_spec("lightning")) is not None and spec.origin is not None  # this folder has the name, too
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")]
 
 EPOCHS, STEPS_PER_EPOCH, REPORT_EVERY = 3, 8, 3
 

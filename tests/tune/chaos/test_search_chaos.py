@@ -1,6 +1,6 @@
 """Kill a search at any moment and restore it: it ends as the undisturbed one, and nothing that was over is trained again.
 
-`make test` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as one likes. A failure names its seed.
+`make test-long` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as one likes. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from syncline.testing.waiting import eventually
 from syncline.tune.controller.restore import load_trials
 
 # What fails here by chance is what this suite is for: `make chaos` does not try again.
-pytestmark = [pytest.mark.processes, pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2)]
+pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2)]
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

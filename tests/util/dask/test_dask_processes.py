@@ -40,6 +40,7 @@ def engine() -> Iterator[None]:
     syncline.shutdown()
 
 
+@pytest.mark.long
 def test_preparation_of_the_taxi_data_gives_exactly_what_dask_gives(taxi_rides: Any) -> None:
     plain = taxi_rides.compute(scheduler="sync")
     assert 500 < len(plain) < 5000
