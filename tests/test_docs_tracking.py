@@ -49,6 +49,7 @@ for path in sys.argv.pop(1).split(":"):
 """
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_programs_run_as_written(tmp_path: Path) -> None:
     for name in MODULES:

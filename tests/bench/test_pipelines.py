@@ -60,6 +60,7 @@ def test_programs_with_images(module: str, argument: str, images: Path, tmp_path
     assert values["rows"] == IMAGES
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.parametrize(("module", "argument"), [("data.scan", "syncline"), ("data.scan_peers", "pyarrow")])
 def test_scans(module: str, argument: str, tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_what_memory_does_not_hold_goes_to_the_disk(engine: None, tmp_path: Path
     assert len(list(tmp_path.iterdir())) == 12
 
 
+@pytest.mark.long
 def test_another_program_reads_what_one_has_kept(tmp_path: Path) -> None:
     assert "rows True" in run(tmp_path, "part").check().stdout
     assert not list((tmp_path / "cache").rglob("*.arrow"))

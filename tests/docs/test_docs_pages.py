@@ -18,6 +18,7 @@ from syncline.testing.waiting import eventually
 
 ALL_OF_PAGE = ("index", "get_started", "five_steps", "training", "dashboard")
 """Pages whose programs all run here, one after the other."""
+LONG = ("five_steps", "training", "dashboard")
 ELSEWHERE = {
     "README": "test_readme.py",
     "data": "docs/test_docs_data.py",
@@ -45,7 +46,7 @@ COMMANDS = [
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name == "dashboard" else []) for name in ALL_OF_PAGE])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in ALL_OF_PAGE])
 def test_programs_of_the_page_run_as_written(name: str, tmp_path: Path) -> None:
     done = run_all(blocks(page(name), "python"), tmp_path)
     assert "Traceback" not in done.stderr

@@ -101,6 +101,7 @@ def test_workers_share_the_cores_and_are_forked_from_a_process_without_xgboost(u
     assert undisturbed.return_value["template_has_xgboost"] is False
 
 
+@pytest.mark.long
 def test_a_killed_worker_changes_nothing_in_the_model(undisturbed: Any, frame: Any, tmp_path: Path) -> None:
     killed = fit(tmp_path, frame, kill=True)
     assert killed.return_value["started_with"] == KILLED_AFTER - 1

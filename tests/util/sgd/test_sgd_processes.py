@@ -92,6 +92,7 @@ def trained(make: Make, num_steps: int | None, **config: Any) -> list[Any]:
     return [*state["models"][0].values(), torch.tensor(validation["val_loss"])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_steps", [None, 3], ids=["whole", "limited"])
 def test_deaths_change_no_weight(make: Make, num_steps: int | None, tmp_path: Path) -> None:
     undisturbed = trained(make, num_steps)
