@@ -10,6 +10,7 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 TORCH := torch==2.13.0
 EXTRAS := test,lint,examples,cli,dashboard,docs
+BENCH_EXTRAS := bench,dashboard
 BENCH_ARGS ?=
 TEST_ARGS ?=
 KILLS ?= 20
@@ -89,7 +90,7 @@ bench-setup: .venv-bench/.stamp ## make .venv-bench: syncline, torch and the pee
 	@echo "installing torch (once)"
 	@$(call install,$(BENCH_BIN),$(TORCH))
 	@echo "installing syncline and its peers (once)"
-	@$(call install,$(BENCH_BIN),-e ".[bench]")
+	@$(call install,$(BENCH_BIN),-e ".[$(BENCH_EXTRAS)]")
 # Daft's metadata excludes the versions of pyarrow and tqdm that all others are measured with, though it works with them: it comes alone.
 	@$(call install,$(BENCH_BIN),--no-deps daft)
 	@touch $@

@@ -50,13 +50,15 @@ def start(storages: list[Path]) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     deadline = time.monotonic() + START_LIMIT_S
+    said: list[str] = []
     for line in process.stdout:
+        said.append(line)
         found = re.search(r"http://\S+", line)
         if found:
             return process, found.group(0)
         if time.monotonic() > deadline:
             break
-    raise RuntimeError("the dashboard did not say where it is")
+    raise RuntimeError(f"the dashboard did not say where it is: {''.join(said)}")
 
 
 def page_s(address: str, expected: str) -> float:
