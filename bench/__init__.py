@@ -1,6 +1,7 @@
 """Side-by-side measurements: syncline, Ray and the best other peer, alternating in one run.
 
-`python -m bench` measures; `bench.__main__` has its options. The files in the order in which a measurement flows through them:
+`python -m bench` measures; `bench.__main__` has its options. The files in the order in which a
+measurement flows through them:
 
 - `rows/`        what is measured: rows, contenders, metrics and targets, all of it data
 - `programs/`    the small programs that the contenders run; each writes its numbers to a JSON file
@@ -13,9 +14,10 @@
 - `table.py`     the table for people
 - `machine.py`   facts about the machine and the versions, for the JSON file
 
-Two variables change what the rows of the groups "data", "train" and "tune" measure: BENCH_CIFAR10 names a folder with `train/*.parquet`
-(columns `image`, JPEG bytes, and `label`; the sample in `examples/data` if it is not set, whose images then come several times), and
-BENCH_SCALE multiplies the numbers of rows and of trials, and the sizes of checkpoints, for a quick try.
+Two variables change what the rows of the groups "data", "train" and "tune" measure: BENCH_CIFAR10
+names a folder with `train/*.parquet` (columns `image`, JPEG bytes, and `label`; the sample in
+`examples/data` if it is not set, whose images then come several times), and BENCH_SCALE multiplies
+the numbers of rows and of trials, and the sizes of checkpoints, for a quick try.
 
 Not covered: several machines, GPUs.
 """

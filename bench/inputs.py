@@ -1,7 +1,8 @@
-"""The files that programs read: made once per run, in a temporary folder, before the first program that needs them starts.
+"""The files that programs read: made once per run, in a temporary folder, before the first program
+that needs them starts.
 
-Sizes are those of `SIZES` times the variable BENCH_SCALE. Images come from the folder `train` in the one that BENCH_CIFAR10 names, or
-from the sample in `examples/data`.
+Sizes are those of `SIZES` times the variable BENCH_SCALE. Images come from the folder `train` in
+the one that BENCH_CIFAR10 names, or from the sample in `examples/data`.
 """
 
 import os
@@ -40,13 +41,16 @@ def scaled(rows: int, environment: Mapping[str, str] = os.environ) -> int:
 
 
 def link_images(folder: Path, source: Path, rows: int) -> None:
-    """Links to the Parquet files of `source`, again and again until they have at least so many rows.
+    """Links to the Parquet files of `source`, again and again until they have at least so many
+    rows.
 
     FileNotFoundError where `source` has none.
     """
     files = sorted(source.resolve().glob("*.parquet"))
     if not files:
-        raise FileNotFoundError(f"there is no *.parquet in {source}: set {CIFAR10} to a folder that has them in its folder `train`")
+        raise FileNotFoundError(
+            f"there is no *.parquet in {source}: set {CIFAR10} to a folder that has them in its folder `train`"
+        )
     sizes = [pq.read_metadata(file).num_rows for file in files]
     linked = 0
     for number in count():
@@ -57,8 +61,12 @@ def link_images(folder: Path, source: Path, rows: int) -> None:
         linked += sizes[place]
 
 
-def write_numbers(folder: Path, rows: int, *, files: int = SCAN_FILES, features: int = FEATURES) -> None:
-    """Random numbers in so many files: `id`, `group` (0 to 99), and features of 4 bytes, 108 bytes a row if there are 24 of them."""
+def write_numbers(
+    folder: Path, rows: int, *, files: int = SCAN_FILES, features: int = FEATURES
+) -> None:
+    """Random numbers in so many files: `id`, `group` (0 to 99), and features of 4 bytes, 108 bytes
+    a row if there are 24 of them.
+    """
     random = np.random.default_rng(0)
     each = -(-rows // files)
     for number in range(files):
@@ -68,10 +76,18 @@ def write_numbers(folder: Path, rows: int, *, files: int = SCAN_FILES, features:
         columns: dict[str, pa.Array] = {
             "id": pa.array(np.arange(own) + number * each),
             "group": pa.array(random.integers(0, GROUPS, own, dtype=np.int32)),
-            **{f"f{place:02}": pa.array(random.standard_normal(own, dtype=np.float32)) for place in range(features)},
+            **{
+                f"f{place:02}": pa.array(random.standard_normal(own, dtype=np.float32))
+                for place in range(features)
+            },
         }
         # Without dictionaries: random numbers hardly repeat.
-        pq.write_table(pa.table(columns), folder / f"part-{number:03}.parquet", row_group_size=SCAN_ROW_GROUP, use_dictionary=["group"])
+        pq.write_table(
+            pa.table(columns),
+            folder / f"part-{number:03}.parquet",
+            row_group_size=SCAN_ROW_GROUP,
+            use_dictionary=["group"],
+        )
 
 
 def _images(folder: Path) -> None:
@@ -99,7 +115,12 @@ class Inputs:
     def __enter__(self) -> "Inputs":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._home.cleanup()
 
     def folder(self, name: Input) -> Path:

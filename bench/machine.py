@@ -21,16 +21,39 @@ print(" ".join(f"{name}={version}" for name, version in versions.items()))
 
 
 def versions(python: str) -> dict[str, str]:
-    """The versions that this interpreter has of itself and of the packages that matter; what it lacks is left out."""
-    command = [python, "-c", _VERSIONS, "syncline", "torch", "numpy", "pyarrow", "pandas", "simplejpeg", "daft", "optuna", "ray"]
-    output = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=True).stdout
+    """The versions that this interpreter has of itself and of the packages that matter; what it
+    lacks is left out.
+    """
+    command = [
+        python,
+        "-c",
+        _VERSIONS,
+        "syncline",
+        "torch",
+        "numpy",
+        "pyarrow",
+        "pandas",
+        "simplejpeg",
+        "daft",
+        "optuna",
+        "ray",
+    ]
+    output = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=True
+    ).stdout
     return dict(pair.split("=", 1) for pair in output.split())
 
 
 def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     names = (
-        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+        [
+            line.partition(":")[2].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        if info.exists()
+        else []
     )
     return names[0] if names else platform.processor()
 

@@ -1,7 +1,8 @@
 """Runs one program in fresh processes under a time limit, and takes its numbers.
 
-Every process of a measurement carries a mark in its environment, so that daemons that left the process group are found too: the next
-measurement begins when all of them are gone, and what does not go is killed.
+Every process of a measurement carries a mark in its environment, so that daemons that left the
+process group are found too: the next measurement begins when all of them are gone, and what does
+not go is killed.
 """
 
 import json
@@ -35,7 +36,9 @@ AT = "_at"
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a program ended: `code` is None if it ran past the limit; times are monotonic seconds; `peak_bytes` if its memory was watched."""
+    """How a program ended: `code` is None if it ran past the limit; times are monotonic seconds;
+    `peak_bytes` if its memory was watched.
+    """
 
     code: int | None
     started: float
@@ -46,26 +49,61 @@ class Ended:
 
 def command(contender: Contender, python: str, out: Path) -> list[str]:
     """The command line of a contender's program."""
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if contender.launcher == "torchrun" else []
-    return [python, *launch, "-m", f"bench.programs.{contender.module}", contender.argument, "--out", str(out)]
+    launch = (
+        ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        if contender.launcher == "torchrun"
+        else []
+    )
+    return [
+        python,
+        *launch,
+        "-m",
+        f"bench.programs.{contender.module}",
+        contender.argument,
+        "--out",
+        str(out),
+    ]
 
 
-def environment(base: Mapping[str, str], row: Row, mark: str, cluster: Mapping[str, str]) -> dict[str, str]:
-    """The program's environment: this one without settings of either library, with the row's, the cluster's if it runs there, the mark."""
-    kept = {name: value for name, value in base.items() if not name.startswith(("SYNCLINE_", "RAY_", "TORCHELASTIC_", "OMP_"))}
+def environment(
+    base: Mapping[str, str], row: Row, mark: str, cluster: Mapping[str, str]
+) -> dict[str, str]:
+    """The program's environment: this one without settings of either library, with the row's, the
+    cluster's if it runs there, the mark.
+    """
+    kept = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith(("SYNCLINE_", "RAY_", "TORCHELASTIC_", "OMP_"))
+    }
     where = cluster if row.group == "cluster" else {}
-    return {**kept, "PYTHONPATH": PYTHON_PATH, "RAY_USAGE_STATS_ENABLED": "0", **row.environment, **where, MARK: mark}
+    return {
+        **kept,
+        "PYTHONPATH": PYTHON_PATH,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        **row.environment,
+        **where,
+        MARK: mark,
+    }
 
 
 def count_lines(output: str) -> int:
-    """Lines that the program's author did not write: neither blank nor his own, a worker's prefix notwithstanding."""
+    """Lines that the program's author did not write: neither blank nor his own, a worker's prefix
+    notwithstanding.
+    """
     return sum(1 for line in output.splitlines() if line.strip() and OWN_PREFIX not in line)
 
 
 def derive(values: Mapping[str, float], ended: Ended) -> dict[str, float]:
-    """The program's numbers with what only its launcher sees: seconds since its start (`x_at` becomes `x_s`), lines, memory."""
+    """The program's numbers with what only its launcher sees: seconds since its start (`x_at`
+    becomes `x_s`), lines, memory.
+    """
     derived = {name: value for name, value in values.items() if not name.endswith(AT)}
-    derived |= {f"{name.removesuffix(AT)}_s": value - ended.started for name, value in values.items() if name.endswith(AT)}
+    derived |= {
+        f"{name.removesuffix(AT)}_s": value - ended.started
+        for name, value in values.items()
+        if name.endswith(AT)
+    }
     derived |= {"process_s": ended.ended - ended.started, "lines": float(count_lines(ended.output))}
     if ended.peak_bytes is not None:
         derived[PEAK_MB] = ended.peak_bytes / 1e6
@@ -87,7 +125,9 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def clear(mark: str, grace_s: float) -> int:
-    """Waits until no process of the measurement is left, kills what is left after `grace_s`, and says how many that were."""
+    """Waits until no process of the measurement is left, kills what is left after `grace_s`, and
+    says how many that were.
+    """
     deadline = time.monotonic() + grace_s
     while marked(mark) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -103,8 +143,12 @@ def clear(mark: str, grace_s: float) -> int:
     return len(killed)
 
 
-def run(arguments: Sequence[str], folder: Path, variables: Mapping[str, str], timeout_s: float) -> Ended:
-    """Runs a command in its own session with closed input; past the limit its process group is killed."""
+def run(
+    arguments: Sequence[str], folder: Path, variables: Mapping[str, str], timeout_s: float
+) -> Ended:
+    """Runs a command in its own session with closed input; past the limit its process group is
+    killed.
+    """
     log = folder / "output.txt"
     with log.open("wb") as sink:
         started = time.monotonic()
@@ -140,19 +184,36 @@ def failure_of(ended: Ended, row: Row, has_values: bool) -> str | None:
 
 
 def interpreter(turn: Turn, ray_python: str | None) -> str:
-    """What runs this turn's program: Ray's own, and on a cluster for syncline too, as all that meets there must have the same versions."""
-    return ray_python if ray_python and (turn.contender.name == RAY or turn.row.group == "cluster") else sys.executable
+    """What runs this turn's program: Ray's own, and on a cluster for syncline too, as all that
+    meets there must have the same versions.
+    """
+    return (
+        ray_python
+        if ray_python and (turn.contender.name == RAY or turn.row.group == "cluster")
+        else sys.executable
+    )
 
 
-def watched(arguments: Sequence[str], folder: Path, variables: Mapping[str, str], timeout_s: float, mark: str) -> Ended:
-    """Runs a command as `run` does, with an eye on the memory of all processes of this measurement."""
+def watched(
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    timeout_s: float,
+    mark: str,
+) -> Ended:
+    """Runs a command as `run` does, with an eye on the memory of all processes of this
+    measurement.
+    """
     with PeakMemory(lambda: marked(mark)) as memory:
         ended = run(arguments, folder, variables, timeout_s)
     return replace(ended, peak_bytes=memory.peak_bytes)
 
 
-def measure(turn: Turn, ray_python: str | None, cluster: Mapping[str, str], given: Path | None = None) -> Measurement:
-    """Makes one measurement; `cluster` has the variables of the one that is there, `given` is the row's input.
+def measure(
+    turn: Turn, ray_python: str | None, cluster: Mapping[str, str], given: Path | None = None
+) -> Measurement:
+    """Makes one measurement; `cluster` has the variables of the one that is there, `given` is the
+    row's input.
 
     Failures are part of the answer, never raised.
     """
@@ -162,7 +223,9 @@ def measure(turn: Turn, ray_python: str | None, cluster: Mapping[str, str], give
         folder = Path(scratch)
         out = folder / "values.json"
         arguments = command(turn.contender, python, out)
-        variables = environment(os.environ, turn.row, mark, cluster) | ({INPUT: str(given)} if given else {})
+        variables = environment(os.environ, turn.row, mark, cluster) | (
+            {INPUT: str(given)} if given else {}
+        )
         try:
             if turn.row.shows_memory:
                 ended = watched(arguments, folder, variables, turn.row.timeout_s, mark)

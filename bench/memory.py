@@ -1,7 +1,9 @@
-"""The most memory that the processes of a measurement had at one moment, sampled from outside of them.
+"""The most memory that the processes of a measurement had at one moment, sampled from outside of
+them.
 
-Counted are the proportional shares (PSS) of all processes, and pages in shared memory that no process has mapped at the moment: a
-store whose objects are files in `/dev/shm` has many of those. Not covered: systems without `/proc`, where nothing is counted.
+Counted are the proportional shares (PSS) of all processes, and pages in shared memory that no
+process has mapped at the moment: a store whose objects are files in `/dev/shm` has many of those.
+Not covered: systems without `/proc`, where nothing is counted.
 """
 
 import os
@@ -16,11 +18,15 @@ import psutil
 SHARED_MEMORY = Path("/dev/shm")
 INTERVAL_S = 0.1
 PAUSE_PER_COST = 20
-"""Pauses are at least so many times as long as a look takes, as both share the machine with what is measured."""
+"""Pauses are at least so many times as long as a look takes, as both share the machine with what is
+measured.
+"""
 
 
 def shares(rollup: str) -> tuple[int, int]:
-    """What a `smaps_rollup` says: bytes of the process's own share of ordinary pages, and of shared memory."""
+    """What a `smaps_rollup` says: bytes of the process's own share of ordinary pages, and of shared
+    memory.
+    """
     sizes = {}
     for line in rollup.splitlines()[1:]:
         name, _, size = line.partition(":")
@@ -30,12 +36,15 @@ def shares(rollup: str) -> tuple[int, int]:
 
 
 def total_bytes(each: Sequence[tuple[int, int]], unmapped_too: int) -> int:
-    """What processes with these `shares` have together; `unmapped_too` is what they put into shared memory, mapped or not."""
+    """What processes with these `shares` have together; `unmapped_too` is what they put into shared
+    memory, mapped or not.
+    """
     return sum(own for own, _ in each) + max(sum(shared for _, shared in each), unmapped_too)
 
 
 class PeakMemory:
-    """Looks again and again at the processes that `find` names while the block runs; `peak_bytes` is the most that it saw.
+    """Looks again and again at the processes that `find` names while the block runs; `peak_bytes`
+    is the most that it saw.
 
     Everything that appears in `/dev/shm` meanwhile counts as theirs.
     """
@@ -51,7 +60,12 @@ class PeakMemory:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()
 

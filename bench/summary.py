@@ -1,4 +1,6 @@
-"""From measurements to what a reader wants to know: medians over the rounds, ratios, and whether the targets are met. Pure."""
+"""From measurements to what a reader wants to know: medians over the rounds, ratios, and whether
+the targets are met. Pure.
+"""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -26,7 +28,9 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A contender other than ours and Ray; `ratio` is ours divided by its value, `span` its lowest and highest value."""
+    """A contender other than ours and Ray; `ratio` is ours divided by its value, `span` its lowest
+    and highest value.
+    """
 
     name: str
     value: float | None
@@ -38,7 +42,8 @@ class Peer:
 class Line:
     """One metric of one row, compared.
 
-    Values are medians over the rounds, spans the lowest and the highest value; None where nothing was measured.
+    Values are medians over the rounds, spans the lowest and the highest value; None where nothing
+    was measured.
     """
 
     row: str
@@ -59,7 +64,10 @@ def samples(measurements: Sequence[Measurement], row: str, contender: str, key: 
     return [
         measurement.values[key]
         for measurement in measurements
-        if measurement.row == row and measurement.contender == contender and measurement.failure is None and key in measurement.values
+        if measurement.row == row
+        and measurement.contender == contender
+        and measurement.failure is None
+        and key in measurement.values
     ]
 
 
@@ -91,7 +99,9 @@ def target_text(metric: Metric) -> str:
 
 
 def verdict(metric: Metric, ours: float | None, values: Mapping[str, float | None]) -> Verdict:
-    """Whether ours reaches the target; `values` holds the peers' medians, of which every one that the target names is needed."""
+    """Whether ours reaches the target; `values` holds the peers' medians, of which every one that
+    the target names is needed.
+    """
     if metric.target is None:
         return "no target"
     limit = _limit(metric, metric.target, values)
@@ -112,13 +122,22 @@ def _limit(metric: Metric, target: Target, values: Mapping[str, float | None]) -
 
 
 def compare(row: Row, metric: Metric, measurements: Sequence[Measurement]) -> Line:
-    """One line of the table. Peers whose programs do not measure this metric are left out; ones that failed are not."""
-    given = {contender.name: samples(measurements, row.name, contender.name, metric.key) for contender in row.contenders}
+    """One line of the table. Peers whose programs do not measure this metric are left out; ones
+    that failed are not.
+    """
+    given = {
+        contender.name: samples(measurements, row.name, contender.name, metric.key)
+        for contender in row.contenders
+    }
     if metric.ray_key is not None:
         given[RAY] = samples(measurements, row.name, OURS, metric.ray_key)
     medians = {name: median(values) for name, values in given.items()}
     ours, ray = medians[OURS], medians.get(RAY)
-    failed = {measurement.contender for measurement in measurements if measurement.row == row.name and measurement.failure is not None}
+    failed = {
+        measurement.contender
+        for measurement in measurements
+        if measurement.row == row.name and measurement.failure is not None
+    }
     peers = tuple(
         Peer(name=name, value=value, span=span(given[name]), ratio=ratio(ours, value))
         for name, value in medians.items()

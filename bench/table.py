@@ -1,4 +1,6 @@
-"""The tables for people: one line per metric, numbers right-aligned, ratios as ours divided by the peer's. Pure."""
+"""The tables for people: one line per metric, numbers right-aligned, ratios as ours divided by the
+peer's. Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -7,11 +9,18 @@ from rich.table import Table
 from bench.rows import RAY, Group
 from bench.summary import Line, Verdict
 
-_COLOURS: dict[Verdict, str] = {"met": "green", "missed": "bold red", "no target": "dim", "not measured": "yellow"}
+_COLOURS: dict[Verdict, str] = {
+    "met": "green",
+    "missed": "bold red",
+    "no target": "dim",
+    "not measured": "yellow",
+}
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, thousands apart: `0.0123`, `1.23`, `12 300`; a dash where nothing was measured."""
+    """Three significant digits, thousands apart: `0.0123`, `1.23`, `12 300`; a dash where nothing
+    was measured.
+    """
     if value is None:
         return "-"
     if abs(value) >= 100:
@@ -43,7 +52,9 @@ TITLES: dict[Group, str] = {
 
 def render(lines: Sequence[Line]) -> list[Table]:
     """A table for each group that has lines."""
-    grouped = [(title, [line for line in lines if line.group == group]) for group, title in TITLES.items()]
+    grouped = [
+        (title, [line for line in lines if line.group == group]) for group, title in TITLES.items()
+    ]
     return [_table(own, title) for title, own in grouped if own]
 
 

@@ -3,8 +3,9 @@
     python examples/train_vit.py                                # the sample of 9 000 images in this repository
     python examples/train_vit.py --data DIR --epochs 30         # the full set: DIR/train/*.parquet and DIR/test/*.parquet
 
-Each Parquet file has the columns `image` (JPEG bytes, 32x32) and `label` (0 to 9). Every epoch reports the accuracy on the held-out
-images of `test` together with a checkpoint; the path of the best one is printed at the end.
+Each Parquet file has the columns `image` (JPEG bytes, 32x32) and `label` (0 to 9). Every epoch
+reports the accuracy on the held-out images of `test` together with a checkpoint; the path of the
+best one is printed at the end.
 """
 
 import argparse
@@ -38,19 +39,27 @@ def decode(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def images_of(folder: Path, rows: int | None) -> data.Dataset:
-    """The decoded images of a folder of Parquet files; decoded in the first epoch, and kept for the later ones."""
+    """The decoded images of a folder of Parquet files; decoded in the first epoch, and kept for the
+    later ones.
+    """
     images = data.read_parquet(str(folder), columns=["image", "label"])
     return (images if rows is None else images.limit(rows)).map_batches(decode).cache()
 
 
 def shift_and_flip(images: Tensor) -> Tensor:
-    """(batch, 3, 32, 32) -> the same, each image shifted by up to four pixels and, every second time, flipped."""
+    """(batch, 3, 32, 32) -> the same, each image shifted by up to four pixels and, every second
+    time, flipped.
+    """
     padded = nn.functional.pad(images, (CROP_MARGIN,) * 4, mode="reflect")
     span = torch.arange(IMAGE_SIZE)
     rows = torch.randint(2 * CROP_MARGIN + 1, (len(images), 1)) + span
     columns = torch.randint(2 * CROP_MARGIN + 1, (len(images), 1)) + span
     columns = torch.where(torch.rand(len(images), 1) < 0.5, columns, columns.flip(1))
-    return padded[torch.arange(len(images))[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    return (
+        padded[torch.arange(len(images))[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+        .permute(0, 3, 1, 2)
+        .contiguous()
+    )
 
 
 def scaled(images: Tensor) -> Tensor:
@@ -59,17 +68,25 @@ def scaled(images: Tensor) -> Tensor:
 
 
 class VisionTransformer(nn.Module):
-    """A ViT whose patches come from three strided convolutions, which learn faster from few images than one large patch does."""
+    """A ViT whose patches come from three strided convolutions, which learn faster from few images
+    than one large patch does.
+    """
 
     def __init__(self, width: int = 128, layers: int = 4, heads: int = 4) -> None:
         super().__init__()
         channels = (3, width // 4, width // 2, width // 2)
         stem: list[nn.Module] = []
         for before, after in zip(channels, channels[1:], strict=False):
-            stem += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.GroupNorm(8, after), nn.ReLU()]
+            stem += [
+                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
+                nn.GroupNorm(8, after),
+                nn.ReLU(),
+            ]
         self.patches = nn.Sequential(*stem, nn.Conv2d(channels[-1], width, 1))
         self.positions = nn.Parameter(torch.randn(1, (IMAGE_SIZE // 8) ** 2, width) * 0.02)
-        layer = nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, CLASSES)
@@ -81,7 +98,9 @@ class VisionTransformer(nn.Module):
 
 
 def warm_up_then_cosine(steps: int) -> Any:
-    """Factor of the learning rate at each of `steps` steps: up over the first eighth, then down along half a cosine."""
+    """Factor of the learning rate at each of `steps` steps: up over the first eighth, then down
+    along half a cosine.
+    """
     warm_up = max(1, steps // 8)
 
     def factor(step: int) -> float:
@@ -92,7 +111,9 @@ def warm_up_then_cosine(steps: int) -> Any:
     return factor
 
 
-def train_one_epoch(model: nn.Module, batches: Any, optimizer: Any, schedule: Any, bar: tqdm) -> float:
+def train_one_epoch(
+    model: nn.Module, batches: Any, optimizer: Any, schedule: Any, bar: tqdm
+) -> float:
     """The mean loss of this rank."""
     model.train()
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
@@ -123,24 +144,38 @@ def accuracy_of(model: nn.Module, batches: Any) -> float:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """What each worker runs: its share of the images, the common model, one report with a checkpoint per epoch."""
+    """What each worker runs: its share of the images, the common model, one report with a
+    checkpoint per epoch.
+    """
     rank = train.get_context().get_world_rank()
     torch.manual_seed(config["seed"] + rank)
-    batches = train.get_dataset_shard("train").iter_torch_batches(batch_size=config["batch_size"], drop_last=True)
+    batches = train.get_dataset_shard("train").iter_torch_batches(
+        batch_size=config["batch_size"], drop_last=True
+    )
     held_out = train.get_dataset_shard("test").iter_torch_batches(batch_size=250)
     steps = config["images"] // train.get_context().get_world_size() // config["batch_size"]
 
     model = prepare_model(VisionTransformer())
     optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"], weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_cosine(config["epochs"] * steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, warm_up_then_cosine(config["epochs"] * steps)
+    )
 
     for epoch in range(config["epochs"]):
-        with tqdm(total=steps, desc=f"epoch {epoch + 1}/{config['epochs']}", disable=rank != 0, mininterval=0.5) as bar:
+        with tqdm(
+            total=steps,
+            desc=f"epoch {epoch + 1}/{config['epochs']}",
+            disable=rank != 0,
+            mininterval=0.5,
+        ) as bar:
             loss = train_one_epoch(model, batches, optimizer, schedule, bar)
             accuracy = accuracy_of(model, held_out)
             bar.set_postfix(loss=f"{loss:.3f}", accuracy=f"{accuracy:.3f}")
         if rank == 0:
-            print(f"epoch {epoch + 1}: loss {loss:.3f}, accuracy on held-out images {accuracy:.3f}", flush=True)
+            print(
+                f"epoch {epoch + 1}: loss {loss:.3f}, accuracy on held-out images {accuracy:.3f}",
+                flush=True,
+            )
         report_with_checkpoint(model, {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy})
 
 
@@ -156,18 +191,29 @@ def report_with_checkpoint(model: nn.Module, metrics: dict[str, Any]) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a small vision transformer on CIFAR-10 with several workers.")
-    parser.add_argument("--data", type=Path, default=SAMPLE, help="folder with train/*.parquet and test/*.parquet (default: the sample)")
+    parser = argparse.ArgumentParser(
+        description="Train a small vision transformer on CIFAR-10 with several workers."
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=SAMPLE,
+        help="folder with train/*.parquet and test/*.parquet (default: the sample)",
+    )
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, help="read only the first ROWS images of each split")
-    parser.add_argument("--storage-path", help="where the run directory goes (default: ~/syncline_results)")
+    parser.add_argument(
+        "--storage-path", help="where the run directory goes (default: ~/syncline_results)"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     arguments = parse_arguments()
-    training, held_out = (images_of(arguments.data / split, arguments.rows) for split in ("train", "test"))
+    training, held_out = (
+        images_of(arguments.data / split, arguments.rows) for split in ("train", "test")
+    )
     config = {
         "images": training.count(),
         "epochs": arguments.epochs,
@@ -179,17 +225,24 @@ def main() -> None:
         train_worker,
         train_loop_config=config,
         datasets={"train": training.random_shuffle(), "test": held_out},
-        scaling_config=train.ScalingConfig(num_workers=arguments.workers, use_gpu=torch.cuda.device_count() >= max(1, arguments.workers)),
+        scaling_config=train.ScalingConfig(
+            num_workers=arguments.workers,
+            use_gpu=torch.cuda.device_count() >= max(1, arguments.workers),
+        ),
         run_config=train.RunConfig(
             storage_path=arguments.storage_path,
-            checkpoint_config=train.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="accuracy"),
+            checkpoint_config=train.CheckpointConfig(
+                num_to_keep=2, checkpoint_score_attribute="accuracy"
+            ),
         ),
     )
     result = trainer.fit()
     if not result.best_checkpoints:
         return  # --workers 0 runs in this process and keeps nothing
     checkpoint, metrics = result.best_checkpoints[-1]
-    print(f"best checkpoint: epoch {metrics['epoch']}, accuracy {metrics['accuracy']:.3f}, {checkpoint.path}")
+    print(
+        f"best checkpoint: epoch {metrics['epoch']}, accuracy {metrics['accuracy']:.3f}, {checkpoint.path}"
+    )
 
 
 if __name__ == "__main__":

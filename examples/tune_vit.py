@@ -1,10 +1,12 @@
-"""Search for the learning rate, the weight decay and the size of a small vision transformer on CIFAR-10.
+"""Search for the learning rate, the weight decay and the size of a small vision transformer on
+CIFAR-10.
 
     python examples/tune_vit.py                                     # eight trials on the sample in this repository, in less than a minute
     python examples/tune_vit.py --data DIR --rows 50000 --trials 40 --epochs 27
 
-The images are decoded once and lie in shared memory, where every trial reads them. Each epoch ends with a checkpoint and the accuracy on
-held-out images; trials that are behind are stopped early. A search that was killed goes on if it is started again with the same `--name`.
+The images are decoded once and lie in shared memory, where every trial reads them. Each epoch ends
+with a checkpoint and the accuracy on held-out images; trials that are behind are stopped early. A
+search that was killed goes on if it is started again with the same `--name`.
 """
 
 import argparse
@@ -35,21 +37,33 @@ Split = tuple[Tensor, Tensor]
 def load(folder: Path, rows: int) -> Split:
     """The first rows of a folder of Parquet files."""
     batches = list(images_of(folder, rows).iter_batches(batch_size=1000))
-    images, labels = (torch.from_numpy(np.concatenate([batch[name] for batch in batches])) for name in ("image", "label"))
+    images, labels = (
+        torch.from_numpy(np.concatenate([batch[name] for batch in batches]))
+        for name in ("image", "label")
+    )
     return images, labels
 
 
 def train_trial(config: dict[str, Any], training: Split, held_out: Split, epochs: int) -> None:
     """One trial: begins, or goes on from its checkpoint, and reports after each epoch."""
     model = VisionTransformer(**config["model"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"], weight_decay=config["weight_decay"])
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config["lr"], weight_decay=config["weight_decay"]
+    )
     first_epoch = restore(model, optimizer)
     for epoch in range(first_epoch, epochs):
         torch.manual_seed(epoch)
         train_one_epoch(model, optimizer, *training)
         metrics = {"epoch": epoch + 1, "accuracy": accuracy_of(model, *held_out)}
         with tempfile.TemporaryDirectory() as folder:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, Path(folder) / "state.pt")
+            torch.save(
+                {
+                    "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "epoch": epoch + 1,
+                },
+                Path(folder) / "state.pt",
+            )
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
@@ -65,10 +79,14 @@ def restore(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return int(state["epoch"])
 
 
-def train_one_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> None:
+def train_one_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor
+) -> None:
     model.train()
     for chosen in torch.randperm(len(images)).split(BATCH_SIZE):
-        loss = nn.functional.cross_entropy(model(shift_and_flip(scaled(images[chosen]))), labels[chosen])
+        loss = nn.functional.cross_entropy(
+            model(shift_and_flip(scaled(images[chosen]))), labels[chosen]
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -83,13 +101,33 @@ def accuracy_of(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Search for the hyper-parameters of a small vision transformer on CIFAR-10.")
-    parser.add_argument("--data", type=Path, default=SAMPLE, help="folder with train/*.parquet and test/*.parquet (default: the sample)")
-    parser.add_argument("--rows", type=int, default=1500, help="so many images to train with, and half as many to test with")
+    parser = argparse.ArgumentParser(
+        description="Search for the hyper-parameters of a small vision transformer on CIFAR-10."
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=SAMPLE,
+        help="folder with train/*.parquet and test/*.parquet (default: the sample)",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=1500,
+        help="so many images to train with, and half as many to test with",
+    )
     parser.add_argument("--trials", type=int, default=8)
-    parser.add_argument("--epochs", type=int, default=9, help="of a trial that is not stopped early")
-    parser.add_argument("--name", default="tune_vit", help="of the search: one of this name that was killed goes on")
-    parser.add_argument("--storage-path", default="~/syncline_results", help="where the search keeps its directory (default: %(default)s)")
+    parser.add_argument(
+        "--epochs", type=int, default=9, help="of a trial that is not stopped early"
+    )
+    parser.add_argument(
+        "--name", default="tune_vit", help="of the search: one of this name that was killed goes on"
+    )
+    parser.add_argument(
+        "--storage-path",
+        default="~/syncline_results",
+        help="where the search keeps its directory (default: %(default)s)",
+    )
     return parser.parse_args()
 
 
@@ -112,11 +150,17 @@ def main() -> None:
                 metric="accuracy",
                 mode="max",
                 num_samples=arguments.trials,
-                search_alg=OptunaSearch(points_to_evaluate=[{"lr": 2e-3, "weight_decay": 0.05, "model/width": 64, "model/layers": 2}]),
+                search_alg=OptunaSearch(
+                    points_to_evaluate=[
+                        {"lr": 2e-3, "weight_decay": 0.05, "model/width": 64, "model/layers": 2}
+                    ]
+                ),
                 scheduler=ASHAScheduler(max_t=arguments.epochs, grace_period=1, reduction_factor=3),
             ),
             run_config=tune.RunConfig(
-                name=arguments.name, storage_path=arguments.storage_path, checkpoint_config=tune.CheckpointConfig(num_to_keep=1)
+                name=arguments.name,
+                storage_path=arguments.storage_path,
+                checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
             ),
         )
     results = tuner.fit()

@@ -1,4 +1,5 @@
-"""What all tests share: the `processes` marker's reruns, an environment that does not depend on who runs the suite, and small engines.
+"""What all tests share: the `processes` marker's reruns, an environment that does not depend on who
+runs the suite, and small engines.
 
 Fixtures for one area live in that area's own conftest.
 """
@@ -16,30 +17,51 @@ from syncline.core.embedded import processes
 
 RERUNS_OF_PROCESS_TESTS = 2
 OWN_VARIABLES = "SYNCLINE_"
-TOPICS = frozenset({"accelerate", "data", "lightning", "pandas", "pyarrow", "torch", "train", "transformers", "tune"})
-"""Parts of the names of modules that workers get from the template; the other modules cost little."""
+TOPICS = frozenset(
+    {
+        "accelerate",
+        "data",
+        "lightning",
+        "pandas",
+        "pyarrow",
+        "torch",
+        "train",
+        "transformers",
+        "tune",
+    }
+)
+"""Parts of the names of modules that workers get from the template; the other modules cost
+little.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests with real processes two more chances: a machine that others load may starve a worker past any limit."""
+    """Give tests with real processes two more chances: a machine that others load may starve a
+    worker past any limit.
+    """
     for item in items:
         if item.get_closest_marker("processes") and not item.get_closest_marker("flaky"):
             item.add_marker(pytest.mark.flaky(reruns=RERUNS_OF_PROCESS_TESTS))
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests are no garbage: many tests collect that, and would look at them, for half a second, each time."""
+    """Modules and tests are no garbage: many tests collect that, and would look at them, for half a
+    second, each time.
+    """
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No setting of the person who runs the suite reaches the tests, and no default path leads into their home."""
+    """No setting of the person who runs the suite reaches the tests, and no default path leads into
+    their home.
+    """
     patch = pytest.MonkeyPatch()
     for name in [name for name in os.environ if name.startswith(OWN_VARIABLES)]:
         patch.delenv(name)
     patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    # With its metrics on, Ray takes most of a minute to leave a cluster in a process that used another one, gone by now, before.
+    # With its metrics on, Ray takes most of a minute to leave a cluster in a process that used
+    # another one, gone by now, before.
     patch.setenv("RAY_enable_open_telemetry", "0")
     yield
     patch.undo()
@@ -47,7 +69,9 @@ def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(scope="module", autouse=True)
 def no_engine_left() -> Iterator[None]:
-    """What a module has started ends with it: the first use of a task or a dataset starts an engine, and `init` refuses a second one."""
+    """What a module has started ends with it: the first use of a task or a dataset starts an
+    engine, and `init` refuses a second one.
+    """
     yield
     lifecycle = sys.modules.get("syncline.core.lifecycle")
     if lifecycle is not None:
@@ -56,13 +80,19 @@ def no_engine_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def template_of_the_module(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Engines start as if the module's file ran alone: their templates import what it speaks of, not all that the suite has imported.
+    """Engines start as if the module's file ran alone: their templates import what it speaks of,
+    not all that the suite has imported.
 
-    That would be torch and every library of frameworks, some seconds of work for each of the many engines.
+    That would be torch and every library of frameworks, some seconds of work for each of the many
+    engines.
     """
     spoken_of = _topics_of(request.path)
     with pytest.MonkeyPatch.context() as patch:
-        modules = tuple(name for name in processes.HEAVY_MODULES if TOPICS.intersection(name.split(".")) <= spoken_of)
+        modules = tuple(
+            name
+            for name in processes.HEAVY_MODULES
+            if TOPICS.intersection(name.split(".")) <= spoken_of
+        )
         patch.setattr(processes, "HEAVY_MODULES", modules)
         yield
 

@@ -1,4 +1,6 @@
-"""TensorBoard's event files, read with tensorboardX's own messages and checksums, as a board reads them."""
+"""TensorBoard's event files, read with tensorboardX's own messages and checksums, as a board reads
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,18 @@ from tensorboardX.proto.event_pb2 import Event
 
 
 def events(content: bytes) -> list[Any]:
-    """The messages of an event file; what a kill has torn at its end is left out. AssertionError where a checksum is wrong."""
+    """The messages of an event file; what a kill has torn at its end is left out. AssertionError
+    where a checksum is wrong.
+    """
     found, start = [], 0
     while start + 12 <= len(content):
         (size,) = struct.unpack_from("<Q", content, start)
         if start + size + 16 > len(content):
             break
         data = content[start + 12 : start + 12 + size]
-        assert struct.unpack_from("<I", content, start + 8)[0] == _masked(content[start : start + 8])
+        assert struct.unpack_from("<I", content, start + 8)[0] == _masked(
+            content[start : start + 8]
+        )
         assert struct.unpack_from("<I", content, start + 12 + size)[0] == _masked(data)
         found.append(Event.FromString(data))
         start += size + 16
@@ -32,11 +38,16 @@ def event_files(directory: str | os.PathLike[str]) -> list[Path]:
 
 
 def curves(directory: str | os.PathLike[str]) -> dict[str, list[tuple[int, float]]]:
-    """What a board shows of a directory, as {tag: [(step, value)]}: where a session starts, the steps from there on are forgotten."""
+    """What a board shows of a directory, as {tag: [(step, value)]}: where a session starts, the
+    steps from there on are forgotten.
+    """
     found: dict[str, list[tuple[int, float]]] = {}
     for event in (event for path in event_files(directory) for event in events(path.read_bytes())):
         if event.session_log.status == 1:
-            found = {tag: [point for point in points if point[0] < event.step] for tag, points in found.items()}
+            found = {
+                tag: [point for point in points if point[0] < event.step]
+                for tag, points in found.items()
+            }
         for value in event.summary.value:
             if value.WhichOneof("value") == "simple_value":
                 found.setdefault(value.tag, []).append((event.step, value.simple_value))

@@ -10,7 +10,9 @@ from typing import Any
 
 
 class Recorder:
-    """Notes calls on itself, and on what its methods return, in one list of (path, arguments, keywords)."""
+    """Notes calls on itself, and on what its methods return, in one list of (path, arguments,
+    keywords).
+    """
 
     def __init__(self, calls: list[Any] | None = None, path: str = "", **answers: Any) -> None:
         self.calls: list[Any] = [] if calls is None else calls

@@ -1,4 +1,6 @@
-"""The programs of docs/tracking.md run as written. The libraries of the trackers are played by modules that note what is called."""
+"""The programs of docs/tracking.md run as written. The libraries of the trackers are played by
+modules that note what is called.
+"""
 
 import os
 import re
@@ -61,7 +63,11 @@ def test_programs_run_as_written(tmp_path: Path) -> None:
     for number, program in enumerate(PROGRAMS):
         paths.append(tmp_path / f"program_{number}.py")
         paths[-1].write_text(program, encoding="utf-8")
-    played = {"PYTHONPATH": str(tmp_path / "played"), "PLAYED_CALLS": str(tmp_path / "calls"), "WANDB_API_KEY": "key"}
+    played = {
+        "PYTHONPATH": str(tmp_path / "played"),
+        "PLAYED_CALLS": str(tmp_path / "calls"),
+        "WANDB_API_KEY": "key",
+    }
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL, ":".join(map(str, paths))],
         env={**os.environ, "HOME": str(tmp_path), **played},
@@ -75,14 +81,20 @@ def test_programs_run_as_written(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(paths) == 5
     runs = tmp_path / "syncline_results"
-    assert {tag: len(points) for tag, points in curves(runs / "with_a_board").items()} == {"loss": 20, "eval/top1": 20}
+    assert {tag: len(points) for tag, points in curves(runs / "with_a_board").items()} == {
+        "loss": 20,
+        "eval/top1": 20,
+    }
     assert sorted(path.name for path in (runs / "tracked" / "trackers").iterdir()) == [
         "comet-my-project.json",
         "mlflow-my-experiment.json",
         "weights-biases-my-project.json",
     ]
     documented = re.findall(
-        r"`([^` ]+)`", (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8").partition("## The files of a run directory")[2]
+        r"`([^` ]+)`",
+        (ROOT / "docs" / "dashboard.md")
+        .read_text(encoding="utf-8")
+        .partition("## The files of a run directory")[2],
     )
     for path in (runs / "tracked").iterdir():
         assert any(fnmatch(path.name, pattern.rstrip("/")) for pattern in documented), path.name
@@ -91,9 +103,12 @@ def test_programs_run_as_written(tmp_path: Path) -> None:
     groups = [re.search(r"'group': ([^,}]+)", call)[1] for call in begun if "'mode'" not in call]
     assert groups == ["None", "'search'", "'search'", "'own_tracking'"]
     assert len([call for call in begun if "'mode': 'disabled'" in call]) == 1
-    # Five reports of the program with callbacks, three of each of two trials, three of rank 0's own, and of the one that does nothing.
+    # Five reports of the program with callbacks, three of each of two trials, three of rank 0's
+    # own, and of the one that does nothing.
     assert len([call for call in calls if call.startswith("wandb.init().log ")]) == 5 + 6 + 3 + 3
-    assert len([call for call in calls if call.startswith("comet_ml.Experiment().log_metrics ")]) == 5
+    assert (
+        len([call for call in calls if call.startswith("comet_ml.Experiment().log_metrics ")]) == 5
+    )
     assert len([call for call in calls if call.startswith("mlflow.log_metric ")]) == 3
     assert "printed begins at step 0 with {'lr': 0.1}" in done.stdout
     assert "ended with {'accuracy': 0.5}" in done.stdout

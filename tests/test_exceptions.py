@@ -7,7 +7,14 @@ import pytest
 
 from syncline import exceptions
 from syncline.core import tracebacks
-from syncline.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayError, RayTaskError, WorkerCrashedError
+from syncline.exceptions import (
+    ActorDiedError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 
 class Awkward(Exception):
@@ -37,7 +44,14 @@ def failed(error, function_name="fail"):
 
 
 @pytest.mark.parametrize(
-    "cause", [KeyError("missing"), Awkward(3, "bad"), Slotted("x"), OSError(2, "gone", "file"), GetTimeoutError("late")]
+    "cause",
+    [
+        KeyError("missing"),
+        Awkward(3, "bad"),
+        Slotted("x"),
+        OSError(2, "gone", "file"),
+        GetTimeoutError("late"),
+    ],
 )
 @pytest.mark.parametrize("travels", [False, True])
 def test_an_error_is_caught_as_itself_and_as_a_task_error(cause, travels):
@@ -62,7 +76,9 @@ def test_attributes_of_the_cause_are_visible():
     assert failed(caught.value).as_instanceof_cause().start == 0
 
 
-@pytest.mark.parametrize("cause", [Final("f"), SystemExit(3), KeyboardInterrupt(), StopIteration(1)])
+@pytest.mark.parametrize(
+    "cause", [Final("f"), SystemExit(3), KeyboardInterrupt(), StopIteration(1)]
+)
 def test_what_cannot_or_must_not_be_raised_as_itself_is_a_task_error_with_a_cause(cause):
     error = failed(cause).as_instanceof_cause()
     assert type(error) is RayTaskError
@@ -70,7 +86,9 @@ def test_what_cannot_or_must_not_be_raised_as_itself_is_a_task_error_with_a_caus
 
 
 def test_classes_are_made_once():
-    assert type(failed(KeyError(1)).as_instanceof_cause()) is type(failed(KeyError(2)).as_instanceof_cause())
+    assert type(failed(KeyError(1)).as_instanceof_cause()) is type(
+        failed(KeyError(2)).as_instanceof_cause()
+    )
 
 
 def test_a_cause_that_cannot_be_pickled_arrives_as_a_stand_in():
@@ -101,9 +119,20 @@ def test_a_raised_task_error_names_cause_and_frames_on_one_line():
 
 
 def test_errors_about_processes_keep_their_facts():
-    error = ActorDiedError("It died.", actor_name="counter", pid=12, exit_cause="exited with code 3", log_tail="last words\n")
+    error = ActorDiedError(
+        "It died.",
+        actor_name="counter",
+        pid=12,
+        exit_cause="exited with code 3",
+        log_tail="last words\n",
+    )
     copy = pickle.loads(pickle.dumps(error))
-    assert (copy.actor_name, copy.pid, copy.exit_cause, copy.log_tail) == ("counter", 12, "exited with code 3", "last words\n")
+    assert (copy.actor_name, copy.pid, copy.exit_cause, copy.log_tail) == (
+        "counter",
+        12,
+        "exited with code 3",
+        "last words\n",
+    )
     assert str(copy) == "It died.\nThe last lines of its log:\nlast words"
     assert isinstance(copy, RayActorError)
 

@@ -1,4 +1,6 @@
-"""Freezes the public surface of `syncline`: a name that comes or goes is a decision, and shows here."""
+"""Freezes the public surface of `syncline`: a name that comes or goes is a decision, and shows
+here.
+"""
 
 import inspect
 import subprocess
@@ -68,4 +70,9 @@ def test_submodules_load_on_first_use():
 
 def test_importing_syncline_imports_nothing_heavy():
     code = "import sys, syncline; print([m for m in ('torch', 'pyarrow', 'numpy', 'pandas', 'syncline.train') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

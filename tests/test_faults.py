@@ -46,8 +46,6 @@ def test_unreadable_faults_are_refused(text):
 
 def test_the_environment_arms_a_fresh_process(monkeypatch):
     monkeypatch.setenv("SYNCLINE_FAULTS", "a=sleep:0, b=kill:2")
-    code = (
-        "from syncline import faults; faults.reach('a'); faults.reach('b'); print('alive', flush=True); faults.reach('b'); print('not me')"
-    )
+    code = "from syncline import faults; faults.reach('a'); faults.reach('b'); print('alive', flush=True); faults.reach('b'); print('not me')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("alive\n", -signal.SIGKILL)

@@ -1,8 +1,9 @@
 """The import law: who may import whom, which libraries where, and who reads the environment.
 
-Covered: every `import` statement, `import_module("literal")` and `load("literal")` in `src/syncline`, found in the syntax tree without
-running anything, so imports inside functions and under TYPE_CHECKING count too; and what `import syncline` loads, in a fresh process.
-Not covered: names that are built at run time. To extend the law, add a row to one of the tables below.
+Covered: every `import` statement, `import_module("literal")` and `load("literal")` in
+`src/syncline`, found in the syntax tree without running anything, so imports inside functions and
+under TYPE_CHECKING count too; and what `import syncline` loads, in a fresh process. Not covered:
+names that are built at run time. To extend the law, add a row to one of the tables below.
 """
 
 import ast
@@ -47,11 +48,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **{module: frozenset({"core"}) for module in CORE_FACE},
 }
 
-# Single files -> what they may import of other packages, besides. The Dask scheduler stands on core alone, and is no part of data.
+# Single files -> what they may import of other packages, besides. The Dask scheduler stands on core
+# alone, and is no part of data.
 MAY_ALSO: dict[str, frozenset[str]] = {
     "data/converting.py": frozenset({"syncline.util.dask"}),
     "data/from_libraries.py": frozenset({"syncline.util.dask"}),
-    # Trainers of the older API as trials; loaded by `TorchTrainer.as_trainable` alone, and nothing in tune knows them.
+    # Trainers of the older API as trials; loaded by `TorchTrainer.as_trainable` alone, and nothing
+    # in tune knows them.
     "util/sgd/torch/trainable.py": frozenset(
         {
             "syncline.tune.execution.placement_groups.Gang",
@@ -67,7 +70,8 @@ class LibraryRule:
     """One library and the only files that may import it."""
 
     library: str
-    # Parts of a path below src/syncline; a file may import the library if one of its folders, or its name, contains one of them.
+    # Parts of a path below src/syncline; a file may import the library if one of its folders, or
+    # its name, contains one of them.
     path_contains: tuple[str, ...] = ()
     # Files and packages that may, besides.
     also: tuple[str, ...] = ()
@@ -83,13 +87,19 @@ class LibraryRule:
 
 
 LIBRARY_RULES = (
-    LibraryRule(library="torch", path_contains=("torch", "lightning", "huggingface"), never=("core",)),
-    *(LibraryRule(library=name, path_contains=(name,), never=("core",)) for name in ("xgboost", "lightgbm", "tensorflow", "jax")),
+    LibraryRule(
+        library="torch", path_contains=("torch", "lightning", "huggingface"), never=("core",)
+    ),
+    *(
+        LibraryRule(library=name, path_contains=(name,), never=("core",))
+        for name in ("xgboost", "lightgbm", "tensorflow", "jax")
+    ),
     LibraryRule(library="ray", also=("core/cluster",)),
     LibraryRule(library="pyarrow", path_contains=("",), never=("core",)),
 )
 
-# The only module that reads the environment. Programs in `testing` stand for users' programs, whose tasks may look at theirs.
+# The only module that reads the environment. Programs in `testing` stand for users' programs, whose
+# tasks may look at theirs.
 READS_ENVIRONMENT = ("settings.py", "testing")
 
 # What a bare `import syncline` must leave for later.
@@ -116,8 +126,11 @@ def unit_of(path: PurePosixPath) -> str:
 
 
 def imported_modules(tree: ast.AST, path: PurePosixPath) -> Iterator[tuple[int, str]]:
-    """(line, absolute dotted name) of everything that a file imports; `from a import b` yields a.b, since b may be a module."""
-    # The module itself is the last part; for a package's __init__ that part is the file name, so that one level up is the package.
+    """(line, absolute dotted name) of everything that a file imports; `from a import b` yields a.b,
+    since b may be a module.
+    """
+    # The module itself is the last part; for a package's __init__ that part is the file name, so
+    # that one level up is the package.
     module = (PACKAGE, *path.with_suffix("").parts)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -127,8 +140,14 @@ def imported_modules(tree: ast.AST, path: PurePosixPath) -> Iterator[tuple[int, 
             prefix = [*module[: -node.level], *origin] if node.level else origin
             yield from ((node.lineno, ".".join([*prefix, alias.name])) for alias in node.names)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in ("import_module", "__import__", "load") and isinstance(node.args[0].value, str):
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
+            if name in ("import_module", "__import__", "load") and isinstance(
+                node.args[0].value, str
+            ):
                 yield node.lineno, node.args[0].value
 
 
@@ -149,8 +168,11 @@ def layer_violations(source: str, path: PurePosixPath) -> list[str]:
         if target in MAY_IMPORT and target not in allowed:
             found.append(f"{path}:{line}: {unit} may not import {name}")
         elif target not in MAY_IMPORT and "__init__" not in allowed:
-            # `import syncline` or `from syncline import get`: the package's own __init__, which loads core.
-            found.append(f"{path}:{line}: imports {name} from the top of the package: name the module that defines it")
+            # `import syncline` or `from syncline import get`: the package's own __init__, which
+            # loads core.
+            found.append(
+                f"{path}:{line}: imports {name} from the top of the package: name the module that defines it"
+            )
     return found
 
 
@@ -165,17 +187,28 @@ def library_violations(source: str, path: PurePosixPath) -> list[str]:
 
 
 def environment_reads(source: str) -> list[int]:
-    """Lines that read the process's environment. Writing it is allowed: `os.environ[k] = v`, `del`, and `update`, `pop`,
-    `setdefault`, `clear` whose value nobody uses."""
+    """Lines that read the process's environment. Writing it is allowed: `os.environ[k] = v`, `del`,
+    and `update`, `pop`, `setdefault`, `clear` whose value nobody uses.
+    """
     tree = parsed(source)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     lines = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "os":
             # Under another name the reads could not be told apart: the import itself counts.
-            lines += [node.lineno for alias in node.names if alias.name in ("environ", "environb", "getenv", "getenvb")]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
-            reads = node.attr in ("getenv", "getenvb") or (node.attr in ("environ", "environb") and not _is_written(node, parents))
+            lines += [
+                node.lineno
+                for alias in node.names
+                if alias.name in ("environ", "environb", "getenv", "getenvb")
+            ]
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "os"
+        ):
+            reads = node.attr in ("getenv", "getenvb") or (
+                node.attr in ("environ", "environb") and not _is_written(node, parents)
+            )
             lines += [node.lineno] if reads else []
     return sorted(lines)
 
@@ -184,8 +217,15 @@ def _is_written(environ: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> bool
     parent = parents[environ]
     if isinstance(parent, ast.Subscript):
         # `os.environ[k] += v` has a store context and reads all the same.
-        return isinstance(parent.ctx, ast.Store | ast.Del) and not isinstance(parents[parent], ast.AugAssign)
-    if isinstance(parent, ast.Attribute) and parent.attr in ("update", "pop", "setdefault", "clear"):
+        return isinstance(parent.ctx, ast.Store | ast.Del) and not isinstance(
+            parents[parent], ast.AugAssign
+        )
+    if isinstance(parent, ast.Attribute) and parent.attr in (
+        "update",
+        "pop",
+        "setdefault",
+        "clear",
+    ):
         call = parents[parent]
         return isinstance(call, ast.Call) and isinstance(parents[call], ast.Expr)
     return False
@@ -196,14 +236,22 @@ def test_file_obeys_the_import_law(file: Path) -> None:
     source, path = file.read_text(encoding="utf-8"), below_package(file)
     violations = layer_violations(source, path) + library_violations(source, path)
     if not any(path.is_relative_to(place) for place in READS_ENVIRONMENT):
-        violations += [f"{path}:{line}: reads the environment; only settings.py does" for line in environment_reads(source)]
+        violations += [
+            f"{path}:{line}: reads the environment; only settings.py does"
+            for line in environment_reads(source)
+        ]
     assert not violations, "\n".join(violations)
 
 
 def test_importing_syncline_loads_no_heavy_library() -> None:
     program = f"import sys, syncline; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

@@ -21,7 +21,13 @@ def test_program_runs_as_written(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False, stdin=subprocess.DEVNULL, cwd=tmp_path
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "'epoch': 4" in done.stdout
@@ -33,5 +39,9 @@ def test_every_make_target_it_names_exists() -> None:
     commands = "\n".join([*code_blocks("bash"), *re.findall(r"`([^`\n]+)`", prose)])
     named = set(re.findall(r"\bmake ([a-z][a-z-]*)", commands))
     assert {"demo", "test", "lint", "bench", "setup"} <= named
-    missing = [target for target in sorted(named) if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)]
+    missing = [
+        target
+        for target in sorted(named)
+        if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+    ]
     assert missing == []

@@ -5,7 +5,9 @@ import pytest
 from syncline import settings
 
 
-@pytest.mark.parametrize(("text", "meaning"), [("1", True), ("True", True), ("0", False), ("", False), ("off", False)])
+@pytest.mark.parametrize(
+    ("text", "meaning"), [("1", True), ("True", True), ("0", False), ("", False), ("off", False)]
+)
 def test_flags(monkeypatch, text, meaning):
     monkeypatch.setenv("SYNCLINE_FULL_TRACEBACK", text)
     assert settings.full_traceback() is meaning

@@ -7,7 +7,9 @@ from bench.programs import common
 
 
 def calls(library: ModuleType) -> tuple[common.Run, common.Run]:
-    """What makes so many calls: one at a time, and many in flight. The actor is up when this returns."""
+    """What makes so many calls: one at a time, and many in flight. The actor is up when this
+    returns.
+    """
 
     @library.remote
     class Echo:
@@ -23,5 +25,11 @@ if __name__ == "__main__":
     library = importlib.import_module(options.library)
     library.init(num_cpus=2)
     one_at_a_time, many_in_flight = calls(library)
-    common.write(options.out, {"one_per_s": common.rate(one_at_a_time, 2000), "many_per_s": common.rate(many_in_flight, 10_000)})
+    common.write(
+        options.out,
+        {
+            "one_per_s": common.rate(one_at_a_time, 2000),
+            "many_per_s": common.rate(many_in_flight, 10_000),
+        },
+    )
     library.shutdown()

@@ -1,4 +1,6 @@
-"""What the measured programs share: their arguments, their clocks, and the file for their numbers."""
+"""What the measured programs share: their arguments, their clocks, and the file for their
+numbers.
+"""
 
 import argparse
 import json
@@ -24,14 +26,18 @@ def arguments() -> argparse.Namespace:
 
 
 def write(out: str, values: Values) -> None:
-    """Writes the numbers of this measurement; whole or not at all, because a program may be killed at any moment."""
+    """Writes the numbers of this measurement; whole or not at all, because a program may be killed
+    at any moment.
+    """
     scratch = Path(f"{out}.{os.getpid()}")
     scratch.write_text(json.dumps(values))
     scratch.replace(out)
 
 
 def calls(library: ModuleType, submit: Callable[[int], Any]) -> tuple[Run, Run]:
-    """What makes so many calls: one at a time, and many in flight. `submit` gives a reference to what it is given; all is up on return."""
+    """What makes so many calls: one at a time, and many in flight. `submit` gives a reference to
+    what it is given; all is up on return.
+    """
 
     def one_at_a_time(count: int) -> None:
         for index in range(count):
@@ -55,7 +61,9 @@ def rate(run: Run, count: int, repeats: int = 3) -> float:
 
 
 def rates_in_turns(runs: Sequence[Run], count: int, turns: int) -> list[float]:
-    """Calls per second of each of `runs`, which take turns, so that what loads the machine slows them all; medians over the turns."""
+    """Calls per second of each of `runs`, which take turns, so that what loads the machine slows
+    them all; medians over the turns.
+    """
     rates: list[list[float]] = [[] for _ in runs]
     for turn in range(turns):
         for place in range(len(runs)):
@@ -65,7 +73,9 @@ def rates_in_turns(runs: Sequence[Run], count: int, turns: int) -> list[float]:
 
 
 def seconds_each(call: Callable[[int], None], count: int, finish: Callable[[], object]) -> float:
-    """Mean seconds per call of `call(index)` over `count` calls and one `finish()`, a first call not counted."""
+    """Mean seconds per call of `call(index)` over `count` calls and one `finish()`, a first call
+    not counted.
+    """
     call(0)
     begin = time.perf_counter()
     for index in range(1, count + 1):

@@ -1,7 +1,8 @@
-"""The training controller alone, driven by simulated workers: 100 to 10 000 ranks that report, meet, fail, and come in other numbers.
+"""The training controller alone, driven by simulated workers: 100 to 10 000 ranks that report,
+meet, fail, and come in other numbers.
 
-What its instructions ask for is answered at once, so all the time is the state machine's and the simulation's own. Microseconds per event
-and bytes per rank have to stay flat.
+What its instructions ask for is answered at once, so all the time is the state machine's and the
+simulation's own. Microseconds per event and bytes per rank have to stay flat.
 """
 
 import argparse
@@ -16,7 +17,13 @@ from syncline.train.controller import events
 from syncline.train.controller.events import Event, Instruction, WorkerFailure
 from syncline.train.controller.policy import FailureBudgets
 from syncline.train.controller.state import RESIZE_TIMER, Limits, State, TrainStateMachine
-from syncline.train.workers.messages import BarrierReached, CheckpointPart, Finished, Reported, Spoken
+from syncline.train.workers.messages import (
+    BarrierReached,
+    CheckpointPart,
+    Finished,
+    Reported,
+    Spoken,
+)
 
 SIZES = (100, 1_000, 10_000)
 LEAST_EVENTS, LEAST_ROUNDS = 400_000, 200
@@ -30,7 +37,9 @@ class Simulation:
 
     def __init__(self, ranks: int) -> None:
         limits = Limits(report_s=60, collective_s=60, resize_s=60)
-        self.machine = TrainStateMachine(budgets=FailureBudgets(FailureConfig(max_failures=-1)), limits=limits)
+        self.machine = TrainStateMachine(
+            budgets=FailureBudgets(FailureConfig(max_failures=-1)), limits=limits
+        )
         self.ranks = ranks
         self.random = random.Random(0)
         self.attempt = self.world_size = self.next_index = self.meeting = 0
@@ -50,25 +59,39 @@ class Simulation:
         assert self.machine.state is State.FINISHED, self.machine.history
 
     def round(self, number: int) -> Iterator[Event]:
-        """All ranks report, or meet; sometimes one dies half-way, or there is room for other numbers of ranks."""
+        """All ranks report, or meet; sometimes one dies half-way, or there is room for other
+        numbers of ranks.
+        """
         attempt, world_size = self.attempt, self.world_size
         order = self.random.sample(range(world_size), world_size)
         victim = self.random.choice(order) if self.random.random() < FAILURE_CHANCE else None
         if number % (2 * ROUNDS_PER_CHECKPOINT) == 0:
             yield events.TimerFired(name=RESIZE_TIMER)
         index, meeting = self.next_index, self.meeting
-        part = CheckpointPart(dir_name="c", staged="s") if number % ROUNDS_PER_CHECKPOINT == 0 else None
+        part = (
+            CheckpointPart(dir_name="c", staged="s")
+            if number % ROUNDS_PER_CHECKPOINT == 0
+            else None
+        )
         for rank in order:
             if self.attempt != attempt:
                 return  # the group has ended, and another one has begun
             if rank == victim:
                 self.failures += 1
-                yield events.StreamEnded(attempt=attempt, rank=rank, failure=WorkerFailure(exception=RuntimeError("killed"), died=True))
+                yield events.StreamEnded(
+                    attempt=attempt,
+                    rank=rank,
+                    failure=WorkerFailure(exception=RuntimeError("killed"), died=True),
+                )
             elif number % 3 == 0:
-                yield self.said(rank, BarrierReached(sequence=meeting, data=b"" if rank == 0 else None))
+                yield self.said(
+                    rank, BarrierReached(sequence=meeting, data=b"" if rank == 0 else None)
+                )
             else:
                 self.next_index = index + 1
-                yield self.said(rank, Reported(index=index, metrics={"loss": 1.0}, time=0.0, part=part))
+                yield self.said(
+                    rank, Reported(index=index, metrics={"loss": 1.0}, time=0.0, part=part)
+                )
         if self.attempt == attempt:
             self.meeting += number % 3 == 0
 
@@ -92,13 +115,25 @@ class Simulation:
                 size = self.random.randint(self.ranks // 2, self.ranks)
                 self.waiting.append(events.Reserved(world_size=size))
             case events.StartGroup():
-                self.attempt, self.world_size, self.next_index = instruction.attempt, instruction.world_size, instruction.first_index
+                self.attempt, self.world_size, self.next_index = (
+                    instruction.attempt,
+                    instruction.world_size,
+                    instruction.first_index,
+                )
                 self.meeting = 0
                 self.waiting.append(events.GroupStarted(attempt=self.attempt))
             case events.LookForRoom():
-                self.waiting.append(events.RoomSeen(attempt=self.attempt, workers=self.random.randint(self.ranks // 2, self.ranks)))
+                self.waiting.append(
+                    events.RoomSeen(
+                        attempt=self.attempt,
+                        workers=self.random.randint(self.ranks // 2, self.ranks),
+                    )
+                )
             case events.HushWorkers():
-                self.waiting.extend(events.StreamEnded(attempt=self.attempt, rank=rank) for rank in instruction.ranks)
+                self.waiting.extend(
+                    events.StreamEnded(attempt=self.attempt, rank=rank)
+                    for rank in instruction.ranks
+                )
             case events.StopGroup():
                 self.waiting.append(events.GroupStopped(attempt=instruction.attempt))
             case events.DrainValidations():

@@ -1,6 +1,8 @@
-"""The dashboard with 10 000 runs, and with one run of 100 000 reports: when its first page is there, and how much memory it takes.
+"""The dashboard with 10 000 runs, and with one run of 100 000 reports: when its first page is
+there, and how much memory it takes.
 
-Asked as a browser asks: the time is that of the whole answer, in which the visible rows, or the facts of the run, stand.
+Asked as a browser asks: the time is that of the whole answer, in which the visible rows, or the
+facts of the run, stand.
 """
 
 import os
@@ -40,7 +42,12 @@ def make_long_run(storage: Path) -> None:
         record.event("attempt", number=1, workers=[{"rank": rank, "pid": 1} for rank in range(2)])
         for index in range(REPORTS // 2):
             for rank in range(2):
-                record.report(index, rank, {"loss": 1 / (index + 1), "accuracy": index / REPORTS, "lr": 0.1}, time_s=1e9 + index)
+                record.report(
+                    index,
+                    rank,
+                    {"loss": 1 / (index + 1), "accuracy": index / REPORTS, "lr": 0.1},
+                    time_s=1e9 + index,
+                )
         record.write_outcome("finished")
 
 

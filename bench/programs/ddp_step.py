@@ -1,4 +1,6 @@
-"""The median DDP step of a small model with two workers, one torch thread each, whoever launches them."""
+"""The median DDP step of a small model with two workers, one torch thread each, whoever launches
+them.
+"""
 
 import time
 from typing import Any
@@ -13,20 +15,30 @@ STEPS = 1000
 
 
 def check_equal_weights(model: torch.nn.Module) -> None:
-    """Fails unless there are two ranks and they hold the same weights: a loop that does not communicate is no DDP step."""
+    """Fails unless there are two ranks and they hold the same weights: a loop that does not
+    communicate is no DDP step.
+    """
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     gathered = [torch.empty_like(weights) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(gathered, weights)
     if len(gathered) != 2 or not torch.equal(gathered[0], gathered[1]):
-        raise RuntimeError(f"the {len(gathered)} ranks do not hold the same weights: this was no DDP run of two workers")
+        raise RuntimeError(
+            f"the {len(gathered)} ranks do not hold the same weights: this was no DDP run of two workers"
+        )
 
 
 def train_fn(config: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     rank = torch.distributed.get_rank()
-    torch.manual_seed(rank)  # other data and other initial weights in each rank: only a real DDP makes the weights equal
+    torch.manual_seed(
+        rank
+    )  # other data and other initial weights in each rank: only a real DDP makes the weights equal
     layers = torch.nn.Sequential(
-        torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
+        torch.nn.Linear(256, 512),
+        torch.nn.ReLU(),
+        torch.nn.Linear(512, 512),
+        torch.nn.ReLU(),
+        torch.nn.Linear(512, 10),
     )
     model = training.wrap(config["library"], layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -41,7 +53,10 @@ def train_fn(config: dict[str, Any]) -> None:
         seconds.append(time.perf_counter() - begin)
     check_equal_weights(model)
     if rank == 0:
-        values = {"step_ms": common.median_ms(seconds[WARM_UP_STEPS:]), "torch_threads": float(torch.get_num_threads())}
+        values = {
+            "step_ms": common.median_ms(seconds[WARM_UP_STEPS:]),
+            "torch_threads": float(torch.get_num_threads()),
+        }
         common.write(config["out"], values)
 
 

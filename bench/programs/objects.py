@@ -1,6 +1,8 @@
-"""`put` and `get` of 100 MB arrays: each a new object, read once (one byte of every page), the last reference dropped.
+"""`put` and `get` of 100 MB arrays: each a new object, read once (one byte of every page), the last
+reference dropped.
 
-Bytes by total time, not by the median: a store that sometimes finds memory to reuse and sometimes does not is both at once.
+Bytes by total time, not by the median: a store that sometimes finds memory to reuse and sometimes
+does not is both at once.
 """
 
 import importlib

@@ -1,10 +1,13 @@
-"""Tasks, actor calls and objects through syncline's engine for clusters and through bare Ray, in turns, in one process on one cluster."""
+"""Tasks, actor calls and objects through syncline's engine for clusters and through bare Ray, in
+turns, in one process on one cluster.
+"""
 
 import importlib
 
 from bench.programs import actors, common, objects, tasks
 
-# What takes turns, and how often: turns of about half a second, long enough for the workers to be where they are needed.
+# What takes turns, and how often: turns of about half a second, long enough for the workers to be
+# where they are needed.
 TURNS = 6
 TASKS_ONE, TASKS_MANY = 300, 1000
 ACTORS_ONE, ACTORS_MANY = 500, 1500
@@ -20,13 +23,21 @@ if __name__ == "__main__":
     options = common.arguments()
     library, ray = importlib.import_module(options.library), importlib.import_module("ray")
     library.init()  # connects this process to the cluster, for both
-    (tasks_one, tasks_many), (ray_tasks_one, ray_tasks_many) = tasks.calls(library), tasks.calls(ray)
+    (tasks_one, tasks_many), (ray_tasks_one, ray_tasks_many) = (
+        tasks.calls(library),
+        tasks.calls(ray),
+    )
     values = in_turns("tasks_one_per_s", (tasks_one, ray_tasks_one), TASKS_ONE)
     values |= in_turns("tasks_many_per_s", (tasks_many, ray_tasks_many), TASKS_MANY)
-    (actors_one, actors_many), (ray_actors_one, ray_actors_many) = actors.calls(library), actors.calls(ray)
+    (actors_one, actors_many), (ray_actors_one, ray_actors_many) = (
+        actors.calls(library),
+        actors.calls(ray),
+    )
     values |= in_turns("actors_one_per_s", (actors_one, ray_actors_one), ACTORS_ONE)
     values |= in_turns("actors_many_per_s", (actors_many, ray_actors_many), ACTORS_MANY)
-    stored = in_turns("objects_gb_per_s", (objects.round_trips(library), objects.round_trips(ray)), OBJECTS)
+    stored = in_turns(
+        "objects_gb_per_s", (objects.round_trips(library), objects.round_trips(ray)), OBJECTS
+    )
     values |= {name: per_s * objects.SIZE_BYTES / 1e9 for name, per_s in stored.items()}
     common.write(options.out, values)
     library.shutdown()

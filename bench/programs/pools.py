@@ -18,10 +18,15 @@ def measure_futures() -> common.Values:
                 pool.submit(echo, index).result()
 
         def many_in_flight(count: int) -> None:
-            assert [future.result() for future in [pool.submit(echo, index) for index in range(count)]][-1] == count - 1
+            assert [
+                future.result() for future in [pool.submit(echo, index) for index in range(count)]
+            ][-1] == count - 1
 
         many_in_flight(500)
-        return {"one_per_s": common.rate(one_at_a_time, 1000), "many_per_s": common.rate(many_in_flight, 5000)}
+        return {
+            "one_per_s": common.rate(one_at_a_time, 1000),
+            "many_per_s": common.rate(many_in_flight, 5000),
+        }
 
 
 def measure_pool() -> common.Values:
@@ -32,10 +37,16 @@ def measure_pool() -> common.Values:
                 pool.apply(echo, (index,))
 
         def many_in_flight(count: int) -> None:
-            assert [result.get() for result in [pool.apply_async(echo, (index,)) for index in range(count)]][-1] == count - 1
+            assert [
+                result.get()
+                for result in [pool.apply_async(echo, (index,)) for index in range(count)]
+            ][-1] == count - 1
 
         many_in_flight(500)
-        return {"one_per_s": common.rate(one_at_a_time, 1000), "many_per_s": common.rate(many_in_flight, 5000)}
+        return {
+            "one_per_s": common.rate(one_at_a_time, 1000),
+            "many_per_s": common.rate(many_in_flight, 5000),
+        }
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What recording costs a training: a loop of 5-ms steps with a report in each, beside the same steps without, block by block.
+"""What recording costs a training: a loop of 5-ms steps with a report in each, beside the same
+steps without, block by block.
 
-Blocks alternate in one run, so that what else loads the machine slows both. The record that is left is measured, too: ten thousand reports
-of five numbers by two ranks.
+Blocks alternate in one run, so that what else loads the machine slows both. The record that is left
+is measured, too: ten thousand reports of five numbers by two ranks.
 """
 
 import json
@@ -41,12 +42,18 @@ def train_fn(config: dict[str, Any]) -> None:
         blocks.append((time.perf_counter() - began) / STEPS)
         used.append((time.process_time() - cpu) / STEPS)
     step_s = statistics.median(blocks[::2])
-    values = {"step_ms": 1000 * step_s, "overhead_percent": 100 * _difference(blocks) / step_s, "worker_us": 1e6 * _difference(used)}
+    values = {
+        "step_ms": 1000 * step_s,
+        "overhead_percent": 100 * _difference(blocks) / step_s,
+        "worker_us": 1e6 * _difference(used),
+    }
     Path(config["values"]).write_text(json.dumps(values))
 
 
 def _difference(blocks: list[float]) -> float:
-    """How much more every second one is, each beside the two around it: the machine is faster in one minute than in another."""
+    """How much more every second one is, each beside the two around it: the machine is faster in
+    one minute than in another.
+    """
     triples = zip(blocks[::2], blocks[1::2], blocks[2::2], strict=False)
     return statistics.median(loud - (before + after) / 2 for before, loud, after in triples)
 
@@ -80,14 +87,23 @@ def main() -> None:
         values_file = Path(folder) / "values"
         run_config = train.RunConfig(name="steps", storage_path=folder)
         one = train.ScalingConfig(num_workers=1)
-        TorchTrainer(train_fn, train_loop_config={"values": str(values_file)}, scaling_config=one, run_config=run_config).fit()
+        TorchTrainer(
+            train_fn,
+            train_loop_config={"values": str(values_file)},
+            scaling_config=one,
+            run_config=run_config,
+        ).fit()
         values: dict[str, float] = json.loads(values_file.read_text())
         run_config = train.RunConfig(name="reports", storage_path=folder)
         began, cpu = time.perf_counter(), time.process_time()
-        result = TorchTrainer(report_fn, scaling_config=train.ScalingConfig(num_workers=2), run_config=run_config).fit()
+        result = TorchTrainer(
+            report_fn, scaling_config=train.ScalingConfig(num_workers=2), run_config=run_config
+        ).fit()
         values["controller_us"] = 1e6 * (time.process_time() - cpu) / (2 * REPORTS)
         values["fit_s"] = time.perf_counter() - began
-        values["record_mb"] = sum(entry.stat().st_size for entry in os.scandir(result.path) if entry.is_file()) / 1e6
+        values["record_mb"] = (
+            sum(entry.stat().st_size for entry in os.scandir(result.path) if entry.is_file()) / 1e6
+        )
         began = time.perf_counter()
         run = syncline.runs.open(result.path)
         x, _ = run.series.reduced("loss")

@@ -1,4 +1,6 @@
-"""From the SIGKILL of rank 1 to the first step of the new attempt, which starts from a small checkpoint."""
+"""From the SIGKILL of rank 1 to the first step of the new attempt, which starts from a small
+checkpoint.
+"""
 
 import importlib
 import os
@@ -13,7 +15,8 @@ import torch.distributed
 
 from bench.programs import common, training
 
-# Long enough for every library to have committed the checkpoint: Ray does that some time after report() returned.
+# Long enough for every library to have committed the checkpoint: Ray does that some time after
+# report() returned.
 TRAIN_BEFORE_KILL_S = 5.0
 
 
@@ -38,11 +41,16 @@ def train_fn(config: dict[str, Any]) -> None:
     if killed_at.exists():  # the second attempt
         if rank == 0:
             recovery_s = time.monotonic() - float(killed_at.read_text())
-            common.write(config["out"], {"recovery_s": recovery_s, "from_checkpoint": float(checkpoint is not None)})
+            common.write(
+                config["out"],
+                {"recovery_s": recovery_s, "from_checkpoint": float(checkpoint is not None)},
+            )
         return
     with tempfile.TemporaryDirectory() as folder:
         torch.save(layers.state_dict(), Path(folder, "model.pt"))
-        train.report({"step": 1}, checkpoint=train.Checkpoint.from_directory(folder) if rank == 0 else None)
+        train.report(
+            {"step": 1}, checkpoint=train.Checkpoint.from_directory(folder) if rank == 0 else None
+        )
     reported_at = time.monotonic()
     while rank == 0 or time.monotonic() - reported_at < TRAIN_BEFORE_KILL_S:
         step()  # rank 0 goes on until rank 1 is gone, as training does
@@ -52,4 +60,9 @@ def train_fn(config: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     options = common.arguments()
-    training.train(options.library, train_fn, {"out": options.out, "killed_at": os.path.abspath("killed_at")}, max_failures=1)
+    training.train(
+        options.library,
+        train_fn,
+        {"out": options.out, "killed_at": os.path.abspath("killed_at")},
+        max_failures=1,
+    )

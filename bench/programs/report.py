@@ -1,7 +1,9 @@
-"""What `report(metrics)` costs inside rank 0 of two workers, without and with a checkpoint of 10 kB; both ranks report.
+"""What `report(metrics)` costs inside rank 0 of two workers, without and with a checkpoint of 10
+kB; both ranks report.
 
-Ray's `report` waits for its controller. One that only queues its message looks cheaper in a short burst than it is, so syncline makes
-many more calls than its queue holds, and its time ends when all of them have been received and all checkpoints are committed.
+Ray's `report` waits for its controller. One that only queues its message looks cheaper in a short
+burst than it is, so syncline makes many more calls than its queue holds, and its time ends when all
+of them have been received and all checkpoints are committed.
 """
 
 import importlib
@@ -22,8 +24,16 @@ CALLS = {"ray": (4, 4), "syncline": (40_000, 200)}
 def metrics_only_s(library: str) -> float:
     """Seconds of a `report` without a checkpoint; every rank has to ask."""
     train = importlib.import_module(f"{library}.train")
-    received = importlib.import_module("syncline.train.collective").barrier if library == "syncline" else lambda: None
-    return common.seconds_each(lambda index: train.report({"step": index, "loss": 0.5}), scaled(CALLS[library][0]), received)
+    received = (
+        importlib.import_module("syncline.train.collective").barrier
+        if library == "syncline"
+        else lambda: None
+    )
+    return common.seconds_each(
+        lambda index: train.report({"step": index, "loss": 0.5}),
+        scaled(CALLS[library][0]),
+        received,
+    )
 
 
 def train_fn(config: dict[str, Any]) -> None:
@@ -47,7 +57,9 @@ def train_fn(config: dict[str, Any]) -> None:
 
         checkpoint_s = common.seconds_each(report, with_checkpoint, committed)
     if rank == 0:
-        common.write(config["out"], {"metrics_ms": metrics_s * 1e3, "checkpoint_ms": checkpoint_s * 1e3})
+        common.write(
+            config["out"], {"metrics_ms": metrics_s * 1e3, "checkpoint_ms": checkpoint_s * 1e3}
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""What `report` takes the training function in every mode, with checkpoints of several sizes, and when these are committed.
+"""What `report` takes the training function in every mode, with checkpoints of several sizes, and
+when these are committed.
 
-The argument is a library and a storage: `syncline-local`, `ray-slow`. Two workers report at the same moment, of which rank 0 has the files;
-the next report waits until the one before is committed, so that each is measured alone. BENCH_SCALE multiplies the sizes.
+The argument is a library and a storage: `syncline-local`, `ray-slow`. Two workers report at the
+same moment, of which rank 0 has the files; the next report waits until the one before is committed,
+so that each is measured alone. BENCH_SCALE multiplies the sizes.
 """
 
 import importlib
@@ -35,26 +37,44 @@ class Reports:
         self.made = 0
 
     def measure(self, mode: str, size: int, calls: int) -> tuple[float, float]:
-        """The medians of the seconds that a call took, and of those from its begin until the checkpoint was committed."""
+        """The medians of the seconds that a call took, and of those from its begin until the
+        checkpoint was committed.
+        """
         taken, committed = zip(*(self.once(mode, size) for _ in range(calls)), strict=True)
         return statistics.median(taken), statistics.median(committed)
 
     def once(self, mode: str, size: int) -> tuple[float, float]:
         stays = mode == "NO_UPLOAD"
-        folder = self.make(size, self.run_directory if stays else self.scratch) if self.is_first else None
-        checkpoint = self.train.Checkpoint(str(folder), self.filesystem if stays else None) if folder else None
+        folder = (
+            self.make(size, self.run_directory if stays else self.scratch)
+            if self.is_first
+            else None
+        )
+        checkpoint = (
+            self.train.Checkpoint(str(folder), self.filesystem if stays else None)
+            if folder
+            else None
+        )
         torch.distributed.barrier()
         begin = time.perf_counter()
-        self.train.report({"loss": 0.5}, checkpoint=checkpoint, checkpoint_upload_mode=self.train.CheckpointUploadMode[mode])
+        self.train.report(
+            {"loss": 0.5},
+            checkpoint=checkpoint,
+            checkpoint_upload_mode=self.train.CheckpointUploadMode[mode],
+        )
         taken = time.perf_counter() - begin
-        self.train.get_all_reported_checkpoints(consistency_mode=self.train.CheckpointConsistencyMode.COMMITTED)
+        self.train.get_all_reported_checkpoints(
+            consistency_mode=self.train.CheckpointConsistencyMode.COMMITTED
+        )
         committed = time.perf_counter() - begin
         if folder and not stays:
             shutil.rmtree(folder, ignore_errors=True)  # ASYNC has deleted it
         return taken, committed
 
     def make(self, size: int, parent: Path) -> Path:
-        """A checkpoint of one file in `parent`, past any slow storage: writing it is not what is measured."""
+        """A checkpoint of one file in `parent`, past any slow storage: writing it is not what is
+        measured.
+        """
         os.sync()  # what was written before it shall not slow down what is measured now
         self.made += 1
         folder = parent / f"given-{self.made}"
@@ -73,10 +93,18 @@ def train_fn(config: dict[str, Any]) -> None:
     for mode in MODES:
         for name, full_size in SIZES.items():
             size = scaled(full_size)
-            taken_s, committed_s = reports.measure(mode, size, LARGE_CALLS if size > LARGE_BYTES else CALLS)
-            values |= {f"{mode}_{name}_ms": taken_s * 1e3, f"{mode}_{name}_committed_s": committed_s}
+            taken_s, committed_s = reports.measure(
+                mode, size, LARGE_CALLS if size > LARGE_BYTES else CALLS
+            )
+            values |= {
+                f"{mode}_{name}_ms": taken_s * 1e3,
+                f"{mode}_{name}_committed_s": committed_s,
+            }
             if reports.is_first:
-                print(f"user: {mode} {name}: {taken_s * 1e3:.2f} ms, committed after {committed_s:.3f} s", flush=True)
+                print(
+                    f"user: {mode} {name}: {taken_s * 1e3:.2f} ms, committed after {committed_s:.3f} s",
+                    flush=True,
+                )
     if reports.is_first:
         common.write(config["out"], values)
 
@@ -88,6 +116,13 @@ if __name__ == "__main__":
     training.train(
         library,
         train_fn,
-        {"out": options.out, "run_directory": os.path.abspath("storage/bench"), "scratch": os.path.abspath("scratch")},
-        run={"checkpoint_config": keep_one, "storage_filesystem": slow_storage.filesystem() if storage == "slow" else None},
+        {
+            "out": options.out,
+            "run_directory": os.path.abspath("storage/bench"),
+            "scratch": os.path.abspath("scratch"),
+        },
+        run={
+            "checkpoint_config": keep_one,
+            "storage_filesystem": slow_storage.filesystem() if storage == "slow" else None,
+        },
     )

@@ -1,9 +1,12 @@
-"""From the start of the training function to its first batch, in a run that goes on at 1 % and at 99 % of an epoch.
+"""From the start of the training function to its first batch, in a run that goes on at 1 % and at
+99 % of an epoch.
 
-The argument is a library and what it reads: `syncline-dataset`, `ray-loader`. The first attempt reads that share of the epoch, reports a
-checkpoint and fails. In the second one syncline goes on there by itself. Ray knows no such thing, so its programs do what they have to:
-read from the beginning, and drop the batches that they had. A sample costs its time in the second attempt only, since in the first one it
-would be spent on nothing that is measured. BENCH_SCALE multiplies the samples.
+The argument is a library and what it reads: `syncline-dataset`, `ray-loader`. The first attempt
+reads that share of the epoch, reports a checkpoint and fails. In the second one syncline goes on
+there by itself. Ray knows no such thing, so its programs do what they have to: read from the
+beginning, and drop the batches that they had. A sample costs its time in the second attempt only,
+since in the first one it would be spent on nothing that is measured. BENCH_SCALE multiplies the
+samples.
 """
 
 import importlib
@@ -31,7 +34,9 @@ ITEM_S = 1e-3
 LOADER_PROCESSES = 8
 MAP_ROWS, MAP_ROW_S = 1000, 50e-6
 BLOCK_BYTES = 1 << 20
-"""About the rows of three files. Ray would read all files into one block, and the first batch would wait for every row."""
+"""About the rows of three files. Ray would read all files into one block, and the first batch would
+wait for every row.
+"""
 
 
 class Items(Dataset[int]):
@@ -69,7 +74,9 @@ def batches(config: dict[str, Any]) -> Iterator[np.ndarray]:
         return
     items = Items(scaled(PARTS_ROWS), ITEM_S if config["failed"].exists() else 0.0)
     loader = DataLoader(items, batch_size=BATCH_ROWS, shuffle=True, num_workers=LOADER_PROCESSES)
-    for batch in importlib.import_module(f"{config['library']}.train.torch").prepare_data_loader(loader):
+    for batch in importlib.import_module(f"{config['library']}.train.torch").prepare_data_loader(
+        loader
+    ):
         yield batch.numpy()
 
 
@@ -81,15 +88,24 @@ def train_fn(config: dict[str, Any]) -> None:
         fail_on_the_way(config, train, source)
         return
     with checkpoint.as_directory() as folder:
-        skipped = 0 if config["library"] == "syncline" else json.loads(Path(folder, "batches.json").read_text())
+        skipped = (
+            0
+            if config["library"] == "syncline"
+            else json.loads(Path(folder, "batches.json").read_text())
+        )
         ids = next(islice(source, skipped, None))
         seconds = time.perf_counter() - begin
-        repeated = np.isin(ids, np.concatenate([np.load(file) for file in Path(folder).glob("*.npy")])).sum()
+        repeated = np.isin(
+            ids, np.concatenate([np.load(file) for file in Path(folder).glob("*.npy")])
+        ).sum()
     slowest, repeats = torch.tensor([seconds]), torch.tensor([int(repeated)])
     torch.distributed.all_reduce(slowest, torch.distributed.ReduceOp.MAX)
     torch.distributed.all_reduce(repeats)
     if torch.distributed.get_rank() == 0:
-        print(f"user: {config['key']} {slowest.item():.3f}, {repeats.item()} samples again", flush=True)
+        print(
+            f"user: {config['key']} {slowest.item():.3f}, {repeats.item()} samples again",
+            flush=True,
+        )
         common.write(config["part"], {config["key"]: slowest.item(), "repeated": repeats.item()})
 
 
@@ -115,7 +131,11 @@ def run(library: str, reads: str, key: str, data: Any) -> common.Values:
     datasets = None
     if reads == "dataset":
         data.DataContext.get_current().target_max_block_size = BLOCK_BYTES
-        datasets = {"train": data.read_parquet(str(pipelines.input_folder())).map_batches(costly(failed), batch_size=MAP_ROWS)}
+        datasets = {
+            "train": data.read_parquet(str(pipelines.input_folder())).map_batches(
+                costly(failed), batch_size=MAP_ROWS
+            )
+        }
     config = {"reads": reads, "key": key, "failed": failed, "part": str(part)}
     training.train(library, train_fn, config, max_failures=1, run={"name": key}, datasets=datasets)
     values: common.Values = json.loads(part.read_text())
@@ -125,9 +145,14 @@ def run(library: str, reads: str, key: str, data: Any) -> common.Values:
 if __name__ == "__main__":
     options = common.arguments()
     library, _, reads = options.library.partition("-")
-    core, data = pipelines.start(library, cpus=pipelines.CPUS + (WORKERS if library == "ray" else 0))
+    core, data = pipelines.start(
+        library, cpus=pipelines.CPUS + (WORKERS if library == "ray" else 0)
+    )
     runs = [run(library, reads, key, data) for key in SHARES]
     values = {key: value for each in runs for key, value in each.items()}
-    values |= {"growth": values["at_99_s"] / values["at_1_s"], "repeated": sum(each["repeated"] for each in runs)}
+    values |= {
+        "growth": values["at_99_s"] / values["at_1_s"],
+        "repeated": sum(each["repeated"] for each in runs),
+    }
     common.write(options.out, values)
     core.shutdown()

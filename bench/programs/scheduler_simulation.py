@@ -1,7 +1,9 @@
-"""The scheduler of datasets alone, driven by simulated tasks: events per second from 10 000 to 1 000 000 blocks on 1 000 nodes.
+"""The scheduler of datasets alone, driven by simulated tasks: events per second from 10 000 to 1
+000 000 blocks on 1 000 nodes.
 
-Blocks are read, worked on by two stages, and taken in order. Tasks end in a random order; no row exists and no process is started, so
-that all the time is the scheduler's and the simulation's own. Microseconds per event have to stay flat.
+Blocks are read, worked on by two stages, and taken in order. Tasks end in a random order; no row
+exists and no process is started, so that all the time is the scheduler's and the simulation's own.
+Microseconds per event have to stay flat.
 """
 
 import argparse
@@ -12,7 +14,18 @@ from collections import deque
 
 from bench.programs import common
 from syncline.data.execute import stages
-from syncline.data.execute.messages import BlockFacts, Deliver, Event, Finish, Launch, Produced, Resume, Started, Taken, TaskId
+from syncline.data.execute.messages import (
+    BlockFacts,
+    Deliver,
+    Event,
+    Finish,
+    Launch,
+    Produced,
+    Resume,
+    Started,
+    Taken,
+    TaskId,
+)
 from syncline.data.execute.scheduler import Scheduler
 
 NODES, SLOTS_PER_NODE = 1000, 8
@@ -25,7 +38,9 @@ def pipeline(blocks: int) -> tuple[stages.Stage, ...]:
     """Reading, a function, and one in actors."""
     actors = stages.Actors(min_size=1, max_size=NODES * SLOTS_PER_NODE, initial_size=1)
     return (
-        stages.Stage(name="read", grouping=stages.Listed(payloads=range(blocks // BLOCKS_PER_READ))),
+        stages.Stage(
+            name="read", grouping=stages.Listed(payloads=range(blocks // BLOCKS_PER_READ))
+        ),
         stages.Stage(name="map", inputs=(0,), grouping=stages.Bundled(), lane=stages.Workers()),
         stages.Stage(name="predict", inputs=(1,), grouping=stages.Bundled(), lane=actors),
     )
@@ -65,7 +80,13 @@ class Simulation:
             is_last = not self.left[task]
             if is_last:
                 del self.left[task]
-            events.append(Produced(task=task, facts=BlockFacts(self.block, BLOCK_ROWS, BLOCK_BYTES), is_last=is_last))
+            events.append(
+                Produced(
+                    task=task,
+                    facts=BlockFacts(self.block, BLOCK_ROWS, BLOCK_BYTES),
+                    is_last=is_last,
+                )
+            )
         return events
 
     def tell(self, event: Event) -> None:
@@ -90,7 +111,9 @@ def measure(blocks: int) -> tuple[float, float]:
     begin = time.process_time()
     simulation.run()
     seconds = time.process_time() - begin
-    assert simulation.delivered == blocks, f"{simulation.delivered} of {blocks} blocks were delivered"
+    assert simulation.delivered == blocks, (
+        f"{simulation.delivered} of {blocks} blocks were delivered"
+    )
     return simulation.events / seconds, seconds / simulation.events * 1e6
 
 
@@ -103,8 +126,15 @@ if __name__ == "__main__":
     for size in SIZES:
         per_s, each_us = measure(size)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{size:>9} blocks: {per_s:9.0f} events/s, {each_us:5.1f} us per event, peak {peak_mb:.0f} MB", flush=True)
-        values |= {f"events_per_s_{size}": per_s, f"event_us_{size}": each_us, f"peak_mb_{size}": peak_mb}
+        print(
+            f"{size:>9} blocks: {per_s:9.0f} events/s, {each_us:5.1f} us per event, peak {peak_mb:.0f} MB",
+            flush=True,
+        )
+        values |= {
+            f"events_per_s_{size}": per_s,
+            f"event_us_{size}": each_us,
+            f"peak_mb_{size}": peak_mb,
+        }
     values["growth"] = values[f"event_us_{SIZES[-1]}"] / values[f"event_us_{SIZES[0]}"]
     if options.out:
         common.write(options.out, values)

@@ -1,4 +1,6 @@
-"""What the memory allows: 100 MB copied into shared memory, into a fresh segment each time or always into the same one."""
+"""What the memory allows: 100 MB copied into shared memory, into a fresh segment each time or
+always into the same one.
+"""
 
 import time
 from multiprocessing.shared_memory import SharedMemory

@@ -1,7 +1,9 @@
-"""Storage that is as slow as one far away, for both libraries: this machine's disk behind fsspec, each request late, all writes paced.
+"""Storage that is as slow as one far away, for both libraries: this machine's disk behind fsspec,
+each request late, all writes paced.
 
-`filesystem()` is what a run takes as `storage_filesystem`. It can be pickled, because workers can import this module. Files may be put
-there beforehand past it, as its paths are those of the disk. Not slowed down: how fast reads go once they have begun.
+`filesystem()` is what a run takes as `storage_filesystem`. It can be pickled, because workers can
+import this module. Files may be put there beforehand past it, as its paths are those of the disk.
+Not slowed down: how fast reads go once they have begun.
 """
 
 import functools

@@ -1,4 +1,6 @@
-"""Two workers, one all-reduce of a small tensor, a timestamp (monotonic, so the launcher's clock can be subtracted)."""
+"""Two workers, one all-reduce of a small tensor, a timestamp (monotonic, so the launcher's clock
+can be subtracted).
+"""
 
 import time
 from typing import Any

@@ -1,4 +1,6 @@
-"""A toy run: two workers, three reports. Lines that begin with `user:` are the program's own; the launcher's are counted."""
+"""A toy run: two workers, three reports. Lines that begin with `user:` are the program's own; the
+launcher's are counted.
+"""
 
 import importlib
 from typing import Any
@@ -18,7 +20,9 @@ def train_fn(config: dict[str, Any]) -> None:
         loss.backward()
         optimizer.step()
         if config["library"] != "torchrun":
-            importlib.import_module(f"{config['library']}.train").report({"epoch": epoch, "loss": loss.item()})
+            importlib.import_module(f"{config['library']}.train").report(
+                {"epoch": epoch, "loss": loss.item()}
+            )
     if torch.distributed.get_rank() == 0:
         print("user: trained", flush=True)
         common.write(config["out"], {})

@@ -18,9 +18,11 @@ def train(
     run: Mapping[str, Any] | None = None,
     datasets: Mapping[str, Any] | None = None,
 ) -> None:
-    """Runs `train_fn(config)` in two workers: with the library's `TorchTrainer`, or in this process as torchrun's worker.
+    """Runs `train_fn(config)` in two workers: with the library's `TorchTrainer`, or in this process
+    as torchrun's worker.
 
-    `run` has further arguments of `RunConfig`, and `datasets` are the trainer's; torchrun has neither.
+    `run` has further arguments of `RunConfig`, and `datasets` are the trainer's; torchrun has
+    neither.
     """
     config = {**config, "library": library}
     if library == "torchrun":
@@ -47,5 +49,7 @@ def wrap(library: str, model: torch.nn.Module) -> torch.nn.Module:
     """The model in `DistributedDataParallel`, wrapped the way that users of the library do it."""
     if library == "torchrun":
         return torch.nn.parallel.DistributedDataParallel(model)
-    wrapped: torch.nn.Module = importlib.import_module(f"{library}.train.torch").prepare_model(model)
+    wrapped: torch.nn.Module = importlib.import_module(f"{library}.train.torch").prepare_model(
+        model
+    )
     return wrapped

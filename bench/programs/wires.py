@@ -1,6 +1,8 @@
-"""What two processes can do at best: a pipe, bare frames on a Unix socket, and those with an I/O thread in between.
+"""What two processes can do at best: a pipe, bare frames on a Unix socket, and those with an I/O
+thread in between.
 
-A frame is four bytes of length and a payload of 16 bytes. Frames in flight travel in bursts, one system call for each burst.
+A frame is four bytes of length and a payload of 16 bytes. Frames in flight travel in bursts, one
+system call for each burst.
 """
 
 import multiprocessing
@@ -27,7 +29,9 @@ def echo_pipe(connection: multiprocessing.connection.Connection) -> None:
 
 def measure_pipe() -> common.Values:
     ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=echo_pipe, args=(theirs,), daemon=True)
+    child = multiprocessing.get_context("fork").Process(
+        target=echo_pipe, args=(theirs,), daemon=True
+    )
     child.start()
 
     def one_at_a_time(count: int) -> None:
@@ -89,7 +93,10 @@ def measure_socket() -> common.Values:
             exchange(min(BURST, count - begin))
 
     one_at_a_time(500)
-    return {"one_per_s": common.rate(one_at_a_time, 5000), "many_per_s": common.rate(many_in_flight, 100_000)}
+    return {
+        "one_per_s": common.rate(one_at_a_time, 5000),
+        "many_per_s": common.rate(many_in_flight, 100_000),
+    }
 
 
 def measure_threaded() -> common.Values:
@@ -114,4 +121,9 @@ def measure_threaded() -> common.Values:
 
 if __name__ == "__main__":
     options = common.arguments()
-    common.write(options.out, {"pipe": measure_pipe, "socket": measure_socket, "threaded": measure_threaded}[options.library]())
+    common.write(
+        options.out,
+        {"pipe": measure_pipe, "socket": measure_socket, "threaded": measure_threaded}[
+            options.library
+        ](),
+    )

@@ -10,8 +10,38 @@
 """
 
 from bench.rows import cluster, data, machine, runs, train, tune
-from bench.rows.form import OURS, PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Group, Input, Metric, Row, Target
+from bench.rows.form import (
+    OURS,
+    PEAK_MB,
+    PEAK_PER_BUDGET,
+    RAY,
+    Contender,
+    Group,
+    Input,
+    Metric,
+    Row,
+    Target,
+)
 
-ROWS: tuple[Row, ...] = (*machine.ROWS, *train.ROWS, *data.ROWS, *tune.ROWS, *runs.ROWS, *cluster.ROWS)
+ROWS: tuple[Row, ...] = (
+    *machine.ROWS,
+    *train.ROWS,
+    *data.ROWS,
+    *tune.ROWS,
+    *runs.ROWS,
+    *cluster.ROWS,
+)
 
-__all__ = ["OURS", "PEAK_MB", "PEAK_PER_BUDGET", "RAY", "ROWS", "Contender", "Group", "Input", "Metric", "Row", "Target"]
+__all__ = [
+    "OURS",
+    "PEAK_MB",
+    "PEAK_PER_BUDGET",
+    "RAY",
+    "ROWS",
+    "Contender",
+    "Group",
+    "Input",
+    "Metric",
+    "Row",
+    "Target",
+]

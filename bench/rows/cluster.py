@@ -6,7 +6,9 @@ from bench.rows.form import OURS, RAY, Contender, Metric, Row, Target, libraries
 def _over_bare_ray(key: str, label: str, unit: str) -> Metric:
     """What a call through our engine costs more than the same call of Ray's: a tenth at most."""
     target = Target(limit=0.91, peers=(RAY,))
-    return Metric(key=key, label=label, unit=unit, better="more", target=target, ray_key=f"ray_{key}")
+    return Metric(
+        key=key, label=label, unit=unit, better="more", target=target, ray_key=f"ray_{key}"
+    )
 
 
 ROWS: tuple[Row, ...] = (
@@ -29,8 +31,20 @@ ROWS: tuple[Row, ...] = (
         group="cluster",
         contenders=libraries("report"),
         metrics=(
-            Metric(key="metrics_ms", label="report(metrics)", unit="ms", better="less", target=Target(limit=10.0)),
-            Metric(key="checkpoint_ms", label="report with a checkpoint of 10 kB", unit="ms", better="less", target=Target(limit=10.0)),
+            Metric(
+                key="metrics_ms",
+                label="report(metrics)",
+                unit="ms",
+                better="less",
+                target=Target(limit=10.0),
+            ),
+            Metric(
+                key="checkpoint_ms",
+                label="report with a checkpoint of 10 kB",
+                unit="ms",
+                better="less",
+                target=Target(limit=10.0),
+            ),
         ),
     ),
     Row(

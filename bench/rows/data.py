@@ -1,6 +1,18 @@
-"""Pipelines of data on this machine, with the most memory that each program had beside every time."""
+"""Pipelines of data on this machine, with the most memory that each program had beside every
+time.
+"""
 
-from bench.rows.form import OURS, PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Metric, Row, Target, libraries
+from bench.rows.form import (
+    OURS,
+    PEAK_MB,
+    PEAK_PER_BUDGET,
+    RAY,
+    Contender,
+    Metric,
+    Row,
+    Target,
+    libraries,
+)
 
 _LOADER = "DataLoader, 2 workers"
 _DAFT = "Daft"
@@ -9,16 +21,30 @@ _DAFT_SETTINGS = {"DAFT_RUNNER": "native", "DAFT_PROGRESS_BAR": "0", "DO_NOT_TRA
 
 
 def _peak(budget_factor: float | None = None) -> Metric:
-    """The most memory of all processes of a row's programs, or that memory for each byte of their budget, with a target."""
+    """The most memory of all processes of a row's programs, or that memory for each byte of their
+    budget, with a target.
+    """
     if budget_factor is None:
         return Metric(key=PEAK_MB, label="peak memory of that", unit="MB", better="less")
     target = Target(limit=budget_factor)
-    return Metric(key=PEAK_PER_BUDGET, label="that memory for each byte of the budget", unit="", better="less", target=target)
+    return Metric(
+        key=PEAK_PER_BUDGET,
+        label="that memory for each byte of the budget",
+        unit="",
+        better="less",
+        target=target,
+    )
 
 
 def _rows_per_s(label: str, *peers: str) -> Metric:
     """Rows per second; with peers, at least as many as the best of them."""
-    return Metric(key="rows_per_s", label=label, unit="rows/s", better="more", target=Target(limit=1.0, peers=peers) if peers else None)
+    return Metric(
+        key="rows_per_s",
+        label=label,
+        unit="rows/s",
+        better="more",
+        target=Target(limit=1.0, peers=peers) if peers else None,
+    )
 
 
 def _seconds(key: str, label: str, target: Target | None = None) -> Metric:
@@ -44,7 +70,13 @@ ROWS: tuple[Row, ...] = (
         name="python_images",
         group="data",
         contenders=_images("python"),
-        metrics=(_rows_per_s("CIFAR-10, 50 000 JPEGs by a Python function (PIL) into torch batches", _LOADER), *_FIRST_BATCH, _peak()),
+        metrics=(
+            _rows_per_s(
+                "CIFAR-10, 50 000 JPEGs by a Python function (PIL) into torch batches", _LOADER
+            ),
+            *_FIRST_BATCH,
+            _peak(),
+        ),
         timeout_s=300.0,
         environment=_DAFT_SETTINGS,
         input="images",
@@ -57,7 +89,11 @@ ROWS: tuple[Row, ...] = (
             Contender(name=_DAFT, module="data.image_daft", argument="torch"),
             Contender(name=_DAFT_DECODES, module="data.image_daft", argument="decode"),
         ),
-        metrics=(_rows_per_s("the same by a native decoder (simplejpeg)", _DAFT, _DAFT_DECODES), *_FIRST_BATCH, _peak()),
+        metrics=(
+            _rows_per_s("the same by a native decoder (simplejpeg)", _DAFT, _DAFT_DECODES),
+            *_FIRST_BATCH,
+            _peak(),
+        ),
         timeout_s=300.0,
         environment=_DAFT_SETTINGS,
         input="images",
@@ -71,7 +107,9 @@ ROWS: tuple[Row, ...] = (
             Contender(name=_DAFT, module="data.scan_peers", argument="daft"),
         ),
         metrics=(
-            _rows_per_s("Parquet scan of 1 GB: a filter, 9 of 26 columns, torch batches", "pyarrow"),
+            _rows_per_s(
+                "Parquet scan of 1 GB: a filter, 9 of 26 columns, torch batches", "pyarrow"
+            ),
             _peak(),
         ),
         timeout_s=300.0,
@@ -100,9 +138,18 @@ ROWS: tuple[Row, ...] = (
         group="data",
         contenders=libraries("data.shuffle"),
         metrics=(
-            _seconds("shuffle_s", "random shuffle of 1 GB with a budget of 256 MB", Target(limit=1.0, peers=(RAY,))),
+            _seconds(
+                "shuffle_s",
+                "random shuffle of 1 GB with a budget of 256 MB",
+                Target(limit=1.0, peers=(RAY,)),
+            ),
             _peak(),
-            Metric(key=PEAK_PER_BUDGET, label="that memory for each byte of the budget", unit="", better="less"),
+            Metric(
+                key=PEAK_PER_BUDGET,
+                label="that memory for each byte of the budget",
+                unit="",
+                better="less",
+            ),
         ),
         timeout_s=600.0,
     ),
@@ -111,9 +158,20 @@ ROWS: tuple[Row, ...] = (
         group="data",
         contenders=libraries("data.local_shuffle"),
         metrics=(
-            Metric(key="share", label="speed with a local shuffle, of the speed without", unit="", better="more", target=Target(limit=0.7)),
+            Metric(
+                key="share",
+                label="speed with a local shuffle, of the speed without",
+                unit="",
+                better="more",
+                target=Target(limit=0.7),
+            ),
             _rows_per_s("decoded images in shuffled torch batches"),
-            Metric(key="held_share", label="the same share where the images are in memory already", unit="", better="more"),
+            Metric(
+                key="held_share",
+                label="the same share where the images are in memory already",
+                unit="",
+                better="more",
+            ),
             _peak(),
         ),
         timeout_s=300.0,
@@ -124,7 +182,11 @@ ROWS: tuple[Row, ...] = (
         group="data",
         contenders=libraries("data.stream"),
         metrics=(
-            _seconds("stream_s", "4 GB made, mapped and streamed with a budget of 1 GB", Target(limit=1.0, peers=(RAY,))),
+            _seconds(
+                "stream_s",
+                "4 GB made, mapped and streamed with a budget of 1 GB",
+                Target(limit=1.0, peers=(RAY,)),
+            ),
             _peak(),
             _peak(budget_factor=1.5),
         ),
@@ -133,9 +195,17 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="feed",
         group="data",
-        contenders=(*libraries("data.feed"), Contender(name="DataLoader, 1 worker each", module="data.feed", argument="loader")),
+        contenders=(
+            *libraries("data.feed"),
+            Contender(name="DataLoader, 1 worker each", module="data.feed", argument="loader"),
+        ),
         metrics=(
-            Metric(key="wait_share", label="share of a step that two training workers wait for images", unit="", better="less"),
+            Metric(
+                key="wait_share",
+                label="share of a step that two training workers wait for images",
+                unit="",
+                better="less",
+            ),
             _rows_per_s("rows that they train on"),
             _peak(),
         ),
@@ -147,9 +217,22 @@ ROWS: tuple[Row, ...] = (
         group="data",
         contenders=(Contender(name=OURS, module="scheduler_simulation", argument="syncline"),),
         metrics=(
-            Metric(key="event_us_10000", label="scheduler of 1 000 nodes, per event: 10 000 blocks", unit="us", better="less"),
-            Metric(key="event_us_1000000", label="the same: 1 000 000 blocks", unit="us", better="less"),
-            Metric(key="growth", label="how much an event grew", unit="", better="less", target=Target(limit=1.5)),
+            Metric(
+                key="event_us_10000",
+                label="scheduler of 1 000 nodes, per event: 10 000 blocks",
+                unit="us",
+                better="less",
+            ),
+            Metric(
+                key="event_us_1000000", label="the same: 1 000 000 blocks", unit="us", better="less"
+            ),
+            Metric(
+                key="growth",
+                label="how much an event grew",
+                unit="",
+                better="less",
+                target=Target(limit=1.5),
+            ),
             Metric(key="peak_mb_1000000", label="peak memory of that", unit="MB", better="less"),
         ),
         timeout_s=900.0,

@@ -1,4 +1,6 @@
-"""The form of a row: contenders, the numbers that their programs give, and what syncline is after."""
+"""The form of a row: contenders, the numbers that their programs give, and what syncline is
+after.
+"""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,20 +11,26 @@ RAY = "Ray"
 Better = Literal["less", "more"]
 Launcher = Literal["python", "torchrun"]
 Group = Literal["machine", "train", "data", "tune", "runs", "cluster"]
-"""Where a row's programs run their workers: on this machine, each library starting what it needs (training, pipelines of data and searches
-are groups of their own, as they take long), or on one Ray cluster that is there."""
+"""Where a row's programs run their workers: on this machine, each library starting what it needs
+(training, pipelines of data and searches are groups of their own, as they take long), or on one Ray
+cluster that is there.
+"""
 Input = Literal["images", "scan", "parts"]
 """Files that `bench.inputs` makes once per run, in a folder whose path the row's programs get."""
 
 PEAK_MB = "peak_mb"
-"""The most memory that all processes of a program had at one moment. The launcher takes it for the rows that show it."""
+"""The most memory that all processes of a program had at one moment. The launcher takes it for the
+rows that show it.
+"""
 PEAK_PER_BUDGET = "peak_per_budget"
 """That memory divided by the `budget_mb` that the program wrote."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a number of ours shall reach: an absolute limit, or, with `peers`, a ratio to the best of these."""
+    """What a number of ours shall reach: an absolute limit, or, with `peers`, a ratio to the best
+    of these.
+    """
 
     limit: float
     peers: tuple[str, ...] = ()
@@ -32,7 +40,8 @@ class Target:
 class Metric:
     """One number of a row, under the `key` that the programs write; a line of the table.
 
-    A program of ours that measures Ray in between, in the same process, writes Ray's number under `ray_key`.
+    A program of ours that measures Ray in between, in the same process, writes Ray's number under
+    `ray_key`.
     """
 
     key: str
@@ -45,7 +54,9 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """Who runs a row's program: `module` of `bench.programs` with `argument`, started by `launcher`."""
+    """Who runs a row's program: `module` of `bench.programs` with `argument`, started by
+    `launcher`.
+    """
 
     name: str
     module: str
@@ -55,9 +66,11 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One comparison. `timeout_s` bounds each of its measurements, `environment` holds for all contenders.
+    """One comparison. `timeout_s` bounds each of its measurements, `environment` holds for all
+    contenders.
 
-    A row whose target is finer than the noise of one measurement takes `turns_per_round` turns where the others take one.
+    A row whose target is finer than the noise of one measurement takes `turns_per_round` turns
+    where the others take one.
     """
 
     name: str
@@ -93,4 +106,7 @@ def told(module: str, argument: str) -> tuple[Contender, ...]:
 
 def with_torchrun(module: str) -> tuple[Contender, ...]:
     """The same program with syncline, with Ray and under torchrun."""
-    return (*libraries(module), Contender(name="torchrun", module=module, argument="torchrun", launcher="torchrun"))
+    return (
+        *libraries(module),
+        Contender(name="torchrun", module=module, argument="torchrun", launcher="torchrun"),
+    )

@@ -38,17 +38,41 @@ ROWS: tuple[Row, ...] = (
             Contender(name="bare frames, I/O thread", module="wires", argument="threaded"),
         ),
         metrics=(
-            Metric(key="one_per_s", label="actor calls, one at a time", unit="per s", better="more", target=Target(limit=12_000)),
-            Metric(key="many_per_s", label="actor calls, many in flight", unit="per s", better="more", target=Target(limit=60_000)),
+            Metric(
+                key="one_per_s",
+                label="actor calls, one at a time",
+                unit="per s",
+                better="more",
+                target=Target(limit=12_000),
+            ),
+            Metric(
+                key="many_per_s",
+                label="actor calls, many in flight",
+                unit="per s",
+                better="more",
+                target=Target(limit=60_000),
+            ),
         ),
     ),
     Row(
         name="objects",
         contenders=(
             *libraries("objects"),
-            Contender(name="copy into fresh shared memory", module="shared_memory", argument="fresh"),
-            Contender(name="copy into reused shared memory", module="shared_memory", argument="reused"),
+            Contender(
+                name="copy into fresh shared memory", module="shared_memory", argument="fresh"
+            ),
+            Contender(
+                name="copy into reused shared memory", module="shared_memory", argument="reused"
+            ),
         ),
-        metrics=(Metric(key="gb_per_s", label="put and get of 100 MB arrays", unit="GB/s", better="more", target=Target(limit=5.0)),),
+        metrics=(
+            Metric(
+                key="gb_per_s",
+                label="put and get of 100 MB arrays",
+                unit="GB/s",
+                better="more",
+                target=Target(limit=5.0),
+            ),
+        ),
     ),
 )

@@ -1,5 +1,6 @@
-"""Searches on this machine: trivial trials, few and many, what lies between two of them, restoring, the controller alone, a population, and
-how good what is found is."""
+"""Searches on this machine: trivial trials, few and many, what lies between two of them, restoring,
+the controller alone, a population, and how good what is found is.
+"""
 
 from bench.rows.form import OURS, RAY, Contender, Metric, Row, Target, libraries, told
 
@@ -19,14 +20,22 @@ def _less(key: str, label: str, unit: str, target: Target | None = None) -> Metr
 
 def _with_optuna(argument: str) -> tuple[Contender, ...]:
     """The same trials with syncline, with Ray and in Optuna."""
-    return (*told("tune.trials", argument), Contender(name=_OPTUNA, module="tune.trials_optuna", argument=argument))
+    return (
+        *told("tune.trials", argument),
+        Contender(name=_OPTUNA, module="tune.trials_optuna", argument=argument),
+    )
 
 
 def _found(key: str, label: str) -> tuple[Metric, Metric]:
     """What a kind of search finds, and whether that is worse than what Optuna's finds."""
     return (
         _less(key, f"{label}: regret, median over seeds", ""),
-        _less(f"{key}_worse", "worse than Optuna's by so many standard errors", "", Target(limit=_NOISE)),
+        _less(
+            f"{key}_worse",
+            "worse than Optuna's by so many standard errors",
+            "",
+            Target(limit=_NOISE),
+        ),
     )
 
 
@@ -58,8 +67,18 @@ ROWS: tuple[Row, ...] = (
         group="tune",
         contenders=libraries("tune.turnover"),
         metrics=(
-            _less("returned_ms", "trial returns to its successor's first line", "ms", Target(limit=0.1, peers=(RAY,))),
-            _less("stopped_ms", "the same where the search stops the trial", "ms", Target(limit=0.1, peers=(RAY,))),
+            _less(
+                "returned_ms",
+                "trial returns to its successor's first line",
+                "ms",
+                Target(limit=0.1, peers=(RAY,)),
+            ),
+            _less(
+                "stopped_ms",
+                "the same where the search stops the trial",
+                "ms",
+                Target(limit=0.1, peers=(RAY,)),
+            ),
         ),
     ),
     Row(
@@ -77,7 +96,9 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="search_controller",
         group="tune",
-        contenders=(Contender(name=OURS, module="tune.controller_simulation", argument="syncline"),),
+        contenders=(
+            Contender(name=OURS, module="tune.controller_simulation", argument="syncline"),
+        ),
         metrics=(
             _less("event_us_100", "controller and ASHA alone, per event: 100 trials", "us"),
             _less("event_us_10000", "the same: 10 000 trials", "us"),
@@ -90,7 +111,12 @@ ROWS: tuple[Row, ...] = (
         group="tune",
         contenders=libraries("tune.population"),
         metrics=(
-            _less("fit_s", "PBT of a small CNN, 4 members on 2 CPUs, 8 intervals", "s", Target(limit=1.0, peers=(RAY,))),
+            _less(
+                "fit_s",
+                "PBT of a small CNN, 4 members on 2 CPUs, 8 intervals",
+                "s",
+                Target(limit=1.0, peers=(RAY,)),
+            ),
             Metric(key="best_accuracy", label="best accuracy of that", unit="", better="more"),
         ),
         timeout_s=300.0,
@@ -103,9 +129,17 @@ ROWS: tuple[Row, ...] = (
             Contender(name=_OPTUNA, module="tune.quality", argument="optuna"),
         ),
         metrics=(
-            *(metric for name, label in _FUNCTIONS.items() for metric in _found(f"tpe_{name}", f"TPE, {label}")),
+            *(
+                metric
+                for name, label in _FUNCTIONS.items()
+                for metric in _found(f"tpe_{name}", f"TPE, {label}")
+            ),
             *_found("tuner_branin", "TPE, Branin, by Tuner in 2 processes"),
-            *(metric for name, label in _FUNCTIONS.items() for metric in _found(f"asha_{name}", f"ASHA, {label}")),
+            *(
+                metric
+                for name, label in _FUNCTIONS.items()
+                for metric in _found(f"asha_{name}", f"ASHA, {label}")
+            ),
         ),
         timeout_s=300.0,
     ),

@@ -1,9 +1,11 @@
-"""Train a small network with workers all over a cluster, or on this machine where no cluster is named.
+"""Train a small network with workers all over a cluster, or on this machine where no cluster is
+named.
 
-    python examples/cluster/train.py
-    SYNCLINE_ADDRESS=HOST:6379 SYNCLINE_STORAGE_PATH=/shared/runs python examples/cluster/train.py --workers 8
+    python examples/cluster/train.py SYNCLINE_ADDRESS=HOST:6379 SYNCLINE_STORAGE_PATH=/shared/runs
+    python examples/cluster/train.py --workers 8
 
-Prints where each worker runs, the loss after each epoch, and in the end the path of the last checkpoint.
+Prints where each worker runs, the loss after each epoch, and in the end the path of the last
+checkpoint.
 """
 
 import argparse
@@ -26,9 +28,14 @@ SAMPLES, FEATURES = 4096, 16
 def train_worker(config: dict[str, Any]) -> None:
     """Runs in every worker, each on its part of the samples."""
     context = train.get_context()
-    print(f"rank {context.get_world_rank()} of {context.get_world_size()} runs on {socket.gethostname()}", flush=True)
+    print(
+        f"rank {context.get_world_rank()} of {context.get_world_size()} runs on {socket.gethostname()}",
+        flush=True,
+    )
     x = torch.randn(SAMPLES, FEATURES, generator=torch.Generator().manual_seed(0))
-    loader = prepare_data_loader(DataLoader(TensorDataset(x, x.sin().sum(1, keepdim=True)), batch_size=64, shuffle=True))
+    loader = prepare_data_loader(
+        DataLoader(TensorDataset(x, x.sin().sum(1, keepdim=True)), batch_size=64, shuffle=True)
+    )
     model = prepare_model(nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, 1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
     for epoch in range(config["epochs"]):
@@ -39,12 +46,17 @@ def train_worker(config: dict[str, Any]) -> None:
             optimizer.step()
         with tempfile.TemporaryDirectory() as folder:
             torch.save(model.state_dict(), Path(folder, "model.pt"))
-            train.report({"epoch": epoch, "loss": loss.item()}, checkpoint=train.Checkpoint.from_directory(folder))
+            train.report(
+                {"epoch": epoch, "loss": loss.item()},
+                checkpoint=train.Checkpoint.from_directory(folder),
+            )
 
 
 def main() -> None:
     """Read the command line, train, say what came of it."""
-    parser = argparse.ArgumentParser(description="Train a small network with workers all over a cluster.")
+    parser = argparse.ArgumentParser(
+        description="Train a small network with workers all over a cluster."
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--gpus", action="store_true", help="give every worker a GPU")
@@ -55,7 +67,9 @@ def main() -> None:
     trainer = TorchTrainer(
         train_worker,
         train_loop_config={"lr": 0.01, "epochs": options.epochs},
-        scaling_config=train.ScalingConfig(num_workers=options.workers, use_gpu=options.gpus, placement_strategy="SPREAD"),
+        scaling_config=train.ScalingConfig(
+            num_workers=options.workers, use_gpu=options.gpus, placement_strategy="SPREAD"
+        ),
     )
     result = trainer.fit()
     print(f"loss {result.metrics['loss']:.4f} after {result.metrics['epoch'] + 1} epochs")

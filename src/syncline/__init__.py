@@ -1,7 +1,7 @@
 """syncline trains PyTorch models on one machine or many, with the API that Ray's users know.
 
-Here: tasks, actors and objects (`core`). In submodules, which load on first use: `train`, `data`, `tune`, `util`, `air`, `runs`,
-`testing` and `runtime_env`.
+Here: tasks, actors and objects (`core`). In submodules, which load on first use: `train`, `data`,
+`tune`, `util`, `air`, `runs`, `testing` and `runtime_env`.
 """
 
 import importlib
@@ -65,7 +65,9 @@ def __getattr__(name: str) -> Any:
         try:
             return importlib.import_module(f"{__name__}.{name}")
         except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":  # the submodule is there, and something that it needs is not
+            if (
+                error.name != f"{__name__}.{name}"
+            ):  # the submodule is there, and something that it needs is not
                 raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

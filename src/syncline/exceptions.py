@@ -1,6 +1,7 @@
 """The errors that syncline raises, under the names that Ray's users know.
 
-Covered: every error of tasks, actors and objects. Not covered: the errors of training runs, which live in `syncline.train`.
+Covered: every error of tasks, actors and objects. Not covered: the errors of training runs, which
+live in `syncline.train`.
 
 RayError (also called SynclineError)
 ├── RayTaskError                    user code raised; also an instance of the class of what it raised
@@ -78,17 +79,21 @@ SynclineError = RayError
 
 
 class WorkerTraceback(Exception):
-    """What a worker's traceback is printed from: the `__cause__` of an error that crossed processes. Never raised by itself."""
+    """What a worker's traceback is printed from: the `__cause__` of an error that crossed
+    processes. Never raised by itself.
+    """
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text)
 
 
 class RayTaskError(RayError):
-    """User code raised in a task or an actor. `get` raises it as an instance of this class *and* of the class of its cause.
+    """User code raised in a task or an actor. `get` raises it as an instance of this class *and* of
+    the class of its cause.
 
-    `cause` is the exception as user code raised it (a stand-in where it cannot be built again), `traceback_str` its traceback with
-    the frames of user code; `function_name`, `pid` and `ip` say where it happened. `str()` tells cause and frames.
+    `cause` is the exception as user code raised it (a stand-in where it cannot be built again),
+    `traceback_str` its traceback with the frames of user code; `function_name`, `pid` and `ip` say
+    where it happened. `str()` tells cause and frames.
     """
 
     def __init__(
@@ -100,7 +105,9 @@ class RayTaskError(RayError):
         pid: int | None = None,
         ip: str | None = None,
     ) -> None:
-        if isinstance(cause, RayTaskError):  # a task that failed because one that it waited for failed: the first error counts
+        if isinstance(
+            cause, RayTaskError
+        ):  # a task that failed because one that it waited for failed: the first error counts
             cause = cause.cause
         super().__init__(function_name, traceback_str, cause, proctitle, pid, ip)
         self.function_name = function_name
@@ -111,10 +118,11 @@ class RayTaskError(RayError):
         self.ip = ip
 
     def as_instanceof_cause(self) -> RayTaskError:
-        """A new error that is also an instance of the cause's class, with the cause's `args` and attributes.
+        """A new error that is also an instance of the cause's class, with the cause's `args` and
+        attributes.
 
-        The error itself comes back where no such class can be made, or where raising one would not be an error any more (SystemExit,
-        StopIteration): `.cause` has the original then.
+        The error itself comes back where no such class can be made, or where raising one would not
+        be an error any more (SystemExit, StopIteration): `.cause` has the original then.
         """
         cause = self.cause
         if cause is None or isinstance(self, type(cause)):
@@ -132,18 +140,23 @@ class RayTaskError(RayError):
     def __str__(self) -> str:
         if not isinstance(self.__cause__, WorkerTraceback):
             return f"{self._where}\n{self.traceback_str}" if self.traceback_str else self._where
-        # Raised by `get`: Python prints the worker's frames from `__cause__`, so this line only names them.
+        # Raised by `get`: Python prints the worker's frames from `__cause__`, so this line only
+        # names them.
         return f"{self._last_line}  [{self._where}{self._trail}]"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._last_line!r}, function_name={self.function_name!r}, pid={self.pid})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # `error_frames` finds a form for any cause, also for those that cannot be pickled or built again.
+        # `error_frames` finds a form for any cause, also for those that cannot be pickled or built
+        # again.
         cause = None if self.cause is None else error_frames.pack_error(self.cause)
         rest = (self.proctitle, self.pid, self.ip)
         plain = UserCodeException if isinstance(self, UserCodeException) else RayTaskError
-        return (_restore_task_error, (plain, self.function_name, self.traceback_str, cause, rest, type(self) is not plain))
+        return (
+            _restore_task_error,
+            (plain, self.function_name, self.traceback_str, cause, rest, type(self) is not plain),
+        )
 
     @property
     def _where(self) -> str:
@@ -158,15 +171,24 @@ class RayTaskError(RayError):
 
     @property
     def _trail(self) -> str:
-        frames = re.findall(r'^  File "(.+)", line (\d+), in (.+)$', self.traceback_str.rpartition("Traceback (most")[2], re.MULTILINE)
-        return "".join(f", {file.rpartition('/')[2]}:{line} in {function}" for file, line, function in frames[-3:])
+        frames = re.findall(
+            r'^  File "(.+)", line (\d+), in (.+)$',
+            self.traceback_str.rpartition("Traceback (most")[2],
+            re.MULTILINE,
+        )
+        return "".join(
+            f", {file.rpartition('/')[2]}:{line} in {function}"
+            for file, line, function in frames[-3:]
+        )
 
 
 class UserCodeException(RayTaskError):
-    """An operator of a dataset failed in a function of the program's, or on what it read; also an instance of the class of its cause.
+    """An operator of a dataset failed in a function of the program's, or on what it read; also an
+    instance of the class of its cause.
 
-    `function_name` is the operator. `traceback_str`, which is also `str()`, begins with a line that says which operator failed on which
-    rows, and goes on with the traceback, the user's frames last.
+    `function_name` is the operator. `traceback_str`, which is also `str()`, begins with a line that
+    says which operator failed on which rows, and goes on with the traceback, the user's frames
+    last.
     """
 
     def __str__(self) -> str:
@@ -181,18 +203,31 @@ def _restore_task_error(
     rest: tuple[Any, ...],
     with_cause_class: bool,
 ) -> RayTaskError:
-    error = plain(function_name, traceback_str, None if cause is None else error_frames.unpack_error(cause), *rest)
+    error = plain(
+        function_name,
+        traceback_str,
+        None if cause is None else error_frames.unpack_error(cause),
+        *rest,
+    )
     return error.as_instanceof_cause() if with_cause_class else error
 
 
 @lru_cache(maxsize=1024)
-def _class_with_cause(base: type[RayTaskError], cause_class: type[BaseException]) -> type[RayTaskError] | None:
-    """The class that is `base` and the cause's; None where Python cannot make one or raising it would do something else than fail."""
-    if not issubclass(cause_class, Exception) or issubclass(cause_class, (StopIteration, StopAsyncIteration)):
+def _class_with_cause(
+    base: type[RayTaskError], cause_class: type[BaseException]
+) -> type[RayTaskError] | None:
+    """The class that is `base` and the cause's; None where Python cannot make one or raising it
+    would do something else than fail.
+    """
+    if not issubclass(cause_class, Exception) or issubclass(
+        cause_class, (StopIteration, StopAsyncIteration)
+    ):
         return None
     name = f"{base.__name__}({cause_class.__name__})"
     try:
-        made = types.new_class(name, (base, cause_class), {}, lambda body: body.update(__module__=__name__))
+        made = types.new_class(
+            name, (base, cause_class), {}, lambda body: body.update(__module__=__name__)
+        )
     except Exception:  # final classes, metaclasses and `__init_subclass__` that object, layouts that do not fit together
         return None
     return made
@@ -204,7 +239,9 @@ def _instance(cls: type[RayTaskError], cause: BaseException) -> RayTaskError | N
 
 
 def _bare_instance(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException | None:
-    """An instance made by the built-in class below, so that no `__new__` or `__init__` of the user's runs."""
+    """An instance made by the built-in class below, so that no `__new__` or `__init__` of the
+    user's runs.
+    """
     for base in cls.__mro__:
         if base.__module__ != "builtins" or not issubclass(base, BaseException):
             continue
@@ -216,7 +253,9 @@ def _bare_instance(cls: type[BaseException], args: tuple[Any, ...]) -> BaseExcep
 
 
 def _slot_names(cls: type) -> list[str]:
-    """Names of the values that built-in exceptions and `__slots__` keep outside of `__dict__`, such as `errno`."""
+    """Names of the values that built-in exceptions and `__slots__` keep outside of `__dict__`, such
+    as `errno`.
+    """
     kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
     bases = (base for base in cls.__mro__ if base not in (BaseException, object))
     names = (name for base in bases for name, kind in vars(base).items() if isinstance(kind, kinds))
@@ -237,7 +276,12 @@ def _copy_slots(source: BaseException, target: BaseException) -> None:
 class TaskCancelledError(RayError):
     """The task was cancelled, before it began or while it ran."""
 
-    def __init__(self, message: str = "The task was cancelled, so it has no value.", *, task_id: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "The task was cancelled, so it has no value.",
+        *,
+        task_id: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.task_id = task_id
 
@@ -245,7 +289,14 @@ class TaskCancelledError(RayError):
 class _ProcessError(RayError):
     """An error about a process: its id, how it ended and the tail of its log."""
 
-    def __init__(self, message: str = "", *, pid: int | None = None, exit_cause: str | None = None, log_tail: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        pid: int | None = None,
+        exit_cause: str | None = None,
+        log_tail: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.pid = pid
         self.exit_cause = exit_cause
@@ -288,7 +339,9 @@ class ActorDiedError(RayActorError):
 
 
 class ActorUnavailableError(RayActorError):
-    """The actor's process died and is being started again; whether the call had an effect is unknown."""
+    """The actor's process died and is being started again; whether the call had an effect is
+    unknown.
+    """
 
 
 class ActorUnschedulableError(RayError):
@@ -308,7 +361,9 @@ class OutOfMemoryError(_ProcessError):
 
 
 class ActorOutOfMemoryError(ActorDiedError, OutOfMemoryError):
-    """The actor's process was ended because the machine ran out of memory; the actor will not come back."""
+    """The actor's process was ended because the machine ran out of memory; the actor will not come
+    back.
+    """
 
 
 class NodeDiedError(RayError):

@@ -1,9 +1,11 @@
 """Fault injection: named points in the engine at which a test lets a process die, fail or stall.
 
-`SYNCLINE_FAULTS="worker.before_result=kill:3,store.before_seal=sleep:0.5"` ends a process with SIGKILL when it reaches the first point
-for the third time, and makes it sleep half a second whenever it reaches the second one. Actions: `kill[:N]` (at the N-th time, default
-1), `raise[:N]` (FaultInjected), `exit[:N]` (exit code 3), `sleep:SECONDS` (every time). Times are counted per process; `kill:1@FILE`
-acts in one process only, the first that creates FILE, so that a retry gets through. Without faults a point costs one check.
+`SYNCLINE_FAULTS="worker.before_result=kill:3,store.before_seal=sleep:0.5"` ends a process with
+SIGKILL when it reaches the first point for the third time, and makes it sleep half a second
+whenever it reaches the second one. Actions: `kill[:N]` (at the N-th time, default 1), `raise[:N]`
+(FaultInjected), `exit[:N]` (exit code 3), `sleep:SECONDS` (every time). Times are counted per
+process; `kill:1@FILE` acts in one process only, the first that creates FILE, so that a retry gets
+through. Without faults a point costs one check.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Fault:
 
 
 def parse(text: str) -> dict[str, Fault]:
-    """Faults by point, from the form that the module describes. ValueError names the part that cannot be read."""
+    """Faults by point, from the form that the module describes. ValueError names the part that
+    cannot be read.
+    """
     faults = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         point, equals, rest = part.partition("=")
@@ -52,7 +56,9 @@ def parse(text: str) -> dict[str, Fault]:
             raise ValueError(
                 f"SYNCLINE_FAULTS has {part!r}, which is no fault: write POINT=ACTION:NUMBER with an action of {', '.join(_ACTIONS)}"
             )
-        faults[point] = Fault(action=action, argument=number, marker=Path(marker) if marker else None)
+        faults[point] = Fault(
+            action=action, argument=number, marker=Path(marker) if marker else None
+        )
     return faults
 
 
@@ -60,7 +66,9 @@ _armed: dict[str, Fault] | None = parse(settings.faults()) or None
 
 
 def configure(text: str) -> None:
-    """Replace this process's faults, in the form that the module describes; empty text removes them."""
+    """Replace this process's faults, in the form that the module describes; empty text removes
+    them.
+    """
     global _armed
     _armed = parse(text) or None
 

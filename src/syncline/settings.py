@@ -1,8 +1,9 @@
 """Settings from environment variables: this module is the only one that reads them.
 
-Covered: the variables whose names begin with `SYNCLINE_`, and access to any other variable for the modules that need one. An argument
-given in the program beats the variable, which beats the default; this module knows nothing of arguments. Variables are read when they
-are asked for, so a program may set them until then.
+Covered: the variables whose names begin with `SYNCLINE_`, and access to any other variable for the
+modules that need one. An argument given in the program beats the variable, which beats the default;
+this module knows nothing of arguments. Variables are read when they are asked for, so a program may
+set them until then.
 """
 
 from __future__ import annotations
@@ -56,33 +57,44 @@ def faults() -> str:
 
 
 def temporary_directory() -> Path:
-    """`SYNCLINE_TMPDIR`: below which session directories are made; the system's temporary directory by default."""
+    """`SYNCLINE_TMPDIR`: below which session directories are made; the system's temporary directory
+    by default.
+    """
     return Path(environment("SYNCLINE_TMPDIR") or tempfile.gettempdir())
 
 
 def storage_path() -> str:
-    """`SYNCLINE_STORAGE_PATH`: where runs are kept when the program does not say, a directory or a URI; `~/syncline_results` by default."""
+    """`SYNCLINE_STORAGE_PATH`: where runs are kept when the program does not say, a directory or a
+    URI; `~/syncline_results` by default.
+    """
     return environment("SYNCLINE_STORAGE_PATH") or "~/syncline_results"
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """`path` on this machine, absolute, with `~` expanded; for who has no home, `~` is where the program runs."""
+    """`path` on this machine, absolute, with `~` expanded; for who has no home, `~` is where the
+    program runs.
+    """
     return os.path.abspath(os.path.expanduser(os.fspath(path)).removeprefix("~/"))
 
 
 def train_collective_timeout_s() -> float:
-    """`SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: how long ranks wait for one another in `report` and `collective`; half an hour."""
+    """`SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: how long ranks wait for one another in `report` and
+    `collective`; half an hour.
+    """
     return _seconds("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "1800")
 
 
 def termination_notice_s() -> float:
-    """`SYNCLINE_TERMINATION_NOTICE_S`: how long after SIGTERM a machine is expected to take its processes away for good; 30 s."""
+    """`SYNCLINE_TERMINATION_NOTICE_S`: how long after SIGTERM a machine is expected to take its
+    processes away for good; 30 s.
+    """
     return _seconds("SYNCLINE_TERMINATION_NOTICE_S", "30")
 
 
 def train_resource_timeout_s() -> float:
-    """`SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S`: how long training waits for resources that nodes took with them, or that an autoscaler is to
-    bring; half an hour."""
+    """`SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S`: how long training waits for resources that nodes took
+    with them, or that an autoscaler is to bring; half an hour.
+    """
     return _seconds("SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S", "1800")
 
 
@@ -93,7 +105,9 @@ def _seconds(name: str, default: str) -> float:
     except ValueError:
         seconds = -1.0
     if not seconds > 0:
-        raise ValueError(f"{name}={text!r} is no number of seconds above 0: correct it, or remove it")
+        raise ValueError(
+            f"{name}={text!r} is no number of seconds above 0: correct it, or remove it"
+        )
     return seconds
 
 
@@ -107,8 +121,12 @@ def session() -> str | None:
 
 
 def start_method() -> str:
-    """SYNCLINE_START_METHOD: "fork" (workers are copies of a process that has imported what they need) or "spawn"."""
+    """SYNCLINE_START_METHOD: "fork" (workers are copies of a process that has imported what they
+    need) or "spawn".
+    """
     method = environment("SYNCLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
-        raise ValueError(f"SYNCLINE_START_METHOD={method!r} is neither 'fork' nor 'spawn': set one of them, or none")
+        raise ValueError(
+            f"SYNCLINE_START_METHOD={method!r} is neither 'fork' nor 'spawn': set one of them, or none"
+        )
     return method

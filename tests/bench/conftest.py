@@ -1,4 +1,6 @@
-"""The benchmarks are not part of the installed package: the repository's root, where `bench` lies, goes on the path."""
+"""The benchmarks are not part of the installed package: the repository's root, where `bench` lies,
+goes on the path.
+"""
 
 import sys
 from pathlib import Path

@@ -11,10 +11,17 @@ from bench.measure import PYTHON_PATH
 from bench.rows import ROWS
 
 
-def run(module: str, argument: str, folder: Path, given: Path | None = None, scale: str = "0.001") -> dict[str, float]:
+def run(
+    module: str, argument: str, folder: Path, given: Path | None = None, scale: str = "0.001"
+) -> dict[str, float]:
     """The numbers of one program, on few rows."""
     out = folder / "values.json"
-    variables = {**os.environ, "PYTHONPATH": PYTHON_PATH, SCALE: scale, **({INPUT: str(given)} if given else {})}
+    variables = {
+        **os.environ,
+        "PYTHONPATH": PYTHON_PATH,
+        SCALE: scale,
+        **({INPUT: str(given)} if given else {}),
+    }
     done = subprocess.run(
         [sys.executable, "-m", f"bench.programs.{module}", argument, "--out", str(out)],
         cwd=folder,
@@ -33,4 +40,10 @@ def run(module: str, argument: str, folder: Path, given: Path | None = None, sca
 def keys_of(module: str) -> set[str]:
     """What the rows of the table read from this program of ours, its launcher's part left out."""
     from_launcher = {"first_batch_s", "peak_mb", "peak_per_budget"}
-    return {metric.key for row in ROWS if row.contenders[0].module == module for metric in row.metrics if metric.key not in from_launcher}
+    return {
+        metric.key
+        for row in ROWS
+        if row.contenders[0].module == module
+        for metric in row.metrics
+        if metric.key not in from_launcher
+    }

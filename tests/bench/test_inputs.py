@@ -1,4 +1,6 @@
-"""The inputs of programs: links to images until there are enough, files for the scan, and everything made once."""
+"""The inputs of programs: links to images until there are enough, files for the scan, and
+everything made once.
+"""
 
 from pathlib import Path
 
@@ -49,7 +51,9 @@ def test_fewer_rows_than_files_make_fewer_files(folder: Path) -> None:
     assert pq.read_table(folder)["id"].to_pylist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("scale", "expected"), [(None, 1000), ("", 1000), ("0.01", 10), ("0.00001", 1)])
+@pytest.mark.parametrize(
+    ("scale", "expected"), [(None, 1000), ("", 1000), ("0.01", 10), ("0.00001", 1)]
+)
 def test_sizes_are_scaled(scale: str | None, expected: int) -> None:
     assert scaled(1000, {} if scale is None else {SCALE: scale}) == expected
 

@@ -1,4 +1,6 @@
-"""What the launcher of a measurement sees and keeps: command lines, output, failures, and processes left behind."""
+"""What the launcher of a measurement sees and keeps: command lines, output, failures, and processes
+left behind.
+"""
 
 import dataclasses
 import os
@@ -8,11 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import MARK, Ended, clear, command, count_lines, derive, environment, failure_of, interpreter, marked, run
+from bench.measure import (
+    MARK,
+    Ended,
+    clear,
+    command,
+    count_lines,
+    derive,
+    environment,
+    failure_of,
+    interpreter,
+    marked,
+    run,
+)
 from bench.rows import OURS, PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Group, Metric, Row
 from bench.schedule import Turn
 
-ROW = Row(name="row", contenders=(), metrics=(), timeout_s=7.0, environment={"OMP_NUM_THREADS": "1"})
+ROW = Row(
+    name="row", contenders=(), metrics=(), timeout_s=7.0, environment={"OMP_NUM_THREADS": "1"}
+)
 
 
 def ended(code: int | None = 0, output: str = "") -> Ended:
@@ -21,9 +37,23 @@ def ended(code: int | None = 0, output: str = "") -> Ended:
 
 def test_programs_run_as_modules_and_torchrun_starts_two() -> None:
     plain = Contender(name="a", module="tasks", argument="ray")
-    assert command(plain, "py", Path("o")) == ["py", "-m", "bench.programs.tasks", "ray", "--out", "o"]
+    assert command(plain, "py", Path("o")) == [
+        "py",
+        "-m",
+        "bench.programs.tasks",
+        "ray",
+        "--out",
+        "o",
+    ]
     launched = Contender(name="a", module="toy", argument="torchrun", launcher="torchrun")
-    assert command(launched, "py", Path("o"))[:6] == ["py", "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m"]
+    assert command(launched, "py", Path("o"))[:6] == [
+        "py",
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "-m",
+    ]
 
 
 def test_settings_of_the_person_who_measures_do_not_reach_the_programs() -> None:
@@ -54,9 +84,13 @@ def test_only_a_program_of_the_group_cluster_is_told_where_the_cluster_is() -> N
         ("machine", OURS, None, sys.executable),
     ],
 )
-def test_all_that_meets_on_a_cluster_has_one_interpreter(group: Group, contender: str, ray_python: str | None, expected: str) -> None:
+def test_all_that_meets_on_a_cluster_has_one_interpreter(
+    group: Group, contender: str, ray_python: str | None, expected: str
+) -> None:
     turn = Turn(
-        row=Row(name="row", contenders=(), metrics=(), group=group), contender=Contender(name=contender, module="m", argument="a"), round=0
+        row=Row(name="row", contenders=(), metrics=(), group=group),
+        contender=Contender(name=contender, module="m", argument="a"),
+        round=0,
     )
     assert interpreter(turn, ray_python) == expected
 
@@ -78,9 +112,13 @@ def test_memory_is_told_where_it_was_watched_and_set_against_the_programs_budget
     assert PEAK_MB not in derive({"budget_mb": 20.0}, ended())
 
 
-@pytest.mark.parametrize(("key", "expected"), [(PEAK_MB, True), (PEAK_PER_BUDGET, True), ("other", False)])
+@pytest.mark.parametrize(
+    ("key", "expected"), [(PEAK_MB, True), (PEAK_PER_BUDGET, True), ("other", False)]
+)
 def test_only_rows_that_show_memory_have_theirs_watched(key: str, expected: bool) -> None:
-    row = Row(name="row", contenders=(), metrics=(Metric(key=key, label="", unit="MB", better="less"),))
+    row = Row(
+        name="row", contenders=(), metrics=(Metric(key=key, label="", unit="MB", better="less"),)
+    )
     assert row.shows_memory is expected
 
 
@@ -93,7 +131,9 @@ def test_only_rows_that_show_memory_have_theirs_watched(key: str, expected: bool
         (0, False, "exit code 0, without"),
     ],
 )
-def test_a_failure_says_how_it_ended_and_shows_the_end_of_the_output(code: int | None, has_values: bool, expected: str | None) -> None:
+def test_a_failure_says_how_it_ended_and_shows_the_end_of_the_output(
+    code: int | None, has_values: bool, expected: str | None
+) -> None:
     failure = failure_of(ended(code, output="the last words"), ROW, has_values)
     if expected is None:
         assert failure is None
@@ -106,7 +146,12 @@ def test_a_failure_says_how_it_ended_and_shows_the_end_of_the_output(code: int |
 @pytest.mark.processes
 def test_a_program_past_its_limit_is_killed_and_keeps_its_output(tmp_path: Path) -> None:
     program = "import time; print('waiting', flush=True); time.sleep(600)"
-    for limit_s in (1.0, 3.0, 10.0, 30.0):  # a busy machine may not have started it when a short one is over
+    for limit_s in (
+        1.0,
+        3.0,
+        10.0,
+        30.0,
+    ):  # a busy machine may not have started it when a short one is over
         result = run([sys.executable, "-c", program], tmp_path, os.environ, timeout_s=limit_s)
         assert result.code is None
         if result.output:

@@ -15,7 +15,9 @@ Pss:                 500 kB
 Pss_Anon:            112 kB
 Pss_Shmem:           200 kB
 """
-HOLDS_64_MB = "import sys; kept = bytes(range(256)) * 250_000; print('here', flush=True); sys.stdin.read()"
+HOLDS_64_MB = (
+    "import sys; kept = bytes(range(256)) * 250_000; print('here', flush=True); sys.stdin.read()"
+)
 
 
 def test_a_process_has_its_share_of_ordinary_pages_and_of_shared_memory() -> None:
@@ -34,7 +36,9 @@ def test_shared_memory_counts_once_mapped_or_not(unmapped_too: int, expected: in
 @pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted in /proc")
 def test_memory_of_another_process_is_seen_while_it_lives() -> None:
-    process = subprocess.Popen([sys.executable, "-c", HOLDS_64_MB], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS_64_MB], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:

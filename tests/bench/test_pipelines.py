@@ -1,4 +1,6 @@
-"""Programs with pipelines: clocks on loops, and that those of ours, of the DataLoader and of pyarrow run on a few rows."""
+"""Programs with pipelines: clocks on loops, and that those of ours, of the DataLoader and of
+pyarrow run on a few rows.
+"""
 
 from pathlib import Path
 
@@ -53,7 +55,9 @@ def test_random_tables_have_all_rows_and_nearly_all_keys() -> None:
 
 @pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.parametrize(("module", "argument"), [("data.images", "syncline-python"), ("data.image_loader", "native")])
+@pytest.mark.parametrize(
+    ("module", "argument"), [("data.images", "syncline-python"), ("data.image_loader", "native")]
+)
 def test_programs_with_images(module: str, argument: str, images: Path, tmp_path: Path) -> None:
     values = run(module, argument, tmp_path, images)
     assert keys_of("data.images") | {"first_batch_at"} <= values.keys()
@@ -62,7 +66,9 @@ def test_programs_with_images(module: str, argument: str, images: Path, tmp_path
 
 @pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.parametrize(("module", "argument"), [("data.scan", "syncline"), ("data.scan_peers", "pyarrow")])
+@pytest.mark.parametrize(
+    ("module", "argument"), [("data.scan", "syncline"), ("data.scan_peers", "pyarrow")]
+)
 def test_scans(module: str, argument: str, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
@@ -75,7 +81,12 @@ def test_scans(module: str, argument: str, tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("module", "argument"),
-    [("data.tables", "syncline"), ("data.table_peers", "pandas"), ("data.shuffle", "syncline"), ("data.stream", "syncline")],
+    [
+        ("data.tables", "syncline"),
+        ("data.table_peers", "pandas"),
+        ("data.shuffle", "syncline"),
+        ("data.stream", "syncline"),
+    ],
 )
 def test_programs_that_make_their_rows(module: str, argument: str, tmp_path: Path) -> None:
     expected = "data.tables" if module == "data.table_peers" else module
@@ -85,7 +96,10 @@ def test_programs_that_make_their_rows(module: str, argument: str, tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.processes
 def test_local_shuffle(images: Path, tmp_path: Path) -> None:
-    assert keys_of("data.local_shuffle") <= run("data.local_shuffle", "syncline", tmp_path, images).keys()
+    assert (
+        keys_of("data.local_shuffle")
+        <= run("data.local_shuffle", "syncline", tmp_path, images).keys()
+    )
 
 
 @pytest.mark.long

@@ -10,14 +10,19 @@ def row(name: str, *contenders: str, turns_per_round: int = 1, group: Group = "m
     return Row(
         name=name,
         group=group,
-        contenders=tuple(Contender(name=contender, module="m", argument="a") for contender in contenders),
+        contenders=tuple(
+            Contender(name=contender, module="m", argument="a") for contender in contenders
+        ),
         metrics=(Metric(key="value", label="", unit="", better="less"),),
         turns_per_round=turns_per_round,
     )
 
 
 def test_contenders_alternate_and_each_round_begins_with_the_next_one() -> None:
-    order = [(turn.row.name, turn.round, turn.contender.name) for turn in turns([row("a", "x", "y"), row("b", "z")], 3)]
+    order = [
+        (turn.row.name, turn.round, turn.contender.name)
+        for turn in turns([row("a", "x", "y"), row("b", "z")], 3)
+    ]
     assert order == [
         ("a", 0, "x"), ("a", 0, "y"), ("a", 1, "y"), ("a", 1, "x"), ("a", 2, "x"), ("a", 2, "y"),
         ("b", 0, "z"), ("b", 1, "z"), ("b", 2, "z"),
@@ -29,7 +34,9 @@ def test_a_noisy_row_takes_more_turns() -> None:
 
 
 def test_absent_contenders_take_no_turn() -> None:
-    assert {turn.contender.name for turn in turns([row("a", OURS, RAY, "x")], 2, frozenset({RAY}))} == {OURS, "x"}
+    assert {
+        turn.contender.name for turn in turns([row("a", OURS, RAY, "x")], 2, frozenset({RAY}))
+    } == {OURS, "x"}
 
 
 def test_rows_are_chosen_by_name_in_their_own_order() -> None:

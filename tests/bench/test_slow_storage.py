@@ -1,4 +1,6 @@
-"""Storage that is slow on purpose: every request is late, writes share a link, and a run can keep its checkpoints there."""
+"""Storage that is slow on purpose: every request is late, writes share a link, and a run can keep
+its checkpoints there.
+"""
 
 import pickle
 from pathlib import Path
@@ -21,7 +23,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-def test_each_request_is_late_once_and_each_written_byte_waits_for_the_link(tmp_path: Path, pauses: list[float]) -> None:
+def test_each_request_is_late_once_and_each_written_byte_waits_for_the_link(
+    tmp_path: Path, pauses: list[float]
+) -> None:
     slow = slow_storage.filesystem()
     slow.create_dir(f"{tmp_path}/a/b")
     assert pauses == [slow_storage.REQUEST_S]
@@ -37,7 +41,9 @@ def test_readers_and_listings_are_late_too(tmp_path: Path, pauses: list[float]) 
     slow = slow_storage.filesystem()
     with slow.open_input_stream(f"{tmp_path}/file") as file:
         assert file.read() == b"abc"
-    assert [info.base_name for info in slow.get_file_info(fs.FileSelector(str(tmp_path)))] == ["file"]
+    assert [info.base_name for info in slow.get_file_info(fs.FileSelector(str(tmp_path)))] == [
+        "file"
+    ]
     assert slow.get_file_info(f"{tmp_path}/none").type == fs.FileType.NotFound
     slow.delete_file(f"{tmp_path}/file")
     assert pauses == [slow_storage.REQUEST_S] * 4
@@ -45,7 +51,11 @@ def test_readers_and_listings_are_late_too(tmp_path: Path, pauses: list[float]) 
 
 def test_it_travels_to_workers(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert pickle.loads(pickle.dumps(slow_storage.filesystem())).get_file_info(f"{tmp_path}/file").is_file
+    assert (
+        pickle.loads(pickle.dumps(slow_storage.filesystem()))
+        .get_file_info(f"{tmp_path}/file")
+        .is_file
+    )
 
 
 def test_a_checkpoint_comes_there_whole(tmp_path: Path, pauses: list[float]) -> None:
@@ -54,7 +64,9 @@ def test_a_checkpoint_comes_there_whole(tmp_path: Path, pauses: list[float]) -> 
     (given / "state.bin").write_bytes(b"weights")
     context = StorageContext(tmp_path / "storage", "run", slow_storage.filesystem())
     context.prepare()
-    staged = context.stage(Checkpoint(str(given)), "checkpoint_000000", rank=0, token="t", states=b"{}")
+    staged = context.stage(
+        Checkpoint(str(given)), "checkpoint_000000", rank=0, token="t", states=b"{}"
+    )
     with context.commit("checkpoint_000000", [staged]).as_directory() as folder:
         assert Path(folder, "state.bin").read_bytes() == b"weights"
     assert pauses

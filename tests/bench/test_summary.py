@@ -5,7 +5,17 @@ from collections.abc import Mapping
 import pytest
 
 from bench.rows import OURS, RAY, Contender, Metric, Row, Target
-from bench.summary import Measurement, compare, compare_all, median, ratio, samples, span, target_text, verdict
+from bench.summary import (
+    Measurement,
+    compare,
+    compare_all,
+    median,
+    ratio,
+    samples,
+    span,
+    target_text,
+    verdict,
+)
 
 
 def metric(better: str = "less", target: Target | None = None) -> Metric:
@@ -13,11 +23,29 @@ def metric(better: str = "less", target: Target | None = None) -> Metric:
 
 
 def row(*names: str, metrics: tuple[Metric, ...] = (metric(),)) -> Row:
-    return Row(name="row", contenders=tuple(Contender(name=name, module="m", argument="a") for name in names), metrics=metrics)
+    return Row(
+        name="row",
+        contenders=tuple(Contender(name=name, module="m", argument="a") for name in names),
+        metrics=metrics,
+    )
 
 
-def measured(contender: str, number: int, values: Mapping[str, float], failure: str | None = None, name: str = "row") -> Measurement:
-    return Measurement(row=name, contender=contender, round=number, values=values, duration_s=1.0, load_before=0.0, failure=failure)
+def measured(
+    contender: str,
+    number: int,
+    values: Mapping[str, float],
+    failure: str | None = None,
+    name: str = "row",
+) -> Measurement:
+    return Measurement(
+        row=name,
+        contender=contender,
+        round=number,
+        values=values,
+        duration_s=1.0,
+        load_before=0.0,
+        failure=failure,
+    )
 
 
 def test_samples_leave_out_failures_other_rows_other_contenders_and_other_numbers() -> None:
@@ -38,23 +66,36 @@ def test_median_and_span_of_values_and_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "peer", "expected"), [(3.0, 2.0, 1.5), (0.0, 2.0, 0.0), (None, 2.0, None), (3.0, None, None), (3.0, 0.0, None)]
+    ("ours", "peer", "expected"),
+    [(3.0, 2.0, 1.5), (0.0, 2.0, 0.0), (None, 2.0, None), (3.0, None, None), (3.0, 0.0, None)],
 )
-def test_ratio_is_ours_divided_by_the_peers(ours: float | None, peer: float | None, expected: float | None) -> None:
+def test_ratio_is_ours_divided_by_the_peers(
+    ours: float | None, peer: float | None, expected: float | None
+) -> None:
     assert ratio(ours, peer) == expected
 
 
 @pytest.mark.parametrize(
     ("better", "ours", "expected"),
-    [("less", 10.0, "met"), ("less", 10.1, "missed"), ("more", 10.0, "met"), ("more", 9.9, "missed")],
+    [
+        ("less", 10.0, "met"),
+        ("less", 10.1, "missed"),
+        ("more", 10.0, "met"),
+        ("more", 9.9, "missed"),
+    ],
 )
-def test_an_absolute_target_is_met_at_its_limit_and_missed_beyond(better: str, ours: float, expected: str) -> None:
+def test_an_absolute_target_is_met_at_its_limit_and_missed_beyond(
+    better: str, ours: float, expected: str
+) -> None:
     assert verdict(metric(better, Target(limit=10.0)), ours, {}) == expected
 
 
 @pytest.mark.parametrize(("ours", "expected"), [(2.4, "met"), (2.5, "missed")])
 def test_a_ratio_target_multiplies_the_peers_number(ours: float, expected: str) -> None:
-    assert verdict(metric("less", Target(limit=1.2, peers=("torchrun",))), ours, {"torchrun": 2.0}) == expected
+    assert (
+        verdict(metric("less", Target(limit=1.2, peers=("torchrun",))), ours, {"torchrun": 2.0})
+        == expected
+    )
 
 
 def test_a_ratio_target_with_several_peers_is_held_against_the_best_of_them() -> None:
@@ -86,10 +127,15 @@ def test_target_text(better: str, target: Target | None, expected: str) -> None:
 
 
 def test_a_line_compares_medians_over_the_rounds() -> None:
-    contest = row(OURS, RAY, "torchrun", metrics=(metric("less", Target(limit=1.2, peers=("torchrun",))),))
+    contest = row(
+        OURS, RAY, "torchrun", metrics=(metric("less", Target(limit=1.2, peers=("torchrun",))),)
+    )
     measurements = [
         *(measured(OURS, number, {"value": value}) for number, value in enumerate((2.0, 9.0, 2.2))),
-        *(measured(RAY, number, {"value": value}) for number, value in enumerate((22.0, 22.0, 1.0))),
+        *(
+            measured(RAY, number, {"value": value})
+            for number, value in enumerate((22.0, 22.0, 1.0))
+        ),
         *(measured("torchrun", number, {"value": 2.0}) for number in range(3)),
     ]
     line = compare(contest, contest.metrics[0], measurements)
@@ -99,14 +145,27 @@ def test_a_line_compares_medians_over_the_rounds() -> None:
 
 
 def test_rays_number_may_come_from_the_program_of_ours_that_measures_both() -> None:
-    both = Metric(key="calls", label="calls", unit="per s", better="more", target=Target(limit=0.9, peers=(RAY,)), ray_key="ray_calls")
+    both = Metric(
+        key="calls",
+        label="calls",
+        unit="per s",
+        better="more",
+        target=Target(limit=0.9, peers=(RAY,)),
+        ray_key="ray_calls",
+    )
     contest = row(OURS, metrics=(both,))
-    line = compare(contest, both, [measured(OURS, number, {"calls": 95.0, "ray_calls": 100.0}) for number in range(3)])
+    line = compare(
+        contest,
+        both,
+        [measured(OURS, number, {"calls": 95.0, "ray_calls": 100.0}) for number in range(3)],
+    )
     assert (line.ours, line.ray, line.ray_ratio, line.verdict) == (95.0, 100.0, 0.95, "met")
     assert line.peers == ()
 
 
-def test_a_peer_that_failed_stays_in_the_line_and_one_that_does_not_measure_this_is_left_out() -> None:
+def test_a_peer_that_failed_stays_in_the_line_and_one_that_does_not_measure_this_is_left_out() -> (
+    None
+):
     contest = row(OURS, "failing", "silent")
     measurements = [
         measured(OURS, 0, {"value": 1.0}),

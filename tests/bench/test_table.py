@@ -12,14 +12,31 @@ from bench.table import TITLES, extent, factor, number, render
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(None, "-"), (0.01234, "0.0123"), (1.234, "1.23"), (99.6, "99.6"), (123.4, "123"), (12_345.6, "12 346"), (2.0, "2"), (0.0, "0")],
+    [
+        (None, "-"),
+        (0.01234, "0.0123"),
+        (1.234, "1.23"),
+        (99.6, "99.6"),
+        (123.4, "123"),
+        (12_345.6, "12 346"),
+        (2.0, "2"),
+        (0.0, "0"),
+    ],
 )
 def test_number(value: float | None, expected: str) -> None:
     assert number(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(None, "-"), (1.0084, "1.008x"), (0.00041, "0.00041x"), (0.5, "0.500x"), (23.46, "23.5x"), (2_014.0, "2 014x")]
+    ("value", "expected"),
+    [
+        (None, "-"),
+        (1.0084, "1.008x"),
+        (0.00041, "0.00041x"),
+        (0.5, "0.500x"),
+        (23.46, "23.5x"),
+        (2_014.0, "2 014x"),
+    ],
 )
 def test_factor_shows_one_percent_around_one(value: float | None, expected: str) -> None:
     assert factor(value) == expected
@@ -55,7 +72,12 @@ def line(peers: tuple[Peer, ...], verdict: str = "met", group: Group = "machine"
 
 def test_each_peer_has_its_number_and_its_ratio_on_its_own_line() -> None:
     text = printed(
-        line((Peer(name="futures", value=6000.0, span=(5000.0, 7000.0), ratio=1.5), Peer(name="pool", value=None, span=None, ratio=None)))
+        line(
+            (
+                Peer(name="futures", value=6000.0, span=(5000.0, 7000.0), ratio=1.5),
+                Peer(name="pool", value=None, span=None, ratio=None),
+            )
+        )
     )
     (futures,) = [row for row in text if "futures" in row]
     cells = [cell.strip() for cell in futures.split("│")[1:-1]]
@@ -72,5 +94,8 @@ def test_columns_line_up_and_a_missed_target_is_named() -> None:
 
 
 def test_each_group_has_a_table_and_one_without_lines_has_none() -> None:
-    assert [table.title for table in render([line(()), line((), group="cluster")])] == [TITLES["machine"], TITLES["cluster"]]
+    assert [table.title for table in render([line(()), line((), group="cluster")])] == [
+        TITLES["machine"],
+        TITLES["cluster"],
+    ]
     assert [table.title for table in render([line((), group="cluster")])] == [TITLES["cluster"]]

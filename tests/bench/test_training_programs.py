@@ -31,7 +31,9 @@ def test_a_run_that_goes_on_reads_nothing_again(reads: str, tmp_path: Path) -> N
     assert values["repeated"] == 0
 
 
-def test_the_simulated_controller_commits_fails_and_resizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulated_controller_commits_fails_and_resizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(controller_simulation, "LEAST_EVENTS", 5_000)
     simulation = controller_simulation.Simulation(ranks=20)
     simulation.run()

@@ -33,7 +33,9 @@ def test_functions_have_their_minimum_where_the_literature_has_it(name: str) -> 
     assert function.regret({**point, "x0": point["x0"] + 0.1}) > 1e-3
 
 
-def test_the_simulated_search_stops_some_trials_saves_others_and_outlives_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulated_search_stops_some_trials_saves_others_and_outlives_deaths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(controller_simulation, "FAILURE_CHANCE", 0.1)
     rehearsal = controller_simulation.rehearsed(200)
     iterations = {trial.iteration for trial in rehearsal.machine.trials}
@@ -43,7 +45,13 @@ def test_the_simulated_search_stops_some_trials_saves_others_and_outlives_deaths
 
 
 def test_a_rehearsal_runs_every_sample_to_its_end() -> None:
-    ended = Rehearsal(controller_simulation.Numbers(5), FIFOScheduler(), lambda config, step: config["x"] / step, steps=3, cpus=2).run()
+    ended = Rehearsal(
+        controller_simulation.Numbers(5),
+        FIFOScheduler(),
+        lambda config, step: config["x"] / step,
+        steps=3,
+        cpus=2,
+    ).run()
     assert [(trial.status, trial.iteration) for trial in ended] == [("TERMINATED", 3)] * 5
 
 

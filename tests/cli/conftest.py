@@ -1,4 +1,6 @@
-"""What the tests of the command line share: running it in this process, a stand-in for Ray's command, runs on disk."""
+"""What the tests of the command line share: running it in this process, a stand-in for Ray's
+command, runs on disk.
+"""
 
 import json
 import os
@@ -24,7 +26,9 @@ sys.exit({code})
 
 @pytest.fixture
 def syncline_command(monkeypatch, tmp_path):
-    """Runs `syncline` with arguments; on a machine where no cluster and no other program runs, whatever else is going on there."""
+    """Runs `syncline` with arguments; on a machine where no cluster and no other program runs,
+    whatever else is going on there.
+    """
     monkeypatch.setattr(engines, "cluster_runs_here", lambda: False)
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path / "programs"))
 
@@ -36,7 +40,9 @@ def syncline_command(monkeypatch, tmp_path):
 
 @pytest.fixture
 def fake_ray(tmp_path, monkeypatch):
-    """Puts a `ray` beside the interpreter that records its arguments; calling the fixture sets its output and exit code."""
+    """Puts a `ray` beside the interpreter that records its arguments; calling the fixture sets its
+    output and exit code.
+    """
     folder = tmp_path / "environment" / "bin"
     folder.mkdir(parents=True)
     record = tmp_path / "calls.jsonl"
@@ -57,7 +63,18 @@ def fake_ray(tmp_path, monkeypatch):
 def write_run(tmp_path):
     """Writes the record of a run and its logs below a storage path; returns the run directory."""
 
-    def write(name: str, *, outcome=None, error=None, started=1_000.0, pid=None, reports=(), logs=None, host=None, process=None) -> Path:
+    def write(
+        name: str,
+        *,
+        outcome=None,
+        error=None,
+        started=1_000.0,
+        pid=None,
+        reports=(),
+        logs=None,
+        host=None,
+        process=None,
+    ) -> Path:
         directory = tmp_path / "runs" / name
         with RunDirectory(LocalFiles(directory), clock=lambda: started) as record:
             record.write_run(name, {})

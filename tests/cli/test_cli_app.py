@@ -20,7 +20,12 @@ from syncline.runs import RunSummary
 
 def run_python(program: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -53,18 +58,37 @@ def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Comma
 
 
 def test_every_command_has_json_but_those_that_hand_over_or_pass_text_on():
-    without = {name for name, command in leaves(app.cli, "") if not any("--json" in parameter.opts for parameter in command.params)}
-    assert without == {"start", "stop", "up", "down", "exec", "attach", "rsync-up", "rsync-down", "jobs logs", "dashboard"}
+    without = {
+        name
+        for name, command in leaves(app.cli, "")
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert without == {
+        "start",
+        "stop",
+        "up",
+        "down",
+        "exec",
+        "attach",
+        "rsync-up",
+        "rsync-down",
+        "jobs logs",
+        "dashboard",
+    }
 
 
 def test_every_command_is_in_the_docs_with_the_keys_of_its_json():
     page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
     assert [name for name, _ in leaves(app.cli, "") if f"`{name}" not in page] == []
     for record in (Node, RunSummary, Job, Check, Measurement):
-        assert [field.name for field in dataclasses.fields(record) if f"`{field.name}`" not in page] == [], record
+        assert [
+            field.name for field in dataclasses.fields(record) if f"`{field.name}`" not in page
+        ] == [], record
 
 
-@pytest.mark.parametrize("arguments", [("nonsense",), ("runs", "--nonsense"), ("logs", "--rank=-1"), ("submit",)])
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("runs", "--nonsense"), ("logs", "--rank=-1"), ("submit",)]
+)
 def test_what_cannot_be_understood_ends_with_2(syncline_command, arguments):
     assert syncline_command(*arguments).exit_code == 2
 
@@ -80,10 +104,16 @@ def test_help_loads_no_heavy_library():
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("nonsense", 2), ("runs nonsense nonsense", 2)])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("--version", 0), ("nonsense", 2), ("runs nonsense nonsense", 2)]
+)
 def test_module_runs_the_command_line_and_passes_its_code_on(arguments, code):
     done = subprocess.run(
-        [sys.executable, "-m", "syncline", *arguments.split()], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "syncline", *arguments.split()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == code
     assert done.stdout.startswith("syncline ") if code == 0 else "Usage: syncline" in done.stderr

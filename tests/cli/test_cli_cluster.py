@@ -1,4 +1,6 @@
-"""The commands on a real cluster: started by `start`, looked at by the others, its processes killed by number at the end."""
+"""The commands on a real cluster: started by `start`, looked at by the others, its processes killed
+by number at the end.
+"""
 
 import json
 import os
@@ -50,21 +52,42 @@ def processes_of(folder):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """(address, home): a cluster of two nodes on this machine, on free ports and below a directory of its own."""
+    """(address, home): a cluster of two nodes on this machine, on free ports and below a directory
+    of its own.
+    """
     folder = tempfile.mkdtemp(prefix="sl-cli-", dir="/tmp")  # short: Ray's sockets lie below it
     port = free_port()
     try:
-        flags = [f"--temp-dir={folder}", "--include-dashboard=false", "--object-store-memory=100000000"]
-        head = command("start", "--head", f"--port={port}", "--num-cpus=2", '--resources={"ssd": 2}', *flags, home=folder)
+        flags = [
+            f"--temp-dir={folder}",
+            "--include-dashboard=false",
+            "--object-store-memory=100000000",
+        ]
+        head = command(
+            "start",
+            "--head",
+            f"--port={port}",
+            "--num-cpus=2",
+            '--resources={"ssd": 2}',
+            *flags,
+            home=folder,
+        )
         assert head.returncode == 0, head.stderr
         announced = re.search(rf"its address is (\S+:{port})\.", head.stdout)
         assert announced is not None, head.stdout
         address = announced.group(1)
-        joined = command("start", f"--address={address}", "--num-cpus=1", "--object-store-memory=100000000", home=folder)
+        joined = command(
+            "start",
+            f"--address={address}",
+            "--num-cpus=1",
+            "--object-store-memory=100000000",
+            home=folder,
+        )
         assert joined.returncode == 0, joined.stderr
         yield address, folder
     finally:
-        # Children of the raylets do not have the directory on their command lines, and end with them.
+        # Children of the raylets do not have the directory on their command lines, and end with
+        # them.
         for process in processes_of(folder):
             try:
                 process.kill()
@@ -76,20 +99,27 @@ def cluster():
 
 def test_status_and_nodes_tell_what_the_cluster_has(cluster, tmp_path):
     address, home = cluster
-    done = command("status", "--address", address, "--storage-path", str(tmp_path), "--json", home=home)
+    done = command(
+        "status", "--address", address, "--storage-path", str(tmp_path), "--json", home=home
+    )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["cluster"]["nodes_alive"] == 2
     assert answer["cluster"]["resources"]["CPU"] == {"used": 0.0, "total": 3.0}
     done = command("nodes", "--address", address, "--json", home=home)
     nodes = json.loads(done.stdout)["nodes"]
-    assert [(node["head"], node["alive"], node["resources"]["CPU"]) for node in nodes] == [(True, True, 2.0), (False, True, 1.0)]
+    assert [(node["head"], node["alive"], node["resources"]["CPU"]) for node in nodes] == [
+        (True, True, 2.0),
+        (False, True, 1.0),
+    ]
     assert nodes[0]["resources"]["ssd"] == 2.0
 
 
 def test_doctor_examines_every_node(cluster, tmp_path):
     address, home = cluster
-    done = command("doctor", "--address", address, "--storage-path", str(tmp_path), "--json", home=home)
+    done = command(
+        "doctor", "--address", address, "--storage-path", str(tmp_path), "--json", home=home
+    )
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
     checks = {check["check"]: check for check in answer["checks"]}

@@ -1,4 +1,6 @@
-"""`submit` and `jobs` against a stand-in for the job API: packages, runtime environment, following, stopping, exit codes."""
+"""`submit` and `jobs` against a stand-in for the job API: packages, runtime environment, following,
+stopping, exit codes.
+"""
 
 import base64
 import hashlib
@@ -17,13 +19,20 @@ from syncline.cli.submit import runtime_environment
 
 
 class FakeApi(ThreadingHTTPServer):
-    """Jobs that end when all that they print was looked at. `token`: what it asks for; `breaks`: how many WebSockets break."""
+    """Jobs that end when all that they print was looked at. `token`: what it asks for; `breaks`:
+    how many WebSockets break.
+    """
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.jobs, self.packages, self.pieces, self.end = {}, {}, ["one\n", "two\n", "three"], "SUCCEEDED"
+        self.jobs, self.packages, self.pieces, self.end = (
+            {},
+            {},
+            ["one\n", "two\n", "three"],
+            "SUCCEEDED",
+        )
         self.token, self.shown, self.breaks, self.connections, self.whole = None, [], 0, 0, 0
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -55,9 +64,13 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def tail(self, job):
-        """The output over a WebSocket: a piece a message, the connection closed at the end; or broken after the first piece."""
+        """The output over a WebSocket: a piece a message, the connection closed at the end; or
+        broken after the first piece.
+        """
         self.server.connections += 1
-        accept = hashlib.sha1((self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
+        accept = hashlib.sha1(
+            (self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()
+        ).digest()
         self.send_response(101)
         for name, value in (
             ("Upgrade", "websocket"),
@@ -82,7 +95,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/api/version":
             return self.answer({"ray_version": "2.60.0"})
         if parts[1] == "packages":
-            return self.answer(b"" if parts[-1] in self.server.packages else b"missing", 200 if parts[-1] in self.server.packages else 404)
+            return self.answer(
+                b"" if parts[-1] in self.server.packages else b"missing",
+                200 if parts[-1] in self.server.packages else 404,
+            )
         if self.path == "/api/jobs/":
             # The last has no submission_id: a driver that somebody started by hand.
             return self.answer([*self.server.jobs.values(), {"job_id": "01", "status": "RUNNING"}])
@@ -142,32 +158,66 @@ def directory(tmp_path):
 
 
 def test_program_runs_with_its_directory_and_its_output_is_shown(syncline_command, api, directory):
-    done = syncline_command("submit", "--address", api.url, "--working-dir", str(directory), "--", "python", "train.py", "--name", "a b")
+    done = syncline_command(
+        "submit",
+        "--address",
+        api.url,
+        "--working-dir",
+        str(directory),
+        "--",
+        "python",
+        "train.py",
+        "--name",
+        "a b",
+    )
     assert done.exit_code == 0, done.output
     assert done.stdout == "one\ntwo\nthree\n"
     asked = api.jobs["made-up"]["asked"]
     assert asked["entrypoint"] == "python train.py --name 'a b'"
     ((name, data),) = api.packages.items()
-    assert asked["runtime_env"] == {"working_dir": f"gcs://{name}", "env_vars": {"SYNCLINE_ADDRESS": "auto"}}
-    assert sorted(zipfile.ZipFile(io.BytesIO(data)).namelist()) == ["part/data.bin", "part/model.py", "train.py"]
+    assert asked["runtime_env"] == {
+        "working_dir": f"gcs://{name}",
+        "env_vars": {"SYNCLINE_ADDRESS": "auto"},
+    }
+    assert sorted(zipfile.ZipFile(io.BytesIO(data)).namelist()) == [
+        "part/data.bin",
+        "part/model.py",
+        "train.py",
+    ]
 
 
 def test_package_that_the_cluster_has_is_not_sent_again(syncline_command, api, directory):
     name = packages.pack(str(directory)).name
     api.packages[name] = b"kept"
-    assert syncline_command("submit", "--address", api.url, "--working-dir", str(directory), "--no-wait", "--", "true").exit_code == 0
+    assert (
+        syncline_command(
+            "submit",
+            "--address",
+            api.url,
+            "--working-dir",
+            str(directory),
+            "--no-wait",
+            "--",
+            "true",
+        ).exit_code
+        == 0
+    )
     assert api.packages == {name: b"kept"}
 
 
 def test_program_that_fails_ends_with_1_and_the_reason(syncline_command, api):
     api.end = "FAILED"
-    done = syncline_command("submit", "--address", api.url, "--submission-id", "mine", "--", "false")
+    done = syncline_command(
+        "submit", "--address", api.url, "--submission-id", "mine", "--", "false"
+    )
     assert done.exit_code == 1
     assert "mine failed: the reason" in done.stderr
 
 
 def test_json_of_submit_is_the_job_alone(syncline_command, api):
-    done = syncline_command("submit", "--address", api.url, "--json", "--num-cpus", "2", "--", "true")
+    done = syncline_command(
+        "submit", "--address", api.url, "--json", "--num-cpus", "2", "--", "true"
+    )
     job = json.loads(done.stdout)
     assert set(job) == {"id", "status", "command", "started", "ended", "message"}
     assert (job["status"], job["started"], job["ended"]) == ("SUCCEEDED", 1.0, 3.0)
@@ -175,24 +225,38 @@ def test_json_of_submit_is_the_job_alone(syncline_command, api):
 
 
 def test_jobs_are_listed_followed_and_stopped(syncline_command, api):
-    syncline_command("submit", "--address", api.url, "--no-wait", "--submission-id", "mine", "--", "sleep", "9")
-    listed = json.loads(syncline_command("jobs", "list", "--address", api.url, "--json").stdout)["jobs"]
-    assert [(job["id"], job["status"], job["command"]) for job in listed] == [("mine", "RUNNING", "sleep 9")]
-    assert syncline_command("jobs", "logs", "mine", "--address", api.url).stdout == "one\ntwo\nthree"
+    syncline_command(
+        "submit", "--address", api.url, "--no-wait", "--submission-id", "mine", "--", "sleep", "9"
+    )
+    listed = json.loads(syncline_command("jobs", "list", "--address", api.url, "--json").stdout)[
+        "jobs"
+    ]
+    assert [(job["id"], job["status"], job["command"]) for job in listed] == [
+        ("mine", "RUNNING", "sleep 9")
+    ]
+    assert (
+        syncline_command("jobs", "logs", "mine", "--address", api.url).stdout == "one\ntwo\nthree"
+    )
     stopped = syncline_command("jobs", "stop", "mine", "--address", api.url)
     assert (stopped.exit_code, "is stopped" in stopped.output) == (0, True)
     assert syncline_command("jobs", "logs", "-f", "mine", "--address", api.url).exit_code == 1
     assert "mine" in syncline_command("jobs", "list", "--address", api.url).output
 
 
-def test_output_that_was_followed_comes_once_also_where_the_connection_breaks(syncline_command, api):
+def test_output_that_was_followed_comes_once_also_where_the_connection_breaks(
+    syncline_command, api
+):
     api.breaks = 2
-    assert syncline_command("submit", "--address", api.url, "--", "true").stdout == "one\ntwo\nthree\n"
+    assert (
+        syncline_command("submit", "--address", api.url, "--", "true").stdout == "one\ntwo\nthree\n"
+    )
     assert api.connections == 3
     assert api.whole == 1  # at the end, for what came after the last look
 
 
-def test_token_is_shown_to_a_cluster_that_asks_and_to_no_other(syncline_command, api, monkeypatch, tmp_path):
+def test_token_is_shown_to_a_cluster_that_asks_and_to_no_other(
+    syncline_command, api, monkeypatch, tmp_path
+):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     (tmp_path / "token").write_text("secret\n")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
@@ -211,10 +275,19 @@ def test_token_is_shown_to_a_cluster_that_asks_and_to_no_other(syncline_command,
         ({"RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE=disabled"),
         ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ""}, "none is here"),
         ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "another's"}, "refuses the token"),
-        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": "/nowhere/token"}, "/nowhere/token"),
+        (
+            {
+                "RAY_AUTH_MODE": "token",
+                "RAY_AUTH_TOKEN": "",
+                "RAY_AUTH_TOKEN_PATH": "/nowhere/token",
+            },
+            "/nowhere/token",
+        ),
     ],
 )
-def test_missing_token_is_named_with_what_to_set(syncline_command, api, monkeypatch, variables, said):
+def test_missing_token_is_named_with_what_to_set(
+    syncline_command, api, monkeypatch, variables, said
+):
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     api.token = "secret"
@@ -232,7 +305,9 @@ def test_job_that_does_not_exist_is_an_error(syncline_command, api):
         assert (done.exit_code, "does not exist" in done.stderr) == (1, True)
 
 
-def test_where_nothing_answers_the_addresses_that_were_tried_are_named(syncline_command, monkeypatch):
+def test_where_nothing_answers_the_addresses_that_were_tried_are_named(
+    syncline_command, monkeypatch
+):
     monkeypatch.setattr(job_api, "DEFAULT_PORT", 1)
     done = syncline_command("jobs", "list", "--address", "127.0.0.1:2")
     assert done.exit_code == 1
@@ -258,7 +333,12 @@ def test_address_may_be_the_clusters_own(address, urls):
 
 def test_directories_of_the_runtime_environment_are_sent_and_the_rest_kept(directory):
     sent = []
-    given = {"py_modules": [str(directory), "s3://b/m.zip"], "pip": ["x"], "env_vars": {"SYNCLINE_ADDRESS": "local"}, "excludes": ["*.bin"]}
+    given = {
+        "py_modules": [str(directory), "s3://b/m.zip"],
+        "pip": ["x"],
+        "env_vars": {"SYNCLINE_ADDRESS": "local"},
+        "excludes": ["*.bin"],
+    }
     environment = runtime_environment(json.dumps(given), None, (), sent.append)
     (package,) = sent
     assert environment == {
@@ -272,10 +352,17 @@ def test_directories_of_the_runtime_environment_are_sent_and_the_rest_kept(direc
 
 def test_variables_of_the_command_line_count_before_those_of_the_environment(syncline_command, api):
     given = '--runtime-env-json={"env_vars": {"A": "1", "B": "2"}}'
-    assert syncline_command("submit", "--address", api.url, "--env", "A=x=y", "--env=C=", given, "--", "true").exit_code == 0
+    assert (
+        syncline_command(
+            "submit", "--address", api.url, "--env", "A=x=y", "--env=C=", given, "--", "true"
+        ).exit_code
+        == 0
+    )
     variables = api.jobs["made-up"]["asked"]["runtime_env"]["env_vars"]
     assert variables == {"SYNCLINE_ADDRESS": "auto", "A": "x=y", "B": "2", "C": ""}
-    assert syncline_command("submit", "--address", api.url, "--env", "=x", "--", "true").exit_code == 2
+    assert (
+        syncline_command("submit", "--address", api.url, "--env", "=x", "--", "true").exit_code == 2
+    )
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"env_vars": 1}'])

@@ -52,8 +52,15 @@ class Head:
         (folder / "token").write_text(secrets.token_hex(32))
         self.port, self.dashboard, agent = free_ports(3)
         self.url = f"http://127.0.0.1:{self.dashboard}"
-        flags = ["--num-cpus=1", "--object-store-memory=100000000", f"--temp-dir={folder}", f"--dashboard-agent-listen-port={agent}"]
-        self.started = self.run("start", "--head", f"--port={self.port}", f"--dashboard-port={self.dashboard}", *flags)
+        flags = [
+            "--num-cpus=1",
+            "--object-store-memory=100000000",
+            f"--temp-dir={folder}",
+            f"--dashboard-agent-listen-port={agent}",
+        ]
+        self.started = self.run(
+            "start", "--head", f"--port={self.port}", f"--dashboard-port={self.dashboard}", *flags
+        )
 
     def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.folder / "token")}
@@ -63,7 +70,13 @@ class Head:
             text=True,
             timeout=150,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "HOME": str(self.folder), MARK: self.folder.name, **token, **variables},
+            env={
+                **os.environ,
+                "HOME": str(self.folder),
+                MARK: self.folder.name,
+                **token,
+                **variables,
+            },
         )
 
     def processes(self) -> list[psutil.Process]:
@@ -88,7 +101,9 @@ class Head:
 
 @pytest.fixture(scope="module")
 def head():
-    head = Head(Path(tempfile.mkdtemp(prefix="sl-jobs-", dir="/tmp")))  # short: Ray's sockets lie below it
+    head = Head(
+        Path(tempfile.mkdtemp(prefix="sl-jobs-", dir="/tmp"))
+    )  # short: Ray's sockets lie below it
     try:
         assert head.started.returncode == 0, head.started.stderr
         yield head
@@ -103,7 +118,15 @@ def test_start_says_how_to_submit_with_the_token(head):
 def test_program_runs_with_its_directory_and_its_code_is_told(head, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     for code, exit_code in (("0", 0), ("3", 1)):
-        done = head.run("submit", f"--address={head.url}", f"--working-dir={tmp_path}", "--", "python", "program.py", code)
+        done = head.run(
+            "submit",
+            f"--address={head.url}",
+            f"--working-dir={tmp_path}",
+            "--",
+            "python",
+            "program.py",
+            code,
+        )
         assert done.returncode == exit_code, done.stderr
         assert f"twice 42 ['{code}']\n" in done.stdout
         assert done.stdout.endswith("no end of line\n")
@@ -120,13 +143,27 @@ def test_long_output_comes_once_and_whole(head):
 
 
 def test_job_is_stopped(head):
-    assert head.run("submit", f"--address={head.url}", "--no-wait", "--submission-id=long", "--", "sleep", "600").returncode == 0
+    assert (
+        head.run(
+            "submit",
+            f"--address={head.url}",
+            "--no-wait",
+            "--submission-id=long",
+            "--",
+            "sleep",
+            "600",
+        ).returncode
+        == 0
+    )
     done = head.run("jobs", "stop", "long", f"--address={head.url}", "--json")
     assert json.loads(done.stdout)["status"] == "STOPPED", done.stderr
 
 
 def test_without_the_token_nothing_is_told(head):
-    for variables, said in (({"RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE=disabled"), ({"RAY_AUTH_TOKEN": "x" * 64}, "refuses the token")):
+    for variables, said in (
+        ({"RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE=disabled"),
+        ({"RAY_AUTH_TOKEN": "x" * 64}, "refuses the token"),
+    ):
         done = head.run("jobs", "list", f"--address={head.url}", **variables)
         assert (done.returncode, done.stdout) == (1, "")
         assert said in done.stderr

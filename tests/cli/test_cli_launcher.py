@@ -1,4 +1,6 @@
-"""The launcher's commands: handed over to Ray's of the same name with everything that was given, and its exit code passed on."""
+"""The launcher's commands: handed over to Ray's of the same name with everything that was given,
+and its exit code passed on.
+"""
 
 import json
 
@@ -23,11 +25,15 @@ def cluster_yaml(tmp_path):
         ("rsync-down", ["a", "b"]),
     ],
 )
-def test_command_line_is_handed_over_as_it_is(syncline_command, fake_ray, cluster_yaml, name, arguments):
+def test_command_line_is_handed_over_as_it_is(
+    syncline_command, fake_ray, cluster_yaml, name, arguments
+):
     record = fake_ray()
     done = syncline_command(name, cluster_yaml, *arguments)
     assert done.exit_code == 0, done.output
-    assert [json.loads(line) for line in record.read_text().splitlines()] == [[name, cluster_yaml, *arguments]]
+    assert [json.loads(line) for line in record.read_text().splitlines()] == [
+        [name, cluster_yaml, *arguments]
+    ]
 
 
 def test_flags_may_come_before_the_file(syncline_command, fake_ray, cluster_yaml):

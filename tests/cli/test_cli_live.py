@@ -1,4 +1,6 @@
-"""`stack` and `profile` against a program that this process plays, and what they say where there is none."""
+"""`stack` and `profile` against a program that this process plays, and what they say where there is
+none.
+"""
 
 import json
 import os
@@ -85,17 +87,30 @@ def test_a_profile_prints_where_its_file_is(syncline_command, live_run, tmp_path
 
 
 def test_a_profile_is_copied_to_a_file_or_into_a_directory(syncline_command, live_run, tmp_path):
-    assert syncline_command("profile", "--memory", "--output", str(tmp_path)).stdout == f"{tmp_path}/p.svg\n"
-    assert syncline_command("profile", "--memory", "-o", str(tmp_path / "mine.svg")).stdout == f"{tmp_path}/mine.svg\n"
+    assert (
+        syncline_command("profile", "--memory", "--output", str(tmp_path)).stdout
+        == f"{tmp_path}/p.svg\n"
+    )
+    assert (
+        syncline_command("profile", "--memory", "-o", str(tmp_path / "mine.svg")).stdout
+        == f"{tmp_path}/mine.svg\n"
+    )
     assert (tmp_path / "mine.svg").read_text() == (tmp_path / "p.svg").read_text() == "<svg/>"
     refused = syncline_command("profile", "--memory", "-o", str(tmp_path / "nowhere" / "p.svg"))
     assert refused.exit_code == 1
     assert "runs/alive/profiles/p.svg" in refused.stderr
 
 
-def test_a_profile_as_json_names_the_file_in_the_run_and_where_that_is(syncline_command, live_run, tmp_path):
+def test_a_profile_as_json_names_the_file_in_the_run_and_where_that_is(
+    syncline_command, live_run, tmp_path
+):
     told = json.loads(syncline_command("profile", "--cpu", "--json").stdout)
-    assert told == {"run": "alive", "kind": "cpu", "file": "profiles/p.svg", "path": f"{tmp_path}/runs/alive/profiles/p.svg"}
+    assert told == {
+        "run": "alive",
+        "kind": "cpu",
+        "file": "profiles/p.svg",
+        "path": f"{tmp_path}/runs/alive/profiles/p.svg",
+    }
 
 
 def test_a_profile_needs_to_know_of_what(syncline_command, live_run):

@@ -15,7 +15,10 @@ def test_every_rate_is_measured_on_this_machine(syncline_command):
     answer = json.loads(done.stdout)
     assert answer["engine"] == "this machine"
     assert len(answer["measurements"]) == 8
-    assert all(measurement["value"] > 0 and measurement["rounds"] > 0 for measurement in answer["measurements"])
+    assert all(
+        measurement["value"] > 0 and measurement["rounds"] > 0
+        for measurement in answer["measurements"]
+    )
 
 
 def test_first_call_does_not_count():

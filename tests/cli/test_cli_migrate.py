@@ -33,7 +33,9 @@ def test_a_diff_has_colours_on_a_terminal(syncline_command, program):
     assert "\x1b[31m-import ray\x1b" in done.output
 
 
-def test_write_changes_the_file_whole_and_keeps_its_mode_and_the_link_to_it(syncline_command, program, tmp_path):
+def test_write_changes_the_file_whole_and_keeps_its_mode_and_the_link_to_it(
+    syncline_command, program, tmp_path
+):
     program.chmod(0o750)
     link = tmp_path / "link"
     link.symlink_to(program)
@@ -54,7 +56,14 @@ def test_check_ends_with_1_while_there_is_something_to_change(syncline_command, 
 
 def test_a_directory_is_searched_but_not_what_others_made(syncline_command, tmp_path):
     chosen = ["a.py", "sub/b.py", "sub/c.ipynb"]
-    others = [".venv/x.py", "env/pyvenv.cfg", "env/lib/y.py", ".git/z.py", "a.txt", "node_modules/n.py"]
+    others = [
+        ".venv/x.py",
+        "env/pyvenv.cfg",
+        "env/lib/y.py",
+        ".git/z.py",
+        "a.txt",
+        "node_modules/n.py",
+    ]
     notebook = {"cells": [{"cell_type": "code", "source": [PROGRAM]}], "nbformat": 4}
     for name in [*chosen, *others]:
         path = tmp_path / name
@@ -76,7 +85,9 @@ def test_a_file_that_is_named_is_looked_at_whatever_it_is_called(syncline_comman
     assert "import syncline" in script.read_text()
 
 
-def test_files_that_do_not_parse_are_reported_and_the_others_go_on(syncline_command, program, tmp_path):
+def test_files_that_do_not_parse_are_reported_and_the_others_go_on(
+    syncline_command, program, tmp_path
+):
     broken = tmp_path / "broken.py"
     broken.write_text("import ray\ndef f(:\n")
     latin = tmp_path / "latin.py"

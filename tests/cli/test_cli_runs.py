@@ -1,4 +1,6 @@
-"""`runs`, `logs` and `status` over run directories, finished, running, killed, damaged and elsewhere; nothing else needs to run."""
+"""`runs`, `logs` and `status` over run directories, finished, running, killed, damaged and
+elsewhere; nothing else needs to run.
+"""
 
 import json
 import os
@@ -48,7 +50,9 @@ def test_states_are_told_apart(syncline_command, write_run, storage):
     assert runs["ended"]["workers"] == 2
 
 
-def test_latest_run_comes_first_and_other_directories_are_left_out(syncline_command, write_run, storage):
+def test_latest_run_comes_first_and_other_directories_are_left_out(
+    syncline_command, write_run, storage
+):
     write_run("old", outcome="finished", started=10.0)
     write_run("new", outcome="finished", started=20.0)
     os.makedirs(os.path.join(storage, "no run"))
@@ -65,15 +69,37 @@ def test_damaged_record_is_listed_with_the_reason(syncline_command, write_run, s
 def test_json_keys_stay_the_same(syncline_command, write_run, storage):
     write_run("one", outcome="finished")
     run = listed(syncline_command, storage)["one"]
-    assert list(run)[:8] == ["name", "path", "state", "started", "ended", "last_activity", "host", "workers"]
-    assert list(run)[8:] == ["attempts", "reports", "metrics", "checkpoints", "error", "kind", "trials"]
+    assert list(run)[:8] == [
+        "name",
+        "path",
+        "state",
+        "started",
+        "ended",
+        "last_activity",
+        "host",
+        "workers",
+    ]
+    assert list(run)[8:] == [
+        "attempts",
+        "reports",
+        "metrics",
+        "checkpoints",
+        "error",
+        "kind",
+        "trials",
+    ]
 
 
 def test_uri_shows_the_same_runs(syncline_command, write_run, storage):
     write_run("one", outcome="finished", reports=[{"loss": 1.0}], logs={0: "hello\n"})
-    local, remote = listed(syncline_command, storage)["one"], listed(syncline_command, f"file://{storage}")["one"]
+    local, remote = (
+        listed(syncline_command, storage)["one"],
+        listed(syncline_command, f"file://{storage}")["one"],
+    )
     assert remote == local
-    assert syncline_command("logs", "one", "--storage-path", f"file://{storage}").output == "hello\n"
+    assert (
+        syncline_command("logs", "one", "--storage-path", f"file://{storage}").output == "hello\n"
+    )
 
 
 def test_unknown_uri_and_empty_storage(syncline_command, storage):
@@ -84,7 +110,11 @@ def test_unknown_uri_and_empty_storage(syncline_command, storage):
 
 
 def test_table_fits_a_narrow_terminal(syncline_command, write_run, storage):
-    write_run("a-run-with-a-rather-long-name-2026-11-21", outcome="finished", reports=[{"loss": 1.0, "accuracy": 0.5, "epoch": 1}])
+    write_run(
+        "a-run-with-a-rather-long-name-2026-11-21",
+        outcome="finished",
+        reports=[{"loss": 1.0, "accuracy": 0.5, "epoch": 1}],
+    )
     done = syncline_command("runs", storage, env={"COLUMNS": "60"})
     assert max(map(len, done.output.splitlines())) <= 60
     assert "finished" in done.output
@@ -99,7 +129,10 @@ def test_last_report_is_found_when_it_is_longer_than_the_tail(write_run, monkeyp
 
 
 def test_texts_of_the_table():
-    assert metrics_text({"loss": 0.123456, "ok": True, "name": "x", "epoch": 3, "a": 1, "b": 2}) == "loss=0.1235 epoch=3 a=1 …"
+    assert (
+        metrics_text({"loss": 0.123456, "ok": True, "name": "x", "epoch": 3, "a": 1, "b": 2})
+        == "loss=0.1235 epoch=3 a=1 …"
+    )
     assert error_text("Training failed:\n  Traceback\nValueError: no\n") == "ValueError: no"
 
 
@@ -107,7 +140,10 @@ def test_logs_come_rank_after_rank_with_labels(syncline_command, write_run, stor
     write_run("one", outcome="finished", logs={1: "b\n", 0: "a 1\na 2", 10: "c\n"})
     done = syncline_command("logs", "one", "--storage-path", storage)
     assert done.output == "[rank 0] a 1\n[rank 0] a 2\n[rank 1] b\n[rank 10] c\n"
-    assert syncline_command("logs", "one", "--rank", "0", "-n", "1", "--storage-path", storage).output == "a 2\n"
+    assert (
+        syncline_command("logs", "one", "--rank", "0", "-n", "1", "--storage-path", storage).output
+        == "a 2\n"
+    )
     as_json = syncline_command("logs", "one", "--rank=1", "--json", "--storage-path", storage)
     assert json.loads(as_json.output) == {"rank": 1, "line": "b"}
 
@@ -171,9 +207,20 @@ def test_status_without_a_cluster_shows_the_runs(syncline_command, write_run, st
 
 
 def test_resources_in_use_are_told_without_bookkeeping():
-    total = {"CPU": 4.0, "node:10.0.0.1": 1.0, "ssd": 2.0, "GPU": 2.0, "CPU_group_0_abc": 1.0, "accelerator_type:H200": 1.0}
+    total = {
+        "CPU": 4.0,
+        "node:10.0.0.1": 1.0,
+        "ssd": 2.0,
+        "GPU": 2.0,
+        "CPU_group_0_abc": 1.0,
+        "accelerator_type:H200": 1.0,
+    }
     used = status.resources_in_use(total, {"CPU": 1.5, "GPU": 2.0})
-    assert used == {"CPU": {"used": 2.5, "total": 4.0}, "GPU": {"used": 0.0, "total": 2.0}, "ssd": {"used": 2.0, "total": 2.0}}
+    assert used == {
+        "CPU": {"used": 2.5, "total": 4.0},
+        "GPU": {"used": 0.0, "total": 2.0},
+        "ssd": {"used": 2.0, "total": 2.0},
+    }
     assert list(used) == ["CPU", "GPU", "ssd"]
 
 
@@ -184,7 +231,16 @@ def test_node_says_whether_it_is_the_head_and_which_gpus_it_has():
             "Alive": True,
             "NodeManagerAddress": "10.0.0.1",
             "NodeManagerHostname": "host",
-            "Resources": {"CPU": 2.0, "GPU": 1.0, "node:__internal_head__": 1.0, "accelerator_type:H200": 1.0},
+            "Resources": {
+                "CPU": 2.0,
+                "GPU": 1.0,
+                "node:__internal_head__": 1.0,
+                "accelerator_type:H200": 1.0,
+            },
         }
     )
-    assert (node.head, list(node.accelerators), node.resources) == (True, ["H200"], {"CPU": 2.0, "GPU": 1.0})
+    assert (node.head, list(node.accelerators), node.resources) == (
+        True,
+        ["H200"],
+        {"CPU": 2.0, "GPU": 1.0},
+    )

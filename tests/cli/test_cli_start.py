@@ -1,4 +1,6 @@
-"""`start` and `stop`: flags of today and of older versions as Ray's, what is said when the node runs, exit codes."""
+"""`start` and `stop`: flags of today and of older versions as Ray's, what is said when the node
+runs, exit codes.
+"""
 
 import json
 import signal
@@ -12,9 +14,23 @@ from syncline.cli import ray_command, start
 from syncline.testing.waiting import eventually
 
 STARTED = "Local node IP: 10.0.0.7\nRay runtime started.\n  ray start --address='10.0.0.7:6400'\n"
-TAKES_JOBS = STARTED + "To submit a Ray job:\n  RAY_API_SERVER_ADDRESS='http://127.0.0.1:8000' ray job submit -- python my_script.py\n"
-FLAGS = ("address", "node_ip_address", "port", "dashboard_host", "dashboard_port", "num_cpus", "num_gpus", "resources")
-NOTHING = dict.fromkeys((*FLAGS, "object_store_memory", "temp_dir", "redis_port", "redis_address", "redis_password"))
+TAKES_JOBS = (
+    STARTED
+    + "To submit a Ray job:\n  RAY_API_SERVER_ADDRESS='http://127.0.0.1:8000' ray job submit -- python my_script.py\n"
+)
+FLAGS = (
+    "address",
+    "node_ip_address",
+    "port",
+    "dashboard_host",
+    "dashboard_port",
+    "num_cpus",
+    "num_gpus",
+    "resources",
+)
+NOTHING = dict.fromkeys(
+    (*FLAGS, "object_store_memory", "temp_dir", "redis_port", "redis_address", "redis_password")
+)
 
 
 def planned(others=(), **options):
@@ -26,7 +42,15 @@ def calls(record):
 
 
 def test_head_flags_are_those_of_ray():
-    plan = planned(head=True, num_cpus=0, num_gpus=2, resources='{"ssd": 1}', dashboard_host="0.0.0.0", temp_dir="/x", block=True)
+    plan = planned(
+        head=True,
+        num_cpus=0,
+        num_gpus=2,
+        resources='{"ssd": 1}',
+        dashboard_host="0.0.0.0",
+        temp_dir="/x",
+        block=True,
+    )
     assert plan.arguments == [
         "start",
         "--head",
@@ -41,7 +65,11 @@ def test_head_flags_are_those_of_ray():
 
 
 def test_joining_names_the_cluster_and_passes_unknown_flags_on():
-    assert planned(["--min-worker-port=9000"], address="head:6379").arguments == ["start", "--address=head:6379", "--min-worker-port=9000"]
+    assert planned(["--min-worker-port=9000"], address="head:6379").arguments == [
+        "start",
+        "--address=head:6379",
+        "--min-worker-port=9000",
+    ]
 
 
 def test_flags_of_older_versions_mean_what_they_meant_with_a_warning():
@@ -92,8 +120,13 @@ def test_head_that_takes_no_jobs_says_what_is_missing(syncline_command, fake_ray
     assert 'pip install "syncline[cluster]"' in done.output
 
 
-@pytest.mark.parametrize(("mode", "said"), [("token", ""), (None, "Token authentication is enabled for this Ray cluster.")])
-def test_cluster_that_asks_for_a_token_says_what_to_type_then(syncline_command, fake_ray, monkeypatch, mode, said):
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [("token", ""), (None, "Token authentication is enabled for this Ray cluster.")],
+)
+def test_cluster_that_asks_for_a_token_says_what_to_type_then(
+    syncline_command, fake_ray, monkeypatch, mode, said
+):
     if mode is None:
         monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     else:
@@ -130,7 +163,11 @@ def test_without_ray_the_remedy_is_named(syncline_command, monkeypatch, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("output", "said"), [("Stopped all 7 Ray processes.", "7 processes"), ("Did not find any active Ray processes.", "No cluster ran")]
+    ("output", "said"),
+    [
+        ("Stopped all 7 Ray processes.", "7 processes"),
+        ("Did not find any active Ray processes.", "No cluster ran"),
+    ],
 )
 def test_stop_tells_what_it_stopped(syncline_command, fake_ray, output, said):
     record = fake_ray(output=output)
@@ -141,7 +178,9 @@ def test_stop_tells_what_it_stopped(syncline_command, fake_ray, output, said):
 
 
 def test_stop_tells_of_clusters_that_this_user_may_not_stop(syncline_command, fake_ray):
-    fake_ray(output="Could not terminate `raylet` due to AccessDenied\nDid not find any active Ray processes.")
+    fake_ray(
+        output="Could not terminate `raylet` due to AccessDenied\nDid not find any active Ray processes."
+    )
     done = syncline_command("stop")
     assert done.exit_code == 0
     assert "another user's cluster (1)" in done.stderr
@@ -169,7 +208,13 @@ def test_block_announces_stays_and_passes_the_signal_on(tmp_path):
         "from syncline.cli import main; sys.exit(main())"
     )
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-uc", program], stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-uc", program],
+        stdout=pipe,
+        stderr=pipe,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert "10.0.0.7:6379" in process.stdout.readline()

@@ -19,7 +19,9 @@ class FakeEngine(Engine):
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.values: dict[int, Any] = {}  # an exception is raised
-        self.runtime_facts = RuntimeFacts(job_id="01", node_id="n1", worker_id="w1", namespace="default")
+        self.runtime_facts = RuntimeFacts(
+            job_id="01", node_id="n1", worker_id="w1", namespace="default"
+        )
         self.abandoned = False
         self._last_id = 0
 
@@ -35,7 +37,9 @@ class FakeEngine(Engine):
     def create_actor(self, plan, args, kwargs):
         self.calls.append(("actor", plan, args, kwargs))
         self._last_id += 1
-        return ActorRecord(actor_id=self._last_id, class_name=plan.name, methods=plan.methods), Hold(self._last_id)
+        return ActorRecord(
+            actor_id=self._last_id, class_name=plan.name, methods=plan.methods
+        ), Hold(self._last_id)
 
     def submit_call(self, plan, args, kwargs):
         self.calls.append(("call", plan, args, kwargs))
@@ -118,7 +122,9 @@ class FakeEngine(Engine):
 
 @contextmanager
 def running_fake_engine(monkeypatch) -> Iterator[list[FakeEngine]]:
-    """Engines that are started from now on are fakes; gives the list of them, and ends the last one."""
+    """Engines that are started from now on are fakes; gives the list of them, and ends the last
+    one.
+    """
     started: list[FakeEngine] = []
 
     def start(name, config):

@@ -54,7 +54,10 @@ def test_get_of_an_actor_names_the_remedy(engine):
         syncline.get(syncline.remote(Worker).remote())
 
 
-@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), ("1", TypeError), (True, TypeError), (float("nan"), ValueError)])
+@pytest.mark.parametrize(
+    ("timeout", "error"),
+    [(-1, ValueError), ("1", TypeError), (True, TypeError), (float("nan"), ValueError)],
+)
 def test_impossible_timeouts_are_refused(engine, timeout, error):
     ref = syncline.put(1)
     with pytest.raises(error, match="timeout"):
@@ -92,7 +95,10 @@ def test_cancel_and_kill(engine):
     ref, actor = syncline.put(1), syncline.remote(Worker).remote()
     syncline.cancel(ref, force=True)
     syncline.kill(actor, no_restart=False)
-    assert engine.calls[-2:] == [("cancel", ref.id, True, True), ("kill", int(actor._actor_id), False)]
+    assert engine.calls[-2:] == [
+        ("cancel", ref.id, True, True),
+        ("kill", int(actor._actor_id), False),
+    ]
     with pytest.raises(TypeError, match="`.remote\\(\\)` returned"):
         syncline.cancel(actor)
     with pytest.raises(ValueError, match="`cancel` a task"):
@@ -106,24 +112,44 @@ def test_get_actor(engine):
 
 
 def test_facts_about_the_machine(engine, tmp_path):
-    assert (syncline.nodes()[0]["NodeID"], syncline.cluster_resources(), syncline.available_resources()) == ("n1", {"CPU": 4}, {"CPU": 3})
+    assert (
+        syncline.nodes()[0]["NodeID"],
+        syncline.cluster_resources(),
+        syncline.available_resources(),
+    ) == ("n1", {"CPU": 4}, {"CPU": 3})
     assert syncline.timeline() == [{"name": "f"}]
     syncline.timeline(tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text()) == [{"name": "f"}]
 
 
 def test_gpu_ids_are_numbers_where_they_can_be(engine):
-    engine.runtime_facts = RuntimeFacts(job_id="1", node_id="n", worker_id="w", namespace="d", gpu_ids=("0", "MIG-1"))
+    engine.runtime_facts = RuntimeFacts(
+        job_id="1", node_id="n", worker_id="w", namespace="d", gpu_ids=("0", "MIG-1")
+    )
     assert syncline.get_gpu_ids() == [0, "MIG-1"]
     assert syncline.get_runtime_context().get_accelerator_ids() == {"GPU": ["0", "MIG-1"]}
 
 
 def test_the_runtime_context_of_the_program(engine):
     context = syncline.get_runtime_context()
-    assert (context.get_job_id(), context.get_node_id(), context.get_worker_id(), context.namespace) == ("01", "n1", "w1", "default")
-    assert (context.get_task_id(), context.get_actor_id(), context.get_actor_name(), context.get_placement_group_id()) == (None,) * 4
+    assert (
+        context.get_job_id(),
+        context.get_node_id(),
+        context.get_worker_id(),
+        context.namespace,
+    ) == ("01", "n1", "w1", "default")
+    assert (
+        context.get_task_id(),
+        context.get_actor_id(),
+        context.get_actor_name(),
+        context.get_placement_group_id(),
+    ) == (None,) * 4
     assert context.get_runtime_env_string() == "{}"
-    for ask in (lambda: context.current_actor, lambda: context.was_current_actor_reconstructed, context.get_assigned_resources):
+    for ask in (
+        lambda: context.current_actor,
+        lambda: context.was_current_actor_reconstructed,
+        context.get_assigned_resources,
+    ):
         with pytest.raises(RuntimeError):
             ask()
 
@@ -137,4 +163,8 @@ def test_the_runtime_context_of_an_actor(engine):
     context = syncline.get_runtime_context()
     assert context.current_actor == handle
     assert context.was_current_actor_reconstructed
-    assert (context.get_actor_name(), context.get_placement_group_id(), context.get_assigned_resources()) == ("", f"{7:032x}", {"CPU": 1.0})
+    assert (
+        context.get_actor_name(),
+        context.get_placement_group_id(),
+        context.get_assigned_resources(),
+    ) == ("", f"{7:032x}", {"CPU": 1.0})

@@ -1,4 +1,6 @@
-"""Questions to running programs: who is found, what is answered, what is refused, and that nobody waits for ever."""
+"""Questions to running programs: who is found, what is answered, what is refused, and that nobody
+waits for ever.
+"""
 
 import json
 import os
@@ -62,7 +64,10 @@ def test_a_program_that_offers_is_found_and_answers(temporary):
     assert (program.pid, program.subjects) == (os.getpid(), ("run:/a",))
     assert program.started < time.time()
     assert program.command
-    assert control.ask(program, "run:/a", "stacks", {"ranks": [0]}) == {"action": "stacks", "arguments": {"ranks": [0]}}
+    assert control.ask(program, "run:/a", "stacks", {"ranks": [0]}) == {
+        "action": "stacks",
+        "arguments": {"ranks": [0]},
+    }
 
 
 def test_a_program_that_offers_nothing_has_no_socket(temporary):
@@ -242,7 +247,9 @@ def test_a_long_answer_does_not_hold_up_others(temporary):
     control.offer("a", answer)
     program = this_program()
     answers = []
-    slow = threading.Thread(target=lambda: answers.append(control.ask(program, "a", "profile", timeout_s=LONG_S)))
+    slow = threading.Thread(
+        target=lambda: answers.append(control.ask(program, "a", "profile", timeout_s=LONG_S))
+    )
     slow.start()
     assert control.ask(program, "a", "stacks") == "stacks"
     release.set()
@@ -261,7 +268,9 @@ def test_an_answer_that_is_being_made_when_the_offer_goes_is_still_sent(temporar
     withdraw = control.offer("a", answer)
     program = this_program()
     answers = []
-    asking = threading.Thread(target=lambda: answers.append(control.ask(program, "a", "x", timeout_s=LONG_S)))
+    asking = threading.Thread(
+        target=lambda: answers.append(control.ask(program, "a", "x", timeout_s=LONG_S))
+    )
     asking.start()
     assert begun.wait(LONG_S)
     withdraw()
@@ -274,7 +283,15 @@ def test_an_answer_that_is_being_made_when_the_offer_goes_is_still_sent(temporar
 
 
 @pytest.mark.parametrize(
-    "line", [b"no json", b"[]", b"{}", b'{"subject": "a"}', b'{"subject": "a", "action": "x", "arguments": [1]}', b"[" * 10_000]
+    "line",
+    [
+        b"no json",
+        b"[]",
+        b"{}",
+        b'{"subject": "a"}',
+        b'{"subject": "a", "action": "x", "arguments": [1]}',
+        b"[" * 10_000,
+    ],
 )
 def test_what_is_no_question_gets_an_error(temporary, line):
     control.offer("a", echo)
@@ -286,7 +303,10 @@ def test_what_is_no_question_gets_an_error(temporary, line):
 def test_a_question_that_is_too_long_is_cut_off(temporary, monkeypatch):
     monkeypatch.setattr(control_point, "QUESTION_BYTES", 1000)
     control.offer("a", echo)
-    with pytest.raises((ActionFailed, NobodyAnswers), match="longer than 1000 bytes|gave no answer|no program listens"):
+    with pytest.raises(
+        (ActionFailed, NobodyAnswers),
+        match="longer than 1000 bytes|gave no answer|no program listens",
+    ):
         control.ask(this_program(), "a", "x", {"text": "y" * 1_000_000})
     assert control.ask(this_program(), "a", "x")["action"] == "x"
 
@@ -361,7 +381,15 @@ class SmallEngine:
 
     def actors(self, limit):
         actor = ActorFacts(
-            actor_id="1", class_name="Counter", name=None, state="ALIVE", pid=7, node_id="a", resources={}, restarts=0, pending_calls=0
+            actor_id="1",
+            class_name="Counter",
+            name=None,
+            state="ALIVE",
+            pid=7,
+            node_id="a",
+            resources={},
+            restarts=0,
+            pending_calls=0,
         )
         return ActorListing(actors=(actor,)[:limit], total=1)
 
@@ -376,12 +404,19 @@ def test_an_engine_answers_with_plain_values(temporary):
     control.offer(control.ENGINE, EngineAnswers(SmallEngine()))
     program = this_program()
     assert control.ask(program, "engine", "nodes") == [{"NodeID": "a", "Alive": True}]
-    assert control.ask(program, "engine", "resources") == {"total": {"CPU": 4.0}, "available": {"CPU": 1.0}}
+    assert control.ask(program, "engine", "resources") == {
+        "total": {"CPU": 4.0},
+        "available": {"CPU": 1.0},
+    }
     assert control.ask(program, "engine", "actors")["actors"][0]["class_name"] == "Counter"
     assert control.ask(program, "engine", "actors", {"limit": 0})["actors"] == []
-    assert control.ask(program, "engine", "tasks")["counts"] == [{"name": "f", "state": "QUEUED", "count": 3}]
+    assert control.ask(program, "engine", "tasks")["counts"] == [
+        {"name": "f", "state": "QUEUED", "count": 3}
+    ]
     assert control.ask(program, "engine", "statistics")["hub"]["count"] == 1
-    with pytest.raises(ActionFailed, match=r"'shutdown' is unknown.*nodes, resources, actors, tasks, statistics"):
+    with pytest.raises(
+        ActionFailed, match=r"'shutdown' is unknown.*nodes, resources, actors, tasks, statistics"
+    ):
         control.ask(program, "engine", "shutdown")
     with pytest.raises(ActionFailed, match="limit=-1"):
         control.ask(program, "engine", "actors", {"limit": -1})

@@ -48,7 +48,10 @@ def ids(found: list[gpus.Gpu]) -> list[str]:
 
 def test_all_gpus_of_the_library_with_short_models(tmp_path: Path) -> None:
     nvml = FakeNvml()
-    assert gpus.discover(None, root=tmp_path, nvml=nvml) == [gpus.Gpu(id="0", model="H200"), gpus.Gpu(id="1", model="A100")]
+    assert gpus.discover(None, root=tmp_path, nvml=nvml) == [
+        gpus.Gpu(id="0", model="H200"),
+        gpus.Gpu(id="1", model="A100"),
+    ]
     assert nvml.open == 0
 
 
@@ -68,7 +71,9 @@ def test_all_gpus_of_the_library_with_short_models(tmp_path: Path) -> None:
         ("MIG-5c89", ["MIG-5c89"]),
     ],
 )
-def test_visible_devices_are_read_as_cuda_reads_them(tmp_path: Path, visible: str, expected: list[str]) -> None:
+def test_visible_devices_are_read_as_cuda_reads_them(
+    tmp_path: Path, visible: str, expected: list[str]
+) -> None:
     assert ids(gpus.discover(visible, root=tmp_path, nvml=FakeNvml())) == expected
 
 
@@ -80,7 +85,9 @@ def test_driver_files_are_read_when_the_library_cannot_be_used(tmp_path: Path) -
     for address, uuid in (("0000:41:00.0", "GPU-b"), ("0000:01:00.0", "GPU-a")):
         folder = tmp_path / "proc/driver/nvidia/gpus" / address
         folder.mkdir(parents=True)
-        (folder / "information").write_text(f"Model: \t\t NVIDIA H200\nIRQ:   \t\t 16\nGPU UUID: \t {uuid}\n")
+        (folder / "information").write_text(
+            f"Model: \t\t NVIDIA H200\nIRQ:   \t\t 16\nGPU UUID: \t {uuid}\n"
+        )
     found = gpus.discover("GPU-b,0", root=tmp_path, nvml=FakeNvml(driver=False))
     assert found == [gpus.Gpu(id="GPU-b", model="H200"), gpus.Gpu(id="0", model="H200")]
 

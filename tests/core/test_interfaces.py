@@ -10,7 +10,11 @@ def owns(*addresses: str) -> list[SimpleNamespace]:
 
 
 def test_interface_is_the_one_that_has_the_address() -> None:
-    interfaces = {"lo": owns("127.0.0.1", "::1"), "docker0": owns("172.17.0.1"), "eth1": owns("10.1.2.3", "fe80::1%eth1")}
+    interfaces = {
+        "lo": owns("127.0.0.1", "::1"),
+        "docker0": owns("172.17.0.1"),
+        "eth1": owns("10.1.2.3", "fe80::1%eth1"),
+    }
     assert interface_of("10.1.2.3", interfaces) == "eth1"
     assert interface_of("fe80::1", interfaces) == "eth1"
     assert interface_of("203.0.113.9", interfaces) is None

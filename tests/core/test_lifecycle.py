@@ -24,9 +24,22 @@ def test_arguments_reach_the_engine(started, tmp_path):
         logging_level="warning", log_to_driver=False, _temp_dir=tmp_path,
     )  # fmt: skip
     config = started[0].config
-    assert (config.num_cpus, config.num_gpus, config.resources, config.object_store_memory) == (2, 1, {"a": 1}, 1_000_000)
-    assert (config.namespace, config.runtime_env, config.temp_dir) == ("n", {"env_vars": {"A": "1"}}, Path(tmp_path))
-    assert (config.logging_level, config.log_to_driver, started[0].name) == (logging.WARNING, False, "embedded")
+    assert (config.num_cpus, config.num_gpus, config.resources, config.object_store_memory) == (
+        2,
+        1,
+        {"a": 1},
+        1_000_000,
+    )
+    assert (config.namespace, config.runtime_env, config.temp_dir) == (
+        "n",
+        {"env_vars": {"A": "1"}},
+        Path(tmp_path),
+    )
+    assert (config.logging_level, config.log_to_driver, started[0].name) == (
+        logging.WARNING,
+        False,
+        "embedded",
+    )
 
 
 def test_local_mode_chooses_the_inline_engine(started):
@@ -57,7 +70,11 @@ def test_the_context_tells_where_things_are_and_ends_the_engine(started):
     with syncline.init() as context:
         assert context["node_id"] == context.address_info["node_id"] == "n1"
         assert context["node_ip_address"] == "127.0.0.1"
-        assert (context["address"], context["gcs_address"], context.dashboard_url) == ("local", "", None)
+        assert (context["address"], context["gcs_address"], context.dashboard_url) == (
+            "local",
+            "",
+            None,
+        )
     assert not syncline.is_initialized()
 
 
@@ -67,7 +84,9 @@ def test_an_address_chooses_the_cluster_engine(started, monkeypatch, address):
     syncline.shutdown()
     monkeypatch.setenv("SYNCLINE_ADDRESS", address)
     syncline.init(runtime_env={"pip": ["x"]})
-    assert [(engine.name, engine.config.address) for engine in started] == [("cluster", address)] * 2
+    assert [(engine.name, engine.config.address) for engine in started] == [
+        ("cluster", address)
+    ] * 2
     assert started[1].config.runtime_env == {"pip": ["x"]}
 
 
@@ -91,7 +110,9 @@ def test_older_spellings_are_accepted_with_a_warning(started):
 def test_arguments_without_meaning_are_ignored_silently(started, caplog):
     with caplog.at_level(logging.DEBUG, "syncline"), warnings.catch_warnings():
         warnings.simplefilter("error")
-        syncline.init(include_dashboard=False, dashboard_port=8265, _node_name="x", _system_config={})
+        syncline.init(
+            include_dashboard=False, dashboard_port=8265, _node_name="x", _system_config={}
+        )
     assert {record.levelname for record in caplog.records} == {"DEBUG"}
 
 
@@ -149,6 +170,10 @@ def test_a_forked_child_lets_go_of_the_engine_and_says_why_it_cannot_be_used(sta
 def test_a_hook_may_give_a_forked_child_another_engine(started, monkeypatch):
     syncline.init()
     other = FakeEngine()
-    monkeypatch.setattr(lifecycle, "after_fork_hooks", [lambda engine: refs.set_engine(other if engine is started[0] else None)])
+    monkeypatch.setattr(
+        lifecycle,
+        "after_fork_hooks",
+        [lambda engine: refs.set_engine(other if engine is started[0] else None)],
+    )
     assert in_forked_child(lambda: refs.current_engine() is other) == 0
     assert in_forked_child(lambda: syncline.shutdown() is None and other.calls == []) == 0

@@ -105,14 +105,25 @@ def test_host_path_that_a_container_cannot_see_falls_back_to_the_mount(tmp_path:
     assert limits.cpu_quota(root) == 2.0
 
 
-@pytest.mark.parametrize(("quota", "cpus"), [("50000 100000", 1), ("100000 100000", 1), ("900000 100000", 4)])
-def test_cpu_count_is_at_least_one_and_at_most_the_affinity(tmp_path: Path, quota: str, cpus: int) -> None:
+@pytest.mark.parametrize(
+    ("quota", "cpus"), [("50000 100000", 1), ("100000 100000", 1), ("900000 100000", 4)]
+)
+def test_cpu_count_is_at_least_one_and_at_most_the_affinity(
+    tmp_path: Path, quota: str, cpus: int
+) -> None:
     root = tree(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": quota})
     assert limits.cpu_count(root, affinity=4) == cpus
 
 
 def test_nonsense_in_the_files_states_no_limit(tmp_path: Path) -> None:
-    root = tree(tmp_path, {"proc/self/cgroup": "what\n0::/\n", "sys/fs/cgroup/cpu.max": "", "sys/fs/cgroup/memory.max": "lots"})
+    root = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "what\n0::/\n",
+            "sys/fs/cgroup/cpu.max": "",
+            "sys/fs/cgroup/memory.max": "lots",
+        },
+    )
     assert limits.cpu_quota(root) is None
     assert limits.memory_limit(root) is None
 
@@ -123,7 +134,9 @@ def test_this_machine_has_a_cpu_and_memory() -> None:
     assert here.memory_bytes > 0
 
 
-def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(tmp_path: Path) -> None:
+def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(
+    tmp_path: Path,
+) -> None:
     base = "sys/fs/cgroup/job/"
     files = {
         "proc/self/cgroup": "0::/job/step\n",
@@ -142,8 +155,21 @@ def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(tmp
 @pytest.mark.parametrize(
     ("files", "kills"),
     [
-        ({"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/memory.events": "oom 9\noom_kill 2\n", "proc/vmstat": "oom_kill 5\n"}, 2),
-        ({"proc/self/cgroup": "4:memory:/job\n", "sys/fs/cgroup/memory/job/memory.oom_control": "under_oom 0\noom_kill 3\n"}, 3),
+        (
+            {
+                "proc/self/cgroup": "0::/job\n",
+                "sys/fs/cgroup/job/memory.events": "oom 9\noom_kill 2\n",
+                "proc/vmstat": "oom_kill 5\n",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/job\n",
+                "sys/fs/cgroup/memory/job/memory.oom_control": "under_oom 0\noom_kill 3\n",
+            },
+            3,
+        ),
         ({"proc/self/cgroup": "0::/\n", "proc/vmstat": "nr_free_pages 7\noom_kill 5\n"}, 5),
         ({}, None),
     ],

@@ -12,12 +12,23 @@ from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStra
 def test_a_task_holds_one_cpu_unless_told_otherwise():
     assert TaskOptions().resources_needed() == {"CPU": 1}
     assert TaskOptions(num_cpus=0).resources_needed() == {}
-    options = TaskOptions(num_gpus=0.5, memory=100, resources={"special": 2, "none": 0}, accelerator_type="H100")
-    assert options.resources_needed() == {"CPU": 1, "GPU": 0.5, "memory": 100, "special": 2, "accelerator_type:H100": 0.001}
+    options = TaskOptions(
+        num_gpus=0.5, memory=100, resources={"special": 2, "none": 0}, accelerator_type="H100"
+    )
+    assert options.resources_needed() == {
+        "CPU": 1,
+        "GPU": 0.5,
+        "memory": 100,
+        "special": 2,
+        "accelerator_type:H100": 0.001,
+    }
 
 
 def test_an_actor_needs_a_cpu_to_start_and_holds_none_unless_told_otherwise():
-    assert (ActorOptions().resources_to_place(), ActorOptions().resources_needed()) == ({"CPU": 1}, {})
+    assert (ActorOptions().resources_to_place(), ActorOptions().resources_needed()) == (
+        {"CPU": 1},
+        {},
+    )
     two = ActorOptions(num_cpus=2)
     assert two.resources_to_place() == two.resources_needed() == {"CPU": 2}
 
@@ -45,7 +56,11 @@ def test_an_actor_in_a_placement_group_needs_no_more_than_it_holds():
         ({"scheduling_strategy": "PACK"}, ValueError, "'DEFAULT', 'SPREAD'"),
         ({"scheduling_strategy": 3}, TypeError, "scheduling_strategies"),
         ({"name": ""}, ValueError, "name"),
-        ({"max_restarts": 1}, ValueError, "A remote function has no option 'max_restarts'. Did you mean 'max_retries'"),
+        (
+            {"max_restarts": 1},
+            ValueError,
+            "A remote function has no option 'max_restarts'. Did you mean 'max_retries'",
+        ),
         ({"num_cpu": 1}, ValueError, "Did you mean 'num_cpus'"),
         ({"label_selector": {"a": 1}}, TypeError, "label_selector"),
         ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError, "env_vars"),
@@ -100,7 +115,10 @@ def test_options_without_meaning_are_ignored_with_one_debug_line(caplog):
 
 def test_options_travel():
     group = PlacementGroup(5, [{"CPU": 1}])
-    options = updated(TaskOptions(), {"num_cpus": 2, "scheduling_strategy": PlacementGroupSchedulingStrategy(group)})
+    options = updated(
+        TaskOptions(),
+        {"num_cpus": 2, "scheduling_strategy": PlacementGroupSchedulingStrategy(group)},
+    )
     assert pickle.loads(pickle.dumps(options)) == options
     method = MethodOptions(num_returns=3, concurrency_group="io")
     assert pickle.loads(pickle.dumps(method)) == method

@@ -18,7 +18,11 @@ def test_a_placement_group_travels_and_compares_by_id():
     group = PlacementGroup(3, [{"CPU": 1}, {"GPU": 2}])
     copy = pickle.loads(pickle.dumps(group))
     assert copy == group
-    assert (copy.bundle_count, copy.bundle_specs, copy.id.hex()) == (2, [{"CPU": 1}, {"GPU": 2}], f"{3:032x}")
+    assert (copy.bundle_count, copy.bundle_specs, copy.id.hex()) == (
+        2,
+        [{"CPU": 1}, {"GPU": 2}],
+        f"{3:032x}",
+    )
     assert PlacementGroup.empty().is_empty
 
 
@@ -34,7 +38,10 @@ def test_something_else_for_a_placement_group_is_refused():
 
 
 def test_strategies_travel():
-    for strategy in (NodeAffinitySchedulingStrategy("ab", soft=True), NodeLabelSchedulingStrategy({"zone": In("a", "b"), "ssd": Exists()})):
+    for strategy in (
+        NodeAffinitySchedulingStrategy("ab", soft=True),
+        NodeLabelSchedulingStrategy({"zone": In("a", "b"), "ssd": Exists()}),
+    ):
         assert pickle.loads(pickle.dumps(strategy)) == strategy
 
 

@@ -1,4 +1,6 @@
-"""Remote functions, actor classes and handles: what reaches the engine, and what is refused before."""
+"""Remote functions, actor classes and handles: what reaches the engine, and what is refused
+before.
+"""
 
 import pickle
 
@@ -137,7 +139,10 @@ def test_a_generator_function_streams_unless_told_otherwise(engine):
 
     f = syncline.remote(numbers)
     f.remote(3)
-    assert (engine.calls[-1][1].options.num_returns, engine.calls[-1][1].is_generator) == ("streaming", True)
+    assert (engine.calls[-1][1].options.num_returns, engine.calls[-1][1].is_generator) == (
+        "streaming",
+        True,
+    )
     f.options(num_returns=3).remote(3)
     assert engine.calls[-1][1].options.num_returns == 3
 
@@ -153,7 +158,14 @@ def test_remote_functions_and_actor_classes_travel(engine):
 def test_an_actor_is_made_with_its_plan(engine):
     handle = syncline.remote(Counter).options(name="c", max_restarts=2).remote(5)
     kind, plan, args, _ = engine.calls[-1]
-    assert (kind, plan.cls, plan.name, plan.options.name, args, plan.is_async) == ("actor", Counter, "Counter", "c", (5,), False)
+    assert (kind, plan.cls, plan.name, plan.options.name, args, plan.is_async) == (
+        "actor",
+        Counter,
+        "Counter",
+        "c",
+        (5,),
+        False,
+    )
     assert isinstance(handle, syncline.actor.ActorHandle)
 
 
@@ -185,7 +197,14 @@ def test_a_method_call_reaches_the_engine(engine):
     handle.add.remote(2, n=3)
     kind, plan, args, kwargs = engine.calls[-1]
     assert isinstance(plan, CallPlan)
-    assert (kind, plan.actor_id, plan.method, plan.name, args, kwargs) == ("call", handle._actor_id, "add", "Counter.add", (2,), {"n": 3})
+    assert (kind, plan.actor_id, plan.method, plan.name, args, kwargs) == (
+        "call",
+        handle._actor_id,
+        "add",
+        "Counter.add",
+        (2,),
+        {"n": 3},
+    )
     handle.add.remote()
     assert engine.calls[-1][1] is plan
 
@@ -198,12 +217,18 @@ def test_options_of_methods_are_known_to_the_handle(engine):
     handle.each.remote()
     assert engine.calls[-1][1].options.num_returns == "streaming"
     handle.add.options(num_returns=0, name="adding").remote()
-    assert (engine.calls[-1][1].options.num_returns, engine.calls[-1][1].options.name) == (0, "adding")
+    assert (engine.calls[-1][1].options.num_returns, engine.calls[-1][1].options.name) == (
+        0,
+        "adding",
+    )
 
 
 def test_an_unknown_method_is_refused_with_those_that_exist(engine):
     handle = syncline.remote(Counter).remote()
-    with pytest.raises(AttributeError, match=r"Counter has no method 'ad'. Did you mean 'add'\? It has add, both, each, fixed"):
+    with pytest.raises(
+        AttributeError,
+        match=r"Counter has no method 'ad'. Did you mean 'add'\? It has add, both, each, fixed",
+    ):
         _ = handle.ad
     assert not hasattr(handle, "value")
     assert not hasattr(handle, "__fspath__")
@@ -264,7 +289,10 @@ def test_methods_of_every_actor(engine):
         assert engine.calls[-1][1].method == name
     counter = Counter(3)
     assert actor_methods.bound_method(counter, "__ray_ready__")() is True
-    assert actor_methods.bound_method(counter, "__ray_call__")(lambda actor, n: actor.value + n, 4) == 7
+    assert (
+        actor_methods.bound_method(counter, "__ray_call__")(lambda actor, n: actor.value + n, 4)
+        == 7
+    )
     assert actor_methods.bound_method(counter, "add")(5) == 5
     actor_methods.bound_method(counter, "__ray_terminate__")()
     assert engine.calls[-1] == ("exit_actor",)

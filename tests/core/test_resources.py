@@ -1,4 +1,6 @@
-"""Fixed-point resource arithmetic, validation of what users pass, and the message for what can never be met."""
+"""Fixed-point resource arithmetic, validation of what users pass, and the message for what can
+never be met.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ def test_ten_tenths_are_exactly_one() -> None:
 
 
 def test_amounts_come_back_as_users_wrote_them() -> None:
-    assert Resources.of({"CPU": 2, "GPU": 0.5, "memory": 1e9}).amounts() == {"CPU": 2, "GPU": 0.5, "memory": 10**9}
+    assert Resources.of({"CPU": 2, "GPU": 0.5, "memory": 1e9}).amounts() == {
+        "CPU": 2,
+        "GPU": 0.5,
+        "memory": 10**9,
+    }
     assert repr(Resources.of({"CPU": 2})) == "Resources({'CPU': 2})"
 
 
@@ -65,7 +71,9 @@ def test_more_than_one_gpu_must_be_whole() -> None:
 
 
 def test_infeasible_message_has_the_numbers_and_the_remedy() -> None:
-    message = infeasible_message(Resources.of({"CPU": 8, "GPU": 1}), Resources.of({"CPU": 2, "GPU": 1}))
+    message = infeasible_message(
+        Resources.of({"CPU": 8, "GPU": 1}), Resources.of({"CPU": 2, "GPU": 1})
+    )
     assert message.startswith("asked {'CPU': 8} but this machine has {'CPU': 2}: ")
     assert "lower num_cpus" in message
     assert "resources={'tpu': …}" in infeasible_message(Resources.of({"tpu": 1}), Resources())

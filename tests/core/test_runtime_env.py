@@ -13,8 +13,20 @@ from syncline.core.runtime_env import RuntimeEnv, merge, normalize
 def test_the_normal_form_has_absolute_paths_and_nothing_empty(tmp_path, monkeypatch):
     (tmp_path / "code").mkdir()
     monkeypatch.chdir(tmp_path)
-    normal = normalize({"env_vars": {"A": "1"}, "working_dir": "code", "py_modules": [email], "excludes": ["x"], "pip": None})
-    assert normal == {"env_vars": {"A": "1"}, "working_dir": str(tmp_path / "code"), "py_modules": [os.path.dirname(email.__file__)]}
+    normal = normalize(
+        {
+            "env_vars": {"A": "1"},
+            "working_dir": "code",
+            "py_modules": [email],
+            "excludes": ["x"],
+            "pip": None,
+        }
+    )
+    assert normal == {
+        "env_vars": {"A": "1"},
+        "working_dir": str(tmp_path / "code"),
+        "py_modules": [os.path.dirname(email.__file__)],
+    }
     assert normalize({"env_vars": {}}) == normalize(None) == {}
 
 
@@ -43,13 +55,18 @@ def test_an_object_may_name_what_only_a_cluster_does():
 
 
 def test_a_task_adds_variables_and_replaces_the_rest():
-    merged = merge({"env_vars": {"A": "1", "B": "1"}, "working_dir": "/a"}, {"env_vars": {"B": "2"}, "working_dir": "/b"})
+    merged = merge(
+        {"env_vars": {"A": "1", "B": "1"}, "working_dir": "/a"},
+        {"env_vars": {"B": "2"}, "working_dir": "/b"},
+    )
     assert merged == {"env_vars": {"A": "1", "B": "2"}, "working_dir": "/b"}
 
 
 def test_equal_environments_have_equal_keys():
     assert runtime_env.key({}) == ""
-    assert runtime_env.key({"env_vars": {"A": "1", "B": "2"}}) == runtime_env.key({"env_vars": {"B": "2", "A": "1"}})
+    assert runtime_env.key({"env_vars": {"A": "1", "B": "2"}}) == runtime_env.key(
+        {"env_vars": {"B": "2", "A": "1"}}
+    )
     assert runtime_env.key({"env_vars": {"A": "1"}}) != runtime_env.key({"env_vars": {"A": "2"}})
 
 
@@ -60,7 +77,11 @@ def test_applying_changes_variables_directory_and_import_path(tmp_path, monkeypa
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("BASE", "/base")
     monkeypatch.setenv("ADDED", "before")
-    env = {"env_vars": {"ADDED": "${BASE}/more"}, "working_dir": str(tmp_path / "work"), "py_modules": [str(tmp_path / "lib/package")]}
+    env = {
+        "env_vars": {"ADDED": "${BASE}/more"},
+        "working_dir": str(tmp_path / "work"),
+        "py_modules": [str(tmp_path / "lib/package")],
+    }
     runtime_env.apply(env)
     assert (os.environ["ADDED"], os.getcwd()) == ("/base/more", str(tmp_path / "work"))
     assert sys.path[:2] == [str(tmp_path / "work"), str(tmp_path / "lib")]

@@ -1,4 +1,6 @@
-"""Packing values: what travels by value, what stays out of the stream, and what is said when something cannot."""
+"""Packing values: what travels by value, what stays out of the stream, and what is said when
+something cannot.
+"""
 
 import functools
 import pickle
@@ -84,7 +86,22 @@ def uses_global():
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 3, 2**80, 1.5, "x", b"y", (), [], {}, (1, [2, {"a": (b"z", None)}]), {"k": {"k": {"k": {"k": {"k": 1}}}}}, {1, 2}, 1j],
+    [
+        None,
+        True,
+        3,
+        2**80,
+        1.5,
+        "x",
+        b"y",
+        (),
+        [],
+        {},
+        (1, [2, {"a": (b"z", None)}]),
+        {"k": {"k": {"k": {"k": {"k": 1}}}}},
+        {1, 2},
+        1j,
+    ],
     ids=repr,
 )
 def test_values_come_back_equal_and_with_the_same_type(value):
@@ -291,7 +308,10 @@ def test_torch_tensors_come_back_equal_without_a_warning(make):
     assert back.shape == tensor.shape
     if tensor.layout == torch.strided:
         assert torch.equal(back, tensor)
-        assert not tensor.is_contiguous(memory_format=torch.channels_last) or back.stride() == tensor.stride()
+        assert (
+            not tensor.is_contiguous(memory_format=torch.channels_last)
+            or back.stride() == tensor.stride()
+        )
     else:
         assert torch.equal(back.to_dense(), tensor.to_dense())
 
@@ -326,7 +346,11 @@ def test_importing_it_loads_no_heavy_module():
         "print(sorted({'numpy', 'torch', 'pyarrow'} & set(sys.modules)))"
     )
     source = str(Path(serialization.__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r}); {code}"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r}); {code}"],
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -341,14 +365,20 @@ def message_of(call):
 
 
 def test_an_argument_that_is_a_lock_is_named():
-    message = message_of(lambda: pack_call((threading.Lock(),), {}, function_name="train_step", parameter_names=("lock",)))
+    message = message_of(
+        lambda: pack_call(
+            (threading.Lock(),), {}, function_name="train_step", parameter_names=("lock",)
+        )
+    )
     assert "argument `lock` of `train_step()`" in message
     assert "it is a _thread.lock (cannot pickle '_thread.lock' object)" in message
     assert "Create it inside `train_step()`" in message
 
 
 def test_an_argument_without_a_known_name_is_named_by_position():
-    assert "argument `args[1]` of `f()`" in message_of(lambda: pack_call((1, threading.Lock()), {}, function_name="f"))
+    assert "argument `args[1]` of `f()`" in message_of(
+        lambda: pack_call((1, threading.Lock()), {}, function_name="f")
+    )
 
 
 @pytest.mark.parametrize(
@@ -357,9 +387,15 @@ def test_an_argument_without_a_known_name_is_named_by_position():
         ({"a": Plain(b=threading.Lock())}, '`config["a"].b` is a _thread.lock'),
         ([1, (2, {3: threading.Lock()})], "`config[1][1][3]` is a _thread.lock"),
         (Plain(slotted=Slotted()), "`config.slotted.lock` is a _thread.lock"),
-        (Plain(f=functools.partial(print, threading.Lock())), "`config.f.args[0]` is a _thread.lock"),
+        (
+            Plain(f=functools.partial(print, threading.Lock())),
+            "`config.f.args[0]` is a _thread.lock",
+        ),
         (LeavesOutItsLock({"x": threading.Lock()}), '`config.other["x"]` is a _thread.lock'),
-        (Plain(m=Plain(lock=threading.Lock()).__init__), "`config.m.__self__.lock` is a _thread.lock"),
+        (
+            Plain(m=Plain(lock=threading.Lock()).__init__),
+            "`config.m.__self__.lock` is a _thread.lock",
+        ),
     ],
 )
 def test_the_path_to_the_culprit_is_given(value, place):
@@ -387,7 +423,9 @@ def test_a_global_is_named():
     local = types.FunctionType(uses_global.__code__, uses_global.__globals__, "local")
     local.__module__ = "__main__"
     local.__qualname__ = "local"
-    assert "global `SCALE` used by function `local` is a _thread.lock" in message_of(lambda: pack_callable(local))
+    assert "global `SCALE` used by function `local` is a _thread.lock" in message_of(
+        lambda: pack_callable(local)
+    )
 
 
 def test_a_default_and_a_class_attribute_are_named():
@@ -397,14 +435,18 @@ def test_a_default_and_a_class_attribute_are_named():
     class Holder:
         lock = threading.Lock()
 
-    assert "default of parameter `lock` of function" in message_of(lambda: pack_callable(with_default))
+    assert "default of parameter `lock` of function" in message_of(
+        lambda: pack_callable(with_default)
+    )
     message = message_of(lambda: pack_callable(Holder))
     assert "Holder.lock` is a _thread.lock" in message
     assert "class `" in message
 
 
 def test_a_value_given_to_put_is_named_by_what_it_is_for():
-    assert message_of(lambda: pack([threading.Lock()], what="the value given to put()")).startswith("the value given to put() cannot")
+    assert message_of(lambda: pack([threading.Lock()], what="the value given to put()")).startswith(
+        "the value given to put() cannot"
+    )
 
 
 def test_the_search_ends_in_rings_and_without_time():
@@ -413,7 +455,13 @@ def test_the_search_ends_in_rings_and_without_time():
     ring["lock"] = threading.Lock()
     assert '["lock"]` is a _thread.lock' in message_of(lambda: pack(ring))
     times = iter([0.0, *[100.0] * 10])
-    found = culprits.find([threading.Lock()], "value", TypeError("no"), lambda value: TypeError("no"), clock=lambda: next(times))
+    found = culprits.find(
+        [threading.Lock()],
+        "value",
+        TypeError("no"),
+        lambda value: TypeError("no"),
+        clock=lambda: next(times),
+    )
     assert found == culprits.Culprit("value", "list", "no")
 
 
@@ -482,7 +530,10 @@ def test_an_exception_whose_class_was_sent_by_value_comes_back_as_itself():
     class Inner(Exception):
         pass
 
-    qualified_name, Inner.__qualname__ = Inner.__qualname__, "Inner"  # which is all that the process that got the class by value knows
+    qualified_name, Inner.__qualname__ = (
+        Inner.__qualname__,
+        "Inner",
+    )  # which is all that the process that got the class by value knows
     data = pack_error(Inner("x"))
     Inner.__qualname__ = qualified_name
     assert type(unpack_error(data)) is Inner
@@ -507,10 +558,14 @@ def test_a_stand_in_travels_on_as_itself():
     assert (twice.type_name, twice.traceback_text) == (once.type_name, once.traceback_text)
 
 
-@pytest.mark.parametrize("base", [OSError, KeyboardInterrupt, UnicodeDecodeError, StopIteration, ImportError, SystemExit])
+@pytest.mark.parametrize(
+    "base", [OSError, KeyboardInterrupt, UnicodeDecodeError, StopIteration, ImportError, SystemExit]
+)
 def test_an_exception_of_an_unknown_module_keeps_name_message_and_base(base, monkeypatch):
     module = types.ModuleType("only_on_the_worker")
-    module.Odd = type("Odd", (base,), {"__module__": module.__name__, "__str__": lambda self: "odd"})
+    module.Odd = type(
+        "Odd", (base,), {"__module__": module.__name__, "__str__": lambda self: "odd"}
+    )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     data = pack_error(module.Odd.__new__(module.Odd))
     monkeypatch.delitem(sys.modules, module.__name__)

@@ -48,7 +48,8 @@ def _pipes() -> set[str]:
 
 
 def test_everything_is_as_before_after_the_block() -> None:
-    # Not counted: threads and descriptors that earlier tests have left to end by themselves may do so at any moment.
+    # Not counted: threads and descriptors that earlier tests have left to end by themselves may do
+    # so at any moment.
     threads, pipes = set(threading.enumerate()), _pipes()
     own_threads: set[threading.Thread] = set()
     own_pipes: set[str] = set()
@@ -60,7 +61,10 @@ def test_everything_is_as_before_after_the_block() -> None:
     assert signal.set_wakeup_fd(-1) == -1
     assert len(own_threads) >= 3
     assert own_pipes
-    eventually(lambda: own_threads.isdisjoint(threading.enumerate()), what="the listening threads have ended")
+    eventually(
+        lambda: own_threads.isdisjoint(threading.enumerate()),
+        what="the listening threads have ended",
+    )
     eventually(lambda: own_pipes.isdisjoint(_pipes()), what="their pipes are closed")
 
 
@@ -167,7 +171,10 @@ with termination.noticed(lambda: print("told", flush=True)):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("wait", ["syncline.get(Forever.remote().wait.remote())", "queue.Queue().get()", "lock.acquire()"])
+@pytest.mark.parametrize(
+    "wait",
+    ["syncline.get(Forever.remote().wait.remote())", "queue.Queue().get()", "lock.acquire()"],
+)
 def test_program_that_waits_is_told_and_ends_at_the_second_signal(wait: str) -> None:
     with run_program(PROGRAM.replace("WAIT", wait)) as program:
         program.wait_for("waiting")
@@ -181,7 +188,9 @@ def test_program_that_waits_is_told_and_ends_at_the_second_signal(wait: str) -> 
 
 @pytest.mark.processes
 def test_notice_for_every_process_of_a_job_leaves_new_workers_possible() -> None:
-    text = PROGRAM.replace("WAIT", "queue.Queue().get()").replace("lambda: print(", "lambda: print(syncline.get(work.remote()), ")
+    text = PROGRAM.replace("WAIT", "queue.Queue().get()").replace(
+        "lambda: print(", "lambda: print(syncline.get(work.remote()), "
+    )
     with run_program(text) as program:
         template = int(program.wait_for("template").split()[1])
         program.wait_for("waiting")

@@ -1,4 +1,6 @@
-"""Tracebacks: the user's frames of the worker, then those of the driver, and nothing of the engine's."""
+"""Tracebacks: the user's frames of the worker, then those of the driver, and nothing of the
+engine's.
+"""
 
 import traceback
 
@@ -36,7 +38,9 @@ def raised_by_get(monkeypatch):
         started[0].values[ref.id] = tracebacks.raisable(stored_error())
         with pytest.raises(KeyError) as caught:
             syncline.get(ref)
-    return "".join(traceback.format_exception(type(caught.value), caught.value, caught.value.__traceback__))
+    return "".join(
+        traceback.format_exception(type(caught.value), caught.value, caught.value.__traceback__)
+    )
 
 
 def test_the_worker_writes_down_user_frames_only():
@@ -72,11 +76,15 @@ def test_an_error_of_the_engines_own_code_keeps_its_frames():
     assert ENGINE_FILE in tracebacks.user_traceback(caught.value)
 
 
-def test_what_syncline_raises_on_purpose_says_all_unless_code_of_the_programs_took_part(monkeypatch):
+def test_what_syncline_raises_on_purpose_says_all_unless_code_of_the_programs_took_part(
+    monkeypatch,
+):
     def caught(call) -> BaseException:
         with pytest.raises((ValueError, KeyError)) as info:
             call()
-        info.value.__traceback__ = info.value.__traceback__.tb_next  # without the frame of this test
+        info.value.__traceback__ = (
+            info.value.__traceback__.tb_next
+        )  # without the frame of this test
         return info.value
 
     monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "soon")
@@ -92,8 +100,12 @@ def test_what_syncline_raises_on_purpose_says_all_unless_code_of_the_programs_to
 
 def test_get_shows_the_workers_frames_and_then_the_drivers(monkeypatch):
     text = raised_by_get(monkeypatch)
-    assert text.index("in user_function") < text.index("direct cause") < text.index("in raised_by_get")
-    assert text.count("in user_function()") == 2  # the title of the worker's part, and the last line
+    assert (
+        text.index("in user_function") < text.index("direct cause") < text.index("in raised_by_get")
+    )
+    assert (
+        text.count("in user_function()") == 2
+    )  # the title of the worker's part, and the last line
     assert "RayTaskError(KeyError): KeyError: 'missing'" in text.rstrip().rpartition("\n")[2]
 
 
@@ -108,6 +120,6 @@ def test_no_frame_of_the_engine_is_shown(monkeypatch):
 def test_a_refused_call_points_at_the_users_line(monkeypatch):
     with running_fake_engine(monkeypatch), pytest.raises(TypeError) as caught:
         syncline.remote(user_function).remote(1)
-    assert traceback.extract_tb(caught.value.__traceback__)[-1].line == "syncline.remote(user_function).remote(1)" or (
-        traceback.sys.version_info < (3, 11)
-    )
+    assert traceback.extract_tb(caught.value.__traceback__)[
+        -1
+    ].line == "syncline.remote(user_function).remote(1)" or (traceback.sys.version_info < (3, 11))

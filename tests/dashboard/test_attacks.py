@@ -1,5 +1,7 @@
-"""What was tried against the dashboard and the places it reads, and must not work: by other sites, other users of the machine, visitors
-without the token, and who made a record. The guard's own rules are in `test_dashboard_security`, records in `tests/runs`."""
+"""What was tried against the dashboard and the places it reads, and must not work: by other sites,
+other users of the machine, visitors without the token, and who made a record. The guard's own rules
+are in `test_dashboard_security`, records in `tests/runs`.
+"""
 
 import asyncio
 import json
@@ -38,20 +40,41 @@ POLICY = Policy(token=TOKEN, port=8265, loopback=True, hosts=frozenset({"127.0.0
 COOKIE = f"{POLICY.cookie_name}={POLICY.cookie_value}"
 
 
-def status_of(path: str = "/", *, policy: Policy = POLICY, guard: Guard | None = None, query: str = "", **headers: str) -> int:
+def status_of(
+    path: str = "/",
+    *,
+    policy: Policy = POLICY,
+    guard: Guard | None = None,
+    query: str = "",
+    **headers: str,
+) -> int:
     """What the guard answers to a GET; 200 where it lets it through."""
     return answer_of(guard or Guard(application, policy), path, query, **headers)[0]
 
 
-def answer_of(guard: Guard, path: str = "/", query: str = "", **headers: str) -> tuple[int, dict[str, str]]:
-    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in {"host": HOST, **headers}.items()]
-    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(), "headers": given}
+def answer_of(
+    guard: Guard, path: str = "/", query: str = "", **headers: str
+) -> tuple[int, dict[str, str]]:
+    given = [
+        (name.replace("_", "-").encode(), value.encode())
+        for name, value in {"host": HOST, **headers}.items()
+    ]
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": given,
+    }
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(guard({**scope, "client": ("127.0.0.1", 4000), "server": ("127.0.0.1", 8265)}, never, send))
+    asyncio.run(
+        guard({**scope, "client": ("127.0.0.1", 4000), "server": ("127.0.0.1", 8265)}, never, send)
+    )
     return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}
 
 
@@ -67,26 +90,59 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 # -- other sites
 
 
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])  # another port of this host is the same site
+@pytest.mark.parametrize(
+    "site", ["cross-site", "same-site"]
+)  # another port of this host is the same site
 @pytest.mark.parametrize(
     ("mode", "dest"),
-    [("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe"), ("navigate", "embed"), ("websocket", "websocket"), ("", "")],
+    [
+        ("no-cors", "image"),
+        ("cors", "empty"),
+        ("navigate", "iframe"),
+        ("navigate", "embed"),
+        ("websocket", "websocket"),
+        ("", ""),
+    ],
 )
 def test_other_sites_have_nothing_loaded(site: str, mode: str, dest: str) -> None:
-    assert status_of(sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest, cookie=COOKIE) == 403
+    assert (
+        status_of(sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest, cookie=COOKIE)
+        == 403
+    )
 
 
 def test_other_sites_may_lead_to_a_page() -> None:
-    assert status_of("/run/0/a", sec_fetch_site="cross-site", sec_fetch_mode="navigate", sec_fetch_dest="document") == 200
-    assert status_of("/run/0/a", sec_fetch_site="same-origin", sec_fetch_mode="cors", sec_fetch_dest="empty") == 200
-    assert status_of("/run/0/a", sec_fetch_site="none", sec_fetch_mode="navigate", sec_fetch_dest="document") == 200
+    assert (
+        status_of(
+            "/run/0/a",
+            sec_fetch_site="cross-site",
+            sec_fetch_mode="navigate",
+            sec_fetch_dest="document",
+        )
+        == 200
+    )
+    assert (
+        status_of(
+            "/run/0/a", sec_fetch_site="same-origin", sec_fetch_mode="cors", sec_fetch_dest="empty"
+        )
+        == 200
+    )
+    assert (
+        status_of(
+            "/run/0/a", sec_fetch_site="none", sec_fetch_mode="navigate", sec_fetch_dest="document"
+        )
+        == 200
+    )
 
 
 # -- who has seen the cookie
 
 
 def test_neither_the_cookie_nor_the_key_tells_the_other_or_the_token() -> None:
-    assert len({POLICY.token, POLICY.cookie_value, POLICY.page_key, replace(POLICY, port=1).page_key}) == 4
+    assert (
+        len({POLICY.token, POLICY.cookie_value, POLICY.page_key, replace(POLICY, port=1).page_key})
+        == 4
+    )
     assert TOKEN not in repr(POLICY)
     scopes: list[Any] = []
 
@@ -106,7 +162,9 @@ def test_other_users_of_the_machine_need_the_token() -> None:
     guard = Guard(application, POLICY, is_stranger=lambda client, server: True)
     assert status_of(guard=guard) == 401
     assert status_of("/metrics", guard=guard) == 401
-    assert status_of("/_nicegui/3/static/nicegui.js", guard=guard) == 200  # a library's file, the same everywhere
+    assert (
+        status_of("/_nicegui/3/static/nicegui.js", guard=guard) == 200
+    )  # a library's file, the same everywhere
     assert status_of(guard=guard, cookie=COOKIE) == 200
     assert status_of(guard=guard, authorization=f"Bearer {TOKEN}") == 200
 
@@ -117,11 +175,17 @@ def test_who_connects_is_seen() -> None:
             server = socket.create_server((host, 0), family=family)
         except OSError:  # a machine without IPv6
             continue
-        with server, socket.create_connection(server.getsockname()[:2]), server.accept()[0] as accepted:
+        with (
+            server,
+            socket.create_connection(server.getsockname()[:2]),
+            server.accept()[0] as accepted,
+        ):
             assert not is_stranger(accepted.getpeername()[:2], accepted.getsockname()[:2])
 
 
-def test_another_users_connection_is_a_strangers_and_so_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_connection_is_a_strangers_and_so_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
     line = "   0: 0100007F:{port:04X} 0100007F:2049 {state} 00000000:00000000 00:00000000 00000000  {user}  0 {inode} 1\n"
     lines = [
@@ -152,7 +216,9 @@ def test_the_token_on_the_command_line_of_a_browser_opens_once_and_for_this_user
 
 
 @pytest.mark.parametrize("mask", [0o002, 0o000])
-def test_the_directory_of_announcements_is_closed_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
+def test_the_directory_of_announcements_is_closed_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
+) -> None:
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path / "new"))
     before = os.umask(mask)
     try:
@@ -162,7 +228,9 @@ def test_the_directory_of_announcements_is_closed_whatever_the_umask(tmp_path: P
     assert [path.stat().st_mode & 0o777 for path in (made, made.parent)] == [0o700, 0o700]
 
 
-def test_nothing_is_made_behind_a_link_in_a_directory_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_made_behind_a_link_in_a_directory_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"syncline-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
@@ -176,7 +244,13 @@ def test_nothing_is_made_behind_a_link_in_a_directory_for_all(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    "message", [{"bytes": b"4"}, {"text": '452-["event",{"_placeholder":true,"num":0}]'}, {"text": "461-[1]"}, {"text": None, "bytes": b""}]
+    "message",
+    [
+        {"bytes": b"4"},
+        {"text": '452-["event",{"_placeholder":true,"num":0}]'},
+        {"text": "461-[1]"},
+        {"text": None, "bytes": b""},
+    ],
 )
 def test_messages_in_binary_pieces_end_the_connection(message: dict[str, Any]) -> None:
     async def receive() -> Any:
@@ -259,8 +333,13 @@ def test_websockets_stay() -> None:
 
 
 def test_messages_have_nothing_that_a_terminal_obeys() -> None:
-    record = logging.LogRecord("x", logging.ERROR, "", 0, "a \x1b]0;title\x07\x1b[31m\u202e\x9b\r%s", ("b\nc",), None)
-    assert PlainFormatter("%(message)s").format(record) == "a \ufffd]0;title\ufffd\ufffd[31m\ufffd\ufffd\ufffdb\nc"
+    record = logging.LogRecord(
+        "x", logging.ERROR, "", 0, "a \x1b]0;title\x07\x1b[31m\u202e\x9b\r%s", ("b\nc",), None
+    )
+    assert (
+        PlainFormatter("%(message)s").format(record)
+        == "a \ufffd]0;title\ufffd\ufffd[31m\ufffd\ufffd\ufffdb\nc"
+    )
     record = logging.LogRecord("x", logging.ERROR, "", 0, "x" * 1_000_000, (), None)
     assert len(PlainFormatter("%(message)s").format(record)) < 2 * LONGEST
 
@@ -271,12 +350,18 @@ def test_of_many_messages_a_few_are_printed() -> None:
 
     def records(count: int) -> list[logging.LogRecord]:
         return [
-            record for record in [logging.LogRecord("x", 40, "", 0, "%s", ("m",), None) for _ in range(count)] if sparing.filter(record)
+            record
+            for record in [
+                logging.LogRecord("x", 40, "", 0, "%s", ("m",), None) for _ in range(count)
+            ]
+            if sparing.filter(record)
         ]
 
     assert len(records(1_000)) == MOST
     now[0] += WINDOW_S
-    assert records(1)[0].getMessage() == f"m\n({1_000 - MOST} messages before this one are left out)"
+    assert (
+        records(1)[0].getMessage() == f"m\n({1_000 - MOST} messages before this one are left out)"
+    )
     assert records(1)[0].getMessage() == "m"
 
 
@@ -297,13 +382,21 @@ def test_one_run_that_cannot_be_summed_up_hides_no_other(tmp_path: Path) -> None
     catalogue = Catalogue([LocalPlace(tmp_path)], summed_up=summed_up)
     catalogue.refresh()
     rows = {row.directory: row.summary for row in catalogue.look(Query()).rows}
-    assert {name: summary.state for name, summary in rows.items() if summary is not None} == {"a": "unreadable", "b": "finished"}
+    assert {name: summary.state for name, summary in rows.items() if summary is not None} == {
+        "a": "unreadable",
+        "b": "finished",
+    }
 
 
 def test_the_longer_a_summary_takes_the_longer_it_is_good() -> None:
     now = [0.0]
     storage = LocalPlace("/runs")
-    catalogue = Catalogue([storage], clock=lambda: now[0], names=lambda place: [("a", 1.0)], summed_up=lambda place: open_summary())
+    catalogue = Catalogue(
+        [storage],
+        clock=lambda: now[0],
+        names=lambda place: [("a", 1.0)],
+        summed_up=lambda place: open_summary(),
+    )
     catalogue.refresh()
     row = catalogue.look(Query()).rows[0]
     assert replace(row, cost_s=0.0).is_due(now[0] + 2.0)
@@ -323,12 +416,18 @@ def test_runs_of_one_name_and_metrics_of_one_label_are_no_two_series(tmp_path: P
     catalogue = Catalogue([LocalPlace(tmp_path)])
     catalogue.refresh()
     catalogue.look(Query())
-    series = [line.rpartition(" ")[0] for line in RunMetrics(catalogue).text()[0].decode().splitlines() if not line.startswith("#")]
+    series = [
+        line.rpartition(" ")[0]
+        for line in RunMetrics(catalogue).text()[0].decode().splitlines()
+        if not line.startswith("#")
+    ]
     assert sorted(series) == sorted(set(series))
     assert sum(line.startswith('syncline_run_reports{run="a"') for line in series) == 1
 
 
-def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("large", "usual"):
         with RunDirectory(LocalFiles(tmp_path / name)) as run:
             run.write_run(name, {})
@@ -336,12 +435,16 @@ def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(tmp_path: Path
     with (tmp_path / "large" / "events.jsonl").open("a") as file:
         file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MOST_VALUES // 2)}) + "\n")
         file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MOST_VALUES // 2)}) + "\n")
-    catalogue = Catalogue([LocalPlace(tmp_path)], summed_up=lambda place: replace(open_summary(), name=place.name))
+    catalogue = Catalogue(
+        [LocalPlace(tmp_path)], summed_up=lambda place: replace(open_summary(), name=place.name)
+    )
     catalogue.refresh()
     catalogue.look(Query())
     metrics = RunMetrics(catalogue)
     for _ in range(2):
-        assert set(re.findall(r'syncline_run_reports\{run="(\w+)"', metrics.text()[0].decode())) == {"usual"}
+        assert set(
+            re.findall(r'syncline_run_reports\{run="(\w+)"', metrics.text()[0].decode())
+        ) == {"usual"}
 
 
 def test_a_page_shows_so_much_of_a_run_and_no_more(tmp_path: Path) -> None:
@@ -350,7 +453,10 @@ def test_a_page_shows_so_much_of_a_run_and_no_more(tmp_path: Path) -> None:
         for number in range(trainings.MOST_MARKS + 50):
             run.event("attempt", number=number, workers=[{"rank": 0}])
             run.event("checkpoint", name="c", report=number)
-        workers = [{"rank": rank, "hostname": "h" * 500, "gpu_ids": ["0"]} for rank in range(trainings.MOST_WORKERS + 10)]
+        workers = [
+            {"rank": rank, "hostname": "h" * 500, "gpu_ids": ["0"]}
+            for rank in range(trainings.MOST_WORKERS + 10)
+        ]
         run.event("attempt", workers=[{"rank": 0, "gpu_ids": list(range(1_000))}, *workers[1:]])
     opened = open_run(tmp_path / "a")
     assert len(trainings.worker_rows(opened)) == trainings.MOST_WORKERS
@@ -392,8 +498,12 @@ def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", int, str]
 
 
 @pytest.mark.processes
-def test_the_cookie_alone_presses_no_button(running: tuple["subprocess.Popen[str]", int, str]) -> None:
-    """Another server on this host has the cookie from the browser that visited it, and sends whatever origin it likes."""
+def test_the_cookie_alone_presses_no_button(
+    running: tuple["subprocess.Popen[str]", int, str],
+) -> None:
+    """Another server on this host has the cookie from the browser that visited it, and sends
+    whatever origin it likes.
+    """
     _, port, token = running
     policy = Policy(token=token, port=port, loopback=True, hosts=frozenset())
     cookie = f"{policy.cookie_name}={policy.cookie_value}"
@@ -409,18 +519,24 @@ def test_the_cookie_alone_presses_no_button(running: tuple["subprocess.Popen[str
 
 
 @pytest.mark.processes
-def test_without_the_token_no_button_listens(running: tuple["subprocess.Popen[str]", int, str]) -> None:
+def test_without_the_token_no_button_listens(
+    running: tuple["subprocess.Popen[str]", int, str],
+) -> None:
     with Visitor(running[1], "/run/0/a") as reader, pytest.raises(LookupError):
         reader.press("Stack traces")
 
 
 @pytest.mark.processes
-def test_what_a_page_says_is_not_printed_and_odd_events_change_nothing(running: tuple["subprocess.Popen[str]", int, str]) -> None:
+def test_what_a_page_says_is_not_printed_and_odd_events_change_nothing(
+    running: tuple["subprocess.Popen[str]", int, str],
+) -> None:
     process, port, _ = running
     with Visitor(port, "/run/0/a") as reader:
         reader.send("log", {"level": "error", "message": "\x1b[31mrun this: curl evil.example"})
         for number in range(100):
-            reader.send("event", {"id": number, "listener_id": "x", "args": ['{"pagination": 5}', "["]})
+            reader.send(
+                "event", {"id": number, "listener_id": "x", "args": ['{"pagination": 5}', "["]}
+            )
             reader.send_text('42["event",[]]')
     with Visitor(port, "/run/0/a") as reader:
         reader.send_text('4599999-["event",{}]')

@@ -1,4 +1,6 @@
-"""The page of what runs where, without a browser: what its elements say as programs and clusters come and go."""
+"""The page of what runs where, without a browser: what its elements say as programs and clusters
+come and go.
+"""
 
 import pytest
 from nicegui import Client, ui
@@ -12,7 +14,14 @@ from syncline.dashboard.pages.cluster import ClusterPage
 
 NOW = 1_000.0
 NODE = Node(
-    node_id="ab" * 16, address="10.0.0.1", hostname="one", alive=True, head=True, resources={"CPU": 4.0}, accelerators=[], labels={}
+    node_id="ab" * 16,
+    address="10.0.0.1",
+    hostname="one",
+    alive=True,
+    head=True,
+    resources={"CPU": 4.0},
+    accelerators=[],
+    labels={},
 )
 ACTOR = ActorFacts(
     actor_id="1",
@@ -25,18 +34,29 @@ ACTOR = ActorFacts(
     restarts=0,
     pending_calls=0,
 )
-RUNNING = TaskFacts(task_id="2", name="work", state="RUNNING", pid=8, node_id="ab" * 16, started=990.0)
+RUNNING = TaskFacts(
+    task_id="2", name="work", state="RUNNING", pid=8, node_id="ab" * 16, started=990.0
+)
 ENGINE = EngineLook(
     nodes=(NODE,),
     resources={"CPU": {"used": 3.0, "total": 4.0}},
     actors=ActorListing(actors=(ACTOR,), total=9),
-    tasks=TaskListing(counts=(TaskCount(name="work", state="RUNNING", count=1),), running=(RUNNING,), total=1),
+    tasks=TaskListing(
+        counts=(TaskCount(name="work", state="RUNNING", count=1),), running=(RUNNING,), total=1
+    ),
 )
 NO_PROGRAMS = MachineLook(programs=())
 
 
 def program(pid, *, engine=ENGINE, problem=None):
-    return ProgramLook(key=f"socket-{pid}", pid=pid, command=f"python <b>{pid}</b>", started=900.0, engine=engine, problem=problem)
+    return ProgramLook(
+        key=f"socket-{pid}",
+        pid=pid,
+        command=f"python <b>{pid}</b>",
+        started=900.0,
+        engine=engine,
+        problem=problem,
+    )
 
 
 class Shown:
@@ -105,7 +125,10 @@ def test_a_program_is_shown_with_its_actors_and_tasks_as_plain_text(shown):
 def test_programs_come_and_go_the_latest_first(shown):
     shown.show(MachineLook(programs=(program(41),)))
     shown.show(MachineLook(programs=(program(42), program(41))))
-    assert [child.default_slot.children[0].text for child in shown.page._programs_place] == ["Process 42", "Process 41"]
+    assert [child.default_slot.children[0].text for child in shown.page._programs_place] == [
+        "Process 42",
+        "Process 41",
+    ]
     shown.show(MachineLook(programs=(program(42),)))
     assert shown.headings() == ["Process 42"]
     shown.show()
@@ -113,7 +136,9 @@ def test_programs_come_and_go_the_latest_first(shown):
 
 
 def test_a_program_that_does_not_answer_says_why_instead(shown):
-    shown.show(MachineLook(programs=(program(41, engine=None, problem="It is stopped."),), others=3))
+    shown.show(
+        MachineLook(programs=(program(41, engine=None, problem="It is stopped."),), others=3)
+    )
     assert "It is stopped." in shown.texts()
     assert "3 programs that began earlier are not shown." in shown.texts()
     assert shown.rows("Actors") == []
@@ -140,7 +165,12 @@ def test_a_cluster_is_shown_with_its_nodes_and_what_became_of_it(shown):
 
 
 def test_what_an_engine_cannot_tell_is_explained(shown):
-    unknown = EngineLook(nodes=(), resources={}, actors=ActorListing(unknown="the head is silent"), tasks=TaskListing())
+    unknown = EngineLook(
+        nodes=(),
+        resources={},
+        actors=ActorListing(unknown="the head is silent"),
+        tasks=TaskListing(),
+    )
     shown.show(cluster=ClusterLook(address="auto", engine=unknown))
     assert "the head is silent" in shown.texts()
     assert "unknown" in shown.texts()

@@ -1,4 +1,6 @@
-"""The list of runs: what it reads when, and how it is searched, sorted and paged. With storage paths and summaries that are made up."""
+"""The list of runs: what it reads when, and how it is searched, sorted and paged. With storage
+paths and summaries that are made up.
+"""
 
 import threading
 from collections.abc import Mapping
@@ -7,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from syncline.dashboard.catalogue import FRESH_S, PAGE_ROWS, PATIENCE_S, SORTS, Catalogue, Query, error_line, metrics_text, progress_text
+from syncline.dashboard.catalogue import (
+    FRESH_S,
+    PAGE_ROWS,
+    PATIENCE_S,
+    SORTS,
+    Catalogue,
+    Query,
+    error_line,
+    metrics_text,
+    progress_text,
+)
 from syncline.runs import LocalFiles, RunDirectory
 from syncline.runs.finding import RunSummary
 from syncline.runs.places import LocalPlace, Place
@@ -38,7 +50,12 @@ class Storage:
         self.read: list[str] = []
         self.now = 1_000.0
         self.broken = False
-        self.catalogue = Catalogue([LocalPlace("/runs")], clock=lambda: self.now, names=self._names, summed_up=self._summed_up)
+        self.catalogue = Catalogue(
+            [LocalPlace("/runs")],
+            clock=lambda: self.now,
+            names=self._names,
+            summed_up=self._summed_up,
+        )
         self.catalogue.refresh()
 
     def _names(self, storage: Place) -> list[tuple[str, float]]:
@@ -56,13 +73,17 @@ class Storage:
 
 
 def storage_of(count: int) -> Storage:
-    return Storage({f"run-{number:03d}": replace(SUMMARY, started=float(number)) for number in range(count)})
+    return Storage(
+        {f"run-{number:03d}": replace(SUMMARY, started=float(number)) for number in range(count)}
+    )
 
 
 def test_the_newest_come_first_and_only_those_that_are_shown_are_read():
     storage = storage_of(120)
     chosen = storage.catalogue.look(Query())
-    assert [row.directory for row in chosen.rows] == [f"run-{number:03d}" for number in range(119, 69, -1)]
+    assert [row.directory for row in chosen.rows] == [
+        f"run-{number:03d}" for number in range(119, 69, -1)
+    ]
     assert (chosen.matching, chosen.known, chosen.unread) == (120, 120, 120 - PAGE_ROWS)
     assert len(storage.read) == PAGE_ROWS
     assert all(row.summary is not None for row in chosen.rows)
@@ -77,13 +98,23 @@ def test_pages_go_on_where_the_last_one_ended_and_stop_at_the_end():
 
 
 def test_runs_that_have_ended_are_read_once_and_running_ones_again():
-    storage = Storage({"done": SUMMARY, "live": replace(SUMMARY, state="running"), "bad": replace(SUMMARY, state="unreadable")})
+    storage = Storage(
+        {
+            "done": SUMMARY,
+            "live": replace(SUMMARY, state="running"),
+            "bad": replace(SUMMARY, state="unreadable"),
+        }
+    )
     storage.names()
     storage.now += FRESH_S + 0.1
     storage.names()
     storage.now += PATIENCE_S + 0.1
     storage.names()
-    assert {name: storage.read.count(name) for name in storage.runs} == {"done": 1, "live": 3, "bad": 2}
+    assert {name: storage.read.count(name) for name in storage.runs} == {
+        "done": 1,
+        "live": 3,
+        "bad": 2,
+    }
 
 
 def test_a_run_that_was_started_again_is_read_again():
@@ -105,17 +136,32 @@ def test_runs_that_are_removed_leave_the_list():
 
 @pytest.mark.parametrize(
     ("words", "found"),
-    [("RESNET", ["resnet"]), ("boom", ["bert"]), ("box2", ["bert"]), ("loss=0.25 finished", ["resnet"]), ("tune", ["resnet"]), ("x y", [])],
+    [
+        ("RESNET", ["resnet"]),
+        ("boom", ["bert"]),
+        ("box2", ["bert"]),
+        ("loss=0.25 finished", ["resnet"]),
+        ("tune", ["resnet"]),
+        ("x y", []),
+    ],
 )
 def test_the_search_looks_at_name_state_kind_host_error_and_metrics(words: str, found: list[str]):
-    bert = replace(SUMMARY, state="errored", error="Traceback\nValueError: Boom", host="box2", metrics={})
+    bert = replace(
+        SUMMARY, state="errored", error="Traceback\nValueError: Boom", host="box2", metrics={}
+    )
     storage = Storage({"resnet": replace(SUMMARY, kind="tune"), "bert": bert})
     storage.names()
     assert storage.names(q=words) == found
 
 
 def test_filters_by_state_and_kind_leave_out_what_is_not_read_yet():
-    storage = Storage({"a": SUMMARY, "b": replace(SUMMARY, state="killed"), "c": replace(SUMMARY, state="killed", kind="data")})
+    storage = Storage(
+        {
+            "a": SUMMARY,
+            "b": replace(SUMMARY, state="killed"),
+            "c": replace(SUMMARY, state="killed", kind="data"),
+        }
+    )
     assert storage.catalogue.select(Query(state="killed")).matching == 0
     chosen = storage.catalogue.look(Query())
     assert (chosen.states, chosen.kinds) == ([], [])
@@ -126,15 +172,30 @@ def test_filters_by_state_and_kind_leave_out_what_is_not_read_yet():
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_what_is_not_known_comes_last_either_way(descending: bool):
-    storage = Storage({"a": replace(SUMMARY, workers=8), "b": replace(SUMMARY, workers=None), "c": replace(SUMMARY, workers=2)})
+    storage = Storage(
+        {
+            "a": replace(SUMMARY, workers=8),
+            "b": replace(SUMMARY, workers=None),
+            "c": replace(SUMMARY, workers=2),
+        }
+    )
     storage.names()
-    assert storage.names(sort="workers", descending=descending) == (["a", "c", "b"] if descending else ["c", "a", "b"])
+    assert storage.names(sort="workers", descending=descending) == (
+        ["a", "c", "b"] if descending else ["c", "a", "b"]
+    )
 
 
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("strange", [float("nan"), float("inf"), -1e300, None])
 def test_every_column_sorts_whatever_a_record_says(sort: str, strange: float | None):
-    odd = replace(SUMMARY, started=strange, ended=strange, last_activity=strange, reports=10**400, metrics={"a": 10**400, "b": strange})
+    odd = replace(
+        SUMMARY,
+        started=strange,
+        ended=strange,
+        last_activity=strange,
+        reports=10**400,
+        metrics={"a": 10**400, "b": strange},
+    )
     storage = Storage({"a": SUMMARY, "b": SUMMARY})
     storage.runs["b"] = odd
     storage.names()
@@ -151,8 +212,16 @@ def test_a_storage_path_that_cannot_be_listed_is_named_and_the_others_are_shown(
 
 
 def test_an_address_gives_back_the_query_that_it_was_made_from():
-    for query in (Query(), Query(q="a b&c", state="killed", kind="tune", sort="name", descending=False, page=3), Query(sort="duration")):
-        given = dict(pair.split("=") for pair in query.address().replace("+", " ").replace("%26", "&").split("&") if "=" in pair)
+    for query in (
+        Query(),
+        Query(q="a b&c", state="killed", kind="tune", sort="name", descending=False, page=3),
+        Query(sort="duration"),
+    ):
+        given = dict(
+            pair.split("=")
+            for pair in query.address().replace("+", " ").replace("%26", "&").split("&")
+            if "=" in pair
+        )
         if "&" not in query.q:
             assert Query.of(given) == query
     assert Query().address() == ""
@@ -160,9 +229,19 @@ def test_an_address_gives_back_the_query_that_it_was_made_from():
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"sort": "__class__"}, {"page": "-1"}, {"page": "9" * 50}, {"page": "x"}, {"page": "\u0663"}, {"sort": "-"}]
+    "parameters",
+    [
+        {"sort": "__class__"},
+        {"page": "-1"},
+        {"page": "9" * 50},
+        {"page": "x"},
+        {"page": "\u0663"},
+        {"sort": "-"},
+    ],
 )
-def test_an_address_that_makes_no_sense_shows_the_list_as_it_is_at_first(parameters: Mapping[str, str]):
+def test_an_address_that_makes_no_sense_shows_the_list_as_it_is_at_first(
+    parameters: Mapping[str, str],
+):
     assert Query.of(parameters) == Query()
 
 
@@ -209,7 +288,10 @@ def test_a_link_in_a_storage_path_is_no_run(tmp_path: Path):
 
 
 def test_metrics_are_told_shortly():
-    assert metrics_text({"loss": 0.123456, "name": "x", "ok": True, "a": 1, "b": 2, "c": 3}) == "loss=0.1235 a=1 b=2 …"
+    assert (
+        metrics_text({"loss": 0.123456, "name": "x", "ok": True, "a": 1, "b": 2, "c": 3})
+        == "loss=0.1235 a=1 b=2 …"
+    )
     assert metrics_text({"big": 10**400}) == "big=huge"
 
 

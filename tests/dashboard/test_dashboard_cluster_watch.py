@@ -1,4 +1,6 @@
-"""How a cluster is looked at: through a process of its own, without waiting, and no longer than somebody looks."""
+"""How a cluster is looked at: through a process of its own, without waiting, and no longer than
+somebody looks.
+"""
 
 import io
 import json
@@ -33,7 +35,11 @@ def watching():
     made = []
 
     def make(program=ANSWERS, **options):
-        watch = ClusterWatch("10.0.0.1:6379", command=program, **{"pause_s": 0.01, "again_s": 0.01, "answer_s": LONG_S, **options})
+        watch = ClusterWatch(
+            "10.0.0.1:6379",
+            command=program,
+            **{"pause_s": 0.01, "again_s": 0.01, "answer_s": LONG_S, **options},
+        )
         made.append(watch)
         return watch
 
@@ -63,11 +69,15 @@ def test_what_the_process_says_is_known_after_a_while(watching):
 
 
 def test_a_cluster_that_cannot_be_joined_is_told_with_the_reason(watching):
-    watch = watching(command("print(json.dumps({'failed': 'no cluster answers there'}), flush=True)"))
+    watch = watching(
+        command("print(json.dumps({'failed': 'no cluster answers there'}), flush=True)")
+    )
     assert "no cluster answers there" in seen(watch, lambda look: look.problem).problem
 
 
-def test_when_the_process_dies_the_last_facts_stay_with_the_reason_and_another_is_started(watching, tmp_path):
+def test_when_the_process_dies_the_last_facts_stay_with_the_reason_and_another_is_started(
+    watching, tmp_path
+):
     dies_once = command(
         f"first = not __import__('os').path.exists({str(tmp_path / 'mark')!r})\nopen({str(tmp_path / 'mark')!r}, 'a').close()\n"
         "for _ in sys.stdin:\n    print(json.dumps(facts), flush=True)\n    if first: break\n"

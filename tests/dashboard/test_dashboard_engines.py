@@ -1,4 +1,6 @@
-"""What the cluster page and `syncline status` are told of engines: of programs here, and of what cannot be asked."""
+"""What the cluster page and `syncline status` are told of engines: of programs here, and of what
+cannot be asked.
+"""
 
 import os
 import time
@@ -9,14 +11,26 @@ from syncline.core import control
 from syncline.core.control_engine import EngineAnswers
 from syncline.core.engine import ActorFacts, ActorListing, TaskCount, TaskFacts, TaskListing
 from syncline.dashboard import engine_rows, engines
-from syncline.dashboard.engines import Node, described, programs_here, resources_in_use, shown_command
+from syncline.dashboard.engines import (
+    Node,
+    described,
+    programs_here,
+    resources_in_use,
+    shown_command,
+)
 
 NODE = {
     "NodeID": "ab" * 16,
     "Alive": True,
     "NodeManagerAddress": "10.0.0.1",
     "NodeManagerHostname": "one",
-    "Resources": {"CPU": 4.0, "memory": 2.0 * 1024**3, "node:10.0.0.1": 1.0, "node:__internal_head__": 1.0, "accelerator_type:H100": 1.0},
+    "Resources": {
+        "CPU": 4.0,
+        "memory": 2.0 * 1024**3,
+        "node:10.0.0.1": 1.0,
+        "node:__internal_head__": 1.0,
+        "accelerator_type:H100": 1.0,
+    },
     "Labels": {"zone": "north"},
 }
 ACTOR = ActorFacts(
@@ -30,7 +44,9 @@ ACTOR = ActorFacts(
     restarts=2,
     pending_calls=5,
 )
-RUNNING = TaskFacts(task_id="2", name="work", state="RUNNING", pid=8, node_id="ab" * 16, started=100.0)
+RUNNING = TaskFacts(
+    task_id="2", name="work", state="RUNNING", pid=8, node_id="ab" * 16, started=100.0
+)
 
 
 class OneEngine:
@@ -49,7 +65,10 @@ class OneEngine:
         return ActorListing(actors=(ACTOR,), total=3)
 
     def tasks(self, limit):
-        counts = (TaskCount(name="work", state="QUEUED", count=3), TaskCount(name="work", state="RUNNING", count=1))
+        counts = (
+            TaskCount(name="work", state="QUEUED", count=3),
+            TaskCount(name="work", state="RUNNING", count=1),
+        )
         return TaskListing(counts=counts, running=(RUNNING,), total=4)
 
 
@@ -139,13 +158,23 @@ def test_more_programs_than_are_asked_are_counted(monkeypatch):
 
 
 def test_commands_are_shown_without_secrets_and_cut():
-    assert shown_command(("python", "train.py", "--api-key=abc", "a b")) == "python train.py --api-key=*** 'a b'"
+    assert (
+        shown_command(("python", "train.py", "--api-key=abc", "a b"))
+        == "python train.py --api-key=*** 'a b'"
+    )
     assert len(shown_command(["x" * 10_000])) < 1000
     assert shown_command(()) == "(unknown)"
 
 
 def test_bookkeeping_resources_are_left_out_and_the_well_known_come_first():
-    total = {"slot": 1.0, "memory": 8.0, "CPU_group_0_ab": 2.0, "bundle_group_ab": 1000.0, "node:1": 1.0, "CPU": 2.0}
+    total = {
+        "slot": 1.0,
+        "memory": 8.0,
+        "CPU_group_0_ab": 2.0,
+        "bundle_group_ab": 1000.0,
+        "node:1": 1.0,
+        "CPU": 2.0,
+    }
     assert resources_in_use(total, {"CPU": 0.5}) == {
         "CPU": {"used": 1.5, "total": 2.0},
         "memory": {"used": 8.0, "total": 8.0},
@@ -158,26 +187,36 @@ def test_bookkeeping_resources_are_left_out_and_the_well_known_come_first():
 
 def engine():
     answers = EngineAnswers(OneEngine())
-    return described({action: answers(action, {}) for action in ("nodes", "resources", "actors", "tasks")})
+    return described(
+        {action: answers(action, {}) for action in ("nodes", "resources", "actors", "tasks")}
+    )
 
 
 def test_rows_tell_actors_and_tasks():
     names = engine_rows.node_names(engine().nodes)
     (actor,) = engine_rows.actor_rows(engine().actors, names)
-    assert (actor["name"], actor["state"], actor["node"], actor["resources"]) == ("<b>bold</b>", "alive", "one", "1 CPU, 1.0 GiB memory")
+    assert (actor["name"], actor["state"], actor["node"], actor["resources"]) == (
+        "<b>bold</b>",
+        "alive",
+        "one",
+        "1 CPU, 1.0 GiB memory",
+    )
     (running,) = engine_rows.running_rows(engine().tasks, names, now=190.0)
     assert (running["since"], running["since:text"]) == (90.0, "1 min 30 s")
-    assert [(row["name"], row["state"], row["count"]) for row in engine_rows.count_rows(engine().tasks)] == [
-        ("work", "queued", 3),
-        ("work", "running", 1),
-    ]
+    assert [
+        (row["name"], row["state"], row["count"]) for row in engine_rows.count_rows(engine().tasks)
+    ] == [("work", "queued", 3), ("work", "running", 1)]
     assert engine_rows.left_out(1, 3, "actors") == "1 of 3 actors are shown."
     assert engine_rows.left_out(3, 3, "actors") == ""
 
 
 def test_rows_tell_nodes_and_resources():
     (node,) = engine_rows.node_rows(engine().nodes)
-    assert (node["host"], node["state"], node["resources"]) == ("one (head)", "alive", "4 CPU, 2.0 GiB memory")
+    assert (node["host"], node["state"], node["resources"]) == (
+        "one (head)",
+        "alive",
+        "4 CPU, 2.0 GiB memory",
+    )
     cpu, memory = engine_rows.resource_rows(engine().resources)
     assert (cpu["used:text"], cpu["total:text"], cpu["share:text"]) == ("3", "4", "75 %")
     assert memory["total:text"] == "2.0 GiB"

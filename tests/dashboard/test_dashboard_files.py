@@ -38,7 +38,11 @@ def test_logs_and_traces_are_downloaded(run: Path):
     assert log.headers["content-disposition"].startswith("attachment")
     assert log.headers["content-type"] == "text/plain; charset=utf-8"
     assert [len(chunk) for chunk in log.chunks()] == [CHUNK_BYTES, 7]
-    assert find_file(LocalPlace(run), "profiles", "trace.json.gz").headers["content-disposition"].startswith("attachment")
+    assert (
+        find_file(LocalPlace(run), "profiles", "trace.json.gz")
+        .headers["content-disposition"]
+        .startswith("attachment")
+    )
 
 
 def test_a_log_that_grows_is_given_out_as_far_as_was_said(run: Path):
@@ -91,4 +95,7 @@ def test_a_file_that_became_a_link_meanwhile_is_not_read(run: Path, tmp_path: Pa
 def test_a_name_cannot_write_headers(run: Path):
     (run / "profiles" / 'a\r\nset-cookie: x=1".svg').write_text("")
     found = find_file(LocalPlace(run), "profiles", 'a\r\nset-cookie: x=1".svg')
-    assert found.headers["content-disposition"] == "inline; filename*=UTF-8''a%0D%0Aset-cookie%3A%20x%3D1%22.svg"
+    assert (
+        found.headers["content-disposition"]
+        == "inline; filename*=UTF-8''a%0D%0Aset-cookie%3A%20x%3D1%22.svg"
+    )

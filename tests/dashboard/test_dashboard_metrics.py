@@ -38,7 +38,16 @@ def test_a_running_run_tells_its_figures(tmp_path: Path, scrape: Callable[[], Sa
         run.event("attempt", workers=[{"rank": 0}, {"rank": 1}])
         run.event("attempt", workers=[{"rank": 0}, {"rank": 1}])
         run.report(4, 0, {"loss": 0.5, "name": "x", "ok": True})
-        run.line("workers.jsonl", {"time": 1.0, "rank": 1, "attempt": 2, "pid": 1, "usage": {"cpu_percent": 93.0, "rss_bytes": 1024}})
+        run.line(
+            "workers.jsonl",
+            {
+                "time": 1.0,
+                "rank": 1,
+                "attempt": 2,
+                "pid": 1,
+                "usage": {"cpu_percent": 93.0, "rss_bytes": 1024},
+            },
+        )
         run.event("goodput", goodput=0.75)
     labels = {"run": "a", "storage": str(tmp_path)}
     found = scrape()
@@ -53,7 +62,9 @@ def test_a_running_run_tells_its_figures(tmp_path: Path, scrape: Callable[[], Sa
     assert found["syncline_worker_memory_bytes"] == [({**labels, "member": "1"}, 1024.0)]
 
 
-def test_goodput_is_told_while_the_run_goes_on_and_nested_metrics_by_path(tmp_path: Path, scrape: Callable[[], Samples]):
+def test_goodput_is_told_while_the_run_goes_on_and_nested_metrics_by_path(
+    tmp_path: Path, scrape: Callable[[], Samples]
+):
     spent = {"total_s": 10.0, "data_s": 2.0, "report_s": 0.0, "communication_s": 1.0}
     with RunDirectory(LocalFiles(tmp_path / "a")) as run:
         run.write_run("a", {})
@@ -75,13 +86,20 @@ def test_a_run_that_has_ended_tells_nothing(tmp_path: Path, scrape: Callable[[],
     assert scrape()["syncline_run_metric"] == []
 
 
-def test_names_are_escaped_and_short_and_figures_are_few(tmp_path: Path, scrape: Callable[[], Samples]):
+def test_names_are_escaped_and_short_and_figures_are_few(
+    tmp_path: Path, scrape: Callable[[], Samples]
+):
     hostile = 'a"} 1\nsyncline_evil{x="'
     with RunDirectory(LocalFiles(tmp_path / hostile)) as run:
         run.write_run("another's name", {})
-        run.report(0, 0, {hostile: 1.0, "y" * 5_000: 2.0, **{f"z{number}": 0.0 for number in range(1_000)}})
+        run.report(
+            0, 0, {hostile: 1.0, "y" * 5_000: 2.0, **{f"z{number}": 0.0 for number in range(1_000)}}
+        )
     found = scrape()
     assert "syncline_evil" not in found
     assert found["syncline_run_reports"][0][0]["run"] == hostile
     assert len(found["syncline_run_metric"]) == MOST_METRICS
-    assert max(len(labels["metric"]) for labels, _ in found["syncline_run_metric"]) <= LONGEST_LABEL + 30
+    assert (
+        max(len(labels["metric"]) for labels, _ in found["syncline_run_metric"])
+        <= LONGEST_LABEL + 30
+    )

@@ -1,4 +1,6 @@
-"""The guard around the dashboard, asked with plain ASGI calls: who is let through, with what rights, and what every answer says."""
+"""The guard around the dashboard, asked with plain ASGI calls: who is let through, with what
+rights, and what every answer says.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +25,9 @@ from syncline.dashboard.security import (
 TOKEN = "t" * 43
 HOST = "127.0.0.1:8265"
 ORIGIN = f"http://{HOST}"
-LOOPBACK = Policy(token=TOKEN, port=8265, loopback=True, hosts=frozenset({"127.0.0.1", "localhost", "::1"}))
+LOOPBACK = Policy(
+    token=TOKEN, port=8265, loopback=True, hosts=frozenset({"127.0.0.1", "localhost", "::1"})
+)
 NETWORK = Policy(token=TOKEN, port=8265, loopback=False, hosts=frozenset({"127.0.0.1", "10.0.0.5"}))
 COOKIE = f"{LOOPBACK.cookie_name}={LOOPBACK.cookie_value}"
 
@@ -43,7 +47,13 @@ class Application:
             return
         await send({"type": "http.response.start", "status": 200, "headers": self.headers})
         for place, part in enumerate(self.body):
-            await send({"type": "http.response.body", "body": part, "more_body": place < len(self.body) - 1})
+            await send(
+                {
+                    "type": "http.response.body",
+                    "body": part,
+                    "more_body": place < len(self.body) - 1,
+                }
+            )
 
 
 @dataclass
@@ -56,11 +66,17 @@ class Answer:
 
     @property
     def status(self) -> int:
-        return next(message["status"] for message in self.messages if message["type"] == "http.response.start")
+        return next(
+            message["status"]
+            for message in self.messages
+            if message["type"] == "http.response.start"
+        )
 
     @property
     def headers(self) -> dict[str, str]:
-        start = next(message for message in self.messages if message["type"] == "http.response.start")
+        start = next(
+            message for message in self.messages if message["type"] == "http.response.start"
+        )
         return {name.decode().lower(): value.decode() for name, value in start["headers"]}
 
     @property
@@ -92,7 +108,10 @@ def ask(
 ) -> Answer:
     """What the guard answers; keyword arguments are headers, with `_` for `-`."""
     app = app or Application()
-    given = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in (*headers.items(), *extra)]
+    given = [
+        (name.replace("_", "-").encode(), value.encode("latin-1"))
+        for name, value in (*headers.items(), *extra)
+    ]
     if host is not None:
         given.append((b"host", host.encode("latin-1")))
     scope = {
@@ -126,7 +145,9 @@ def test_on_loopback_pages_are_read_without_the_token_and_nothing_may_be_done():
     assert (answer.status, answer.may_act) == (200, False)
 
 
-@pytest.mark.parametrize("path", ["/", "/run/0/a", "/metrics", "/files/0/a/logs/rank-0.log", "/_nicegui/3/static/x.js"])
+@pytest.mark.parametrize(
+    "path", ["/", "/run/0/a", "/metrics", "/files/0/a/logs/rank-0.log", "/_nicegui/3/static/x.js"]
+)
 def test_elsewhere_nothing_is_read_without_the_token(path: str):
     answer = ask(path, policy=NETWORK)
     assert (answer.status, answer.passed) == (401, False)
@@ -140,7 +161,9 @@ def test_the_token_of_a_program_opens_everything(policy: Policy):
 
 
 @pytest.mark.parametrize("policy", [LOOPBACK, NETWORK])
-@pytest.mark.parametrize("offered", ["", "wrong", TOKEN[:-1], TOKEN + "t", LOOPBACK.cookie_value, "ü"])
+@pytest.mark.parametrize(
+    "offered", ["", "wrong", TOKEN[:-1], TOKEN + "t", LOOPBACK.cookie_value, "ü"]
+)
 def test_a_wrong_token_is_refused_even_where_none_is_needed(policy: Policy, offered: str):
     answer = ask(policy=policy, authorization=f"Bearer {offered}")
     assert (answer.status, answer.passed) == (401, False)
@@ -148,7 +171,9 @@ def test_a_wrong_token_is_refused_even_where_none_is_needed(policy: Policy, offe
 
 
 def test_the_token_in_the_address_becomes_a_cookie_and_leaves_the_address():
-    answer = ask("/run/0/a b", raw_path=b"/run/0/a%20b", query=f"token={TOKEN}&q=x%20y", policy=NETWORK)
+    answer = ask(
+        "/run/0/a b", raw_path=b"/run/0/a%20b", query=f"token={TOKEN}&q=x%20y", policy=NETWORK
+    )
     assert (answer.status, answer.passed) == (303, False)
     assert answer.headers["location"] == f"/run/0/a%20b?q=x+y#key={NETWORK.page_key}"
     cookie = answer.headers["set-cookie"]
@@ -166,10 +191,19 @@ def test_a_wrong_token_in_the_address_is_refused():
 
 def test_the_cookie_opens_what_the_token_opens():
     assert ask(policy=NETWORK, cookie=f"a=b; {COOKIE}").may_act
-    assert ask(policy=NETWORK, kind="websocket", path="/_nicegui_ws/socket.io/", cookie=COOKIE, origin=ORIGIN).may_act
+    assert ask(
+        policy=NETWORK,
+        kind="websocket",
+        path="/_nicegui_ws/socket.io/",
+        cookie=COOKIE,
+        origin=ORIGIN,
+    ).may_act
 
 
-@pytest.mark.parametrize("cookie", ["", f"{LOOPBACK.cookie_name}={TOKEN}", f"other={LOOPBACK.cookie_value}", f"{COOKIE}x"])
+@pytest.mark.parametrize(
+    "cookie",
+    ["", f"{LOOPBACK.cookie_name}={TOKEN}", f"other={LOOPBACK.cookie_value}", f"{COOKIE}x"],
+)
 def test_another_cookie_opens_nothing(cookie: str):
     assert ask(policy=NETWORK, cookie=cookie).status == 401
     assert not ask(cookie=cookie).may_act
@@ -182,7 +216,17 @@ def test_the_cookie_of_one_port_does_not_open_another():
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8265", "127.0.0.1.evil.example", "127.0.0.1:8265@evil", "[::1", "", "localhost:x", None]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8265",
+        "127.0.0.1.evil.example",
+        "127.0.0.1:8265@evil",
+        "[::1",
+        "",
+        "localhost:x",
+        None,
+    ],
 )
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 def test_a_foreign_name_that_leads_here_is_refused(host: str | None, kind: str):
@@ -214,7 +258,9 @@ def test_own_names_are_answered_at_any_port_since_tunnels_change_it(host: str):
         ORIGIN + "/x",
     ],
 )
-@pytest.mark.parametrize(("kind", "path"), [("http", "/"), ("websocket", "/_nicegui_ws/socket.io/")])
+@pytest.mark.parametrize(
+    ("kind", "path"), [("http", "/"), ("websocket", "/_nicegui_ws/socket.io/")]
+)
 def test_another_site_is_refused_whatever_it_has(origin: str, kind: str, path: str):
     assert not ask(path, kind=kind, origin=origin, cookie=COOKIE).passed
 
@@ -222,7 +268,11 @@ def test_another_site_is_refused_whatever_it_has(origin: str, kind: str, path: s
 def test_a_websocket_needs_to_say_where_it_comes_from_unless_it_brings_the_token():
     path = "/_nicegui_ws/socket.io/"
     assert ask(path, kind="websocket", cookie=COOKIE).messages == [
-        {"type": "websocket.close", "code": 1008, "reason": "This request does not say from which site it comes."}
+        {
+            "type": "websocket.close",
+            "code": 1008,
+            "reason": "This request does not say from which site it comes.",
+        }
     ]
     assert not ask(path, kind="websocket", authorization="Bearer wrong").passed
     assert ask(path, kind="websocket", authorization=f"Bearer {TOKEN}").may_act
@@ -234,13 +284,22 @@ def test_a_websocket_from_elsewhere_needs_the_token():
     assert refused.messages[0]["type"] == "websocket.close"
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"]
+)
 def test_nothing_takes_a_method_that_changes_something(method: str):
-    assert ask("/_nicegui_ws/socket.io/", method=method, origin=ORIGIN, authorization=f"Bearer {TOKEN}").status == 405
+    assert (
+        ask(
+            "/_nicegui_ws/socket.io/", method=method, origin=ORIGIN, authorization=f"Bearer {TOKEN}"
+        ).status
+        == 405
+    )
     assert ask("/", method=method, origin=ORIGIN, authorization=f"Bearer {TOKEN}").status == 405
 
 
-@pytest.mark.parametrize("before", ["/run/0/", "/files/0/a/profiles/", "/files/0/", "/_nicegui/3/static/", "/"])
+@pytest.mark.parametrize(
+    "before", ["/run/0/", "/files/0/a/profiles/", "/files/0/", "/_nicegui/3/static/", "/"]
+)
 @pytest.mark.parametrize(
     ("path", "raw"),
     [
@@ -269,7 +328,12 @@ def test_a_redirect_never_leads_to_another_host():
 
 
 def test_what_proxies_say_is_not_passed_on():
-    answer = ask(x_forwarded_prefix="/'><script>", x_forwarded_for="127.0.0.1", forwarded="for=1", accept="text/html")
+    answer = ask(
+        x_forwarded_prefix="/'><script>",
+        x_forwarded_for="127.0.0.1",
+        forwarded="for=1",
+        accept="text/html",
+    )
     assert [name for name, _ in answer.scopes[0]["headers"]] == [b"accept", b"host"]
 
 
@@ -304,7 +368,9 @@ def test_every_answer_says_how_it_may_be_used(path: str):
     for answer in (ask(path), ask(path, policy=NETWORK)):
         headers = answer.headers
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["x-frame-options"] == ("SAMEORIGIN" if path.startswith("/files/") else "DENY")
+        assert headers["x-frame-options"] == (
+            "SAMEORIGIN" if path.startswith("/files/") else "DENY"
+        )
         assert headers["referrer-policy"] == "no-referrer"
         assert headers["cache-control"] == "no-store"
         assert headers["cross-origin-resource-policy"] == "same-origin"
@@ -318,8 +384,17 @@ def test_files_of_the_library_may_be_kept_and_others_may_not():
 
 
 def test_no_other_site_is_told_that_it_may_read():
-    app = Application(headers=[(b"access-control-allow-origin", b"*"), (b"Access-Control-Allow-Credentials", b"true")])
-    assert not [name for name in ask("/_nicegui_ws/socket.io/", app=app).headers if name.startswith("access-control")]
+    app = Application(
+        headers=[
+            (b"access-control-allow-origin", b"*"),
+            (b"Access-Control-Allow-Credentials", b"true"),
+        ]
+    )
+    assert not [
+        name
+        for name in ask("/_nicegui_ws/socket.io/", app=app).headers
+        if name.startswith("access-control")
+    ]
 
 
 def test_a_file_keeps_the_policy_that_it_comes_with():
@@ -329,9 +404,14 @@ def test_a_file_keeps_the_policy_that_it_comes_with():
 
 def test_scripts_of_a_page_have_a_word_that_nobody_can_know_before():
     headers = [(b"x-nicegui-content", b"page"), (b"content-length", b"40")]
-    app = Application(headers=headers, body=(b"<script>1</scri", b'pt><script type="module">2</script>'))
+    app = Application(
+        headers=headers, body=(b"<script>1</scri", b'pt><script type="module">2</script>')
+    )
     answers = [ask(app=app), ask(app=app)]
-    nonces = {answer.headers["content-security-policy"].partition("'nonce-")[2].partition("'")[0] for answer in answers}
+    nonces = {
+        answer.headers["content-security-policy"].partition("'nonce-")[2].partition("'")[0]
+        for answer in answers
+    }
     assert len(nonces) == 2
     for answer in answers:
         assert answer.body.count(b"<script nonce=") == 2
@@ -340,7 +420,9 @@ def test_scripts_of_a_page_have_a_word_that_nobody_can_know_before():
 
 
 def test_scripts_of_what_is_no_page_get_no_such_word():
-    answer = ask(app=Application(headers=[(b"content-type", b"text/html")], body=(b"<script>1</script>",)))
+    answer = ask(
+        app=Application(headers=[(b"content-type", b"text/html")], body=(b"<script>1</script>",))
+    )
     assert answer.body == b"<script>1</script>"
     assert "nonce" not in answer.headers["content-security-policy"]
 
@@ -350,13 +432,25 @@ def test_a_host_cannot_write_into_the_policy():
 
 
 def test_listening_on_all_addresses_allows_those_of_this_machine():
-    assert allowed_hosts("0.0.0.0", ["10.0.0.5", "fe80::1%eth0", "Box"], []) >= {"10.0.0.5", "fe80::1", "box", "127.0.0.1"}
+    assert allowed_hosts("0.0.0.0", ["10.0.0.5", "fe80::1%eth0", "Box"], []) >= {
+        "10.0.0.5",
+        "fe80::1",
+        "box",
+        "127.0.0.1",
+    }
     assert "10.0.0.5" not in allowed_hosts("127.0.0.1", ["10.0.0.5"], [])
     assert "proxy.example" in allowed_hosts("127.0.0.1", [], ["Proxy.example"])
 
 
 @pytest.mark.parametrize(
-    ("host", "loopback"), [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+    ],
 )
 def test_loopback_is_told_from_the_rest(host: str, loopback: bool):
     assert is_loopback(host) is loopback

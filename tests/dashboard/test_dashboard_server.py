@@ -1,4 +1,6 @@
-"""The command itself, on a port of this machine, asked over HTTP: addresses, tokens, hostile runs, ports in use, and its end."""
+"""The command itself, on a port of this machine, asked over HTTP: addresses, tokens, hostile runs,
+ports in use, and its end.
+"""
 
 import http.client
 import json
@@ -18,7 +20,15 @@ import pytest
 from syncline.dashboard.server import DEFAULT_PORT, PortTakenError, listen, shown_host
 from syncline.runs import LocalFiles, RunDirectory, dashboards
 
-HOSTILE = ("<img src=x onerror=alert(1)>", "{{constructor.constructor('x')()}}", "a'b\"c", "${x}", "`x`", "a?b#c&d=e", "%2e%2e")
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "{{constructor.constructor('x')()}}",
+    "a'b\"c",
+    "${x}",
+    "`x`",
+    "a?b#c&d=e",
+    "%2e%2e",
+)
 SECRET = "hunter2-hunter2"
 
 
@@ -44,9 +54,17 @@ class Up:
     def get(self, path: str, method: str = "GET", **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+            connection.request(
+                method,
+                path,
+                headers={name.replace("_", "-"): value for name, value in headers.items()},
+            )
             response = connection.getresponse()
-            return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read().decode())
+            return Answer(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read().decode(),
+            )
         finally:
             connection.close()
 
@@ -126,7 +144,12 @@ def test_the_list_is_read_without_a_token_and_holds_every_run(up: Up):
 @pytest.mark.processes
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_never_markup(up: Up, name: str):
-    for path in ("/", f"/run/0/{quote(name, safe='')}", f"/?q={quote(name, safe='')}", f"/nothing/{quote(name, safe='')}"):
+    for path in (
+        "/",
+        f"/run/0/{quote(name, safe='')}",
+        f"/?q={quote(name, safe='')}",
+        f"/nothing/{quote(name, safe='')}",
+    ):
         answer = up.get(path)
         assert "<img src=x" not in answer.body
         assert "<script>alert" not in answer.body
@@ -173,7 +196,13 @@ def test_paths_that_lead_elsewhere_are_refused(up: Up, path: str):
 
 @pytest.mark.processes
 def test_files_that_are_not_given_out_are_not_found(up: Up):
-    for path in ("plain/logs/rank-1.log", "plain/./run.json", "plain/data/x.log", "linked/logs/rank-0.log", "plain/logs/rank-0.txt"):
+    for path in (
+        "plain/logs/rank-1.log",
+        "plain/./run.json",
+        "plain/data/x.log",
+        "linked/logs/rank-0.log",
+        "plain/logs/rank-0.txt",
+    ):
         assert up.get(f"/files/0/{path}").status in (400, 404)
     for number in ("1", "-1", "x", "99999999999999999999"):
         assert up.get(f"/files/{number}/plain/logs/rank-0.log").status == 404
@@ -190,7 +219,11 @@ def test_a_log_is_downloaded_as_text(up: Up):
 
 @pytest.mark.processes
 def test_runs_that_cannot_be_shown_say_why(up: Up):
-    for name, said in (("broken", "cannot be shown"), ("linked", "symbolic link"), ("missing", "cannot be shown")):
+    for name, said in (
+        ("broken", "cannot be shown"),
+        ("linked", "symbolic link"),
+        ("missing", "cannot be shown"),
+    ):
         answer = up.get(f"/run/0/{name}")
         assert answer.status == 200
         assert said in answer.body
@@ -204,7 +237,12 @@ def test_other_sites_and_names_are_refused(up: Up):
     assert up.get("/", origin="http://evil.example").status == 403
     assert up.get("/", method="POST", origin=up.url).status == 405
     sockets = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec_websocket_version": "13", "sec_websocket_key": "x" * 22 + "=="}
+    upgrade = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec_websocket_version": "13",
+        "sec_websocket_key": "x" * 22 + "==",
+    }
     assert up.get(sockets, **upgrade).status == 403
     assert up.get(sockets, origin="http://evil.example", **upgrade).status == 403
 
@@ -219,7 +257,11 @@ def test_prometheus_is_answered(up: Up):
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_is_found_while_it_is_up_and_leaves_nothing_but_the_token(
-    start: Start, storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    start: Start,
+    storage: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
 ):
     up = start(str(storage), "--port", "0")
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
@@ -234,7 +276,9 @@ def test_it_is_found_while_it_is_up_and_leaves_nothing_but_the_token(
 
 
 @pytest.mark.processes
-def test_on_other_addresses_everything_needs_the_token_and_a_warning_says_what_is_better(start: Start, storage: Path):
+def test_on_other_addresses_everything_needs_the_token_and_a_warning_says_what_is_better(
+    start: Start, storage: Path
+):
     up = start(str(storage), "--port", "0", "--host", "0.0.0.0")
     for path in ("/", "/metrics", "/files/0/plain/logs/rank-0.log"):
         assert up.get(path, origin=f"http://127.0.0.1:{up.port}").status == 401
@@ -246,14 +290,35 @@ def test_on_other_addresses_everything_needs_the_token_and_a_warning_says_what_i
 
 
 @pytest.mark.processes
-def test_a_second_one_says_that_there_is_a_first_and_takes_the_same_token(start: Start, storage: Path, tmp_path: Path):
+def test_a_second_one_says_that_there_is_a_first_and_takes_the_same_token(
+    start: Start, storage: Path, tmp_path: Path
+):
     first = start(str(storage), "--port", "0")
     assert start(str(storage), "--port", "0").token == first.token
-    command = [sys.executable, "-m", "syncline", "dashboard", str(storage), "--port", str(first.port)]
+    command = [
+        sys.executable,
+        "-m",
+        "syncline",
+        "dashboard",
+        str(storage),
+        "--port",
+        str(first.port),
+    ]
     environment = {**os.environ, "SYNCLINE_TMPDIR": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, env=environment)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+    )
     assert done.returncode == 1
-    assert f"port {first.port} of 127.0.0.1 is taken by another program: name another with --port" in done.stderr
+    assert (
+        f"port {first.port} of 127.0.0.1 is taken by another program: name another with --port"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -279,5 +344,12 @@ def test_the_package_loads_no_web_framework_until_it_serves():
         "import sys, json, syncline.dashboard.server, syncline.cli.dashboard; "
         "print(json.dumps([name for name in ('nicegui', 'fastapi', 'uvicorn', 'torch', 'pyarrow') if name in sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
     assert json.loads(done.stdout) == []

@@ -18,15 +18,38 @@ HTML = "Map(<img src=x onerror=alert(1)>)"
 
 
 def beginning(number=0, names=("ReadParquet", HTML), **more):
-    operators = [{"name": name, "inputs": [place - 1] if place else []} for place, name in enumerate(names)]
-    return {"time": 1000.0, "dataset": "train", "pass": number, "epoch": number, "operators": operators, **more}
+    operators = [
+        {"name": name, "inputs": [place - 1] if place else []} for place, name in enumerate(names)
+    ]
+    return {
+        "time": 1000.0,
+        "dataset": "train",
+        "pass": number,
+        "epoch": number,
+        "operators": operators,
+        **more,
+    }
 
 
 def sample(number=0, rows=400, count=2, **more):
     idle = {"rows": rows, "tasks": 4, "busy_s": 0.2, "wall_s": 0.2, "waiting_input_s": 3.0}
-    busy = {**idle, "busy_s": 3.9, "wall_s": 3.9, "function_s": 3.0, "queued_rows": 70, "waiting_input_s": 0.0}
+    busy = {
+        **idle,
+        "busy_s": 3.9,
+        "wall_s": 3.9,
+        "function_s": 3.0,
+        "queued_rows": 70,
+        "waiting_input_s": 0.0,
+    }
     operators = [idle] * (count - 1) + [busy]
-    line = {"time": 1004.0, "pass": number, "wall_s": 4.0, "rows": rows, "program_waited_s": 3.9, "operators": operators}
+    line = {
+        "time": 1004.0,
+        "pass": number,
+        "wall_s": 4.0,
+        "rows": rows,
+        "program_waited_s": 3.9,
+        "operators": operators,
+    }
     return {**line, "budget_bytes": 2**30, "held_bytes": 2**20, "peak_bytes": 2**21, **more}
 
 
@@ -54,14 +77,21 @@ class Shown:
             self.page.update()
 
     def elements(self, kind=ui.element):
-        return [each for each in self.client.elements.values() if isinstance(each, kind) and self._is_seen(each)]
+        return [
+            each
+            for each in self.client.elements.values()
+            if isinstance(each, kind) and self._is_seen(each)
+        ]
 
     def texts(self):
         return [each.text for each in self.elements(TextElement) if each.text]
 
     def facts(self):
         texts = self.texts()
-        return {name: texts[texts.index(name) + 1] for name in ("Rows", "Time", "Memory held", "Most held", "Budget")}
+        return {
+            name: texts[texts.index(name) + 1]
+            for name in ("Rows", "Time", "Memory held", "Most held", "Budget")
+        }
 
     def selects(self):
         return {each.props["label"]: each for each in self.elements(ui.select)}
@@ -90,11 +120,24 @@ def test_operators_facts_and_what_limits_are_shown_as_the_record_grows(shown):
     assert "1 · ReadParquet" in shown.texts()
     shown.write(sample())
     texts = shown.texts()
-    assert shown.facts() == {"Rows": "400", "Time": "4.0 s", "Memory held": "1.0 MiB", "Most held": "2.0 MiB", "Budget": "1.0 GiB"}
+    assert shown.facts() == {
+        "Rows": "400",
+        "Time": "4.0 s",
+        "Memory held": "1.0 MiB",
+        "Most held": "2.0 MiB",
+        "Budget": "1.0 GiB",
+    }
     assert f"{HTML} is the bottleneck: it is busy 98 % of the time while others wait." in texts
     assert {"400 rows, 100 rows/s", "70 rows queued", "bottleneck"} <= set(texts)
-    bars = [each.props["aria-label"] for each in shown.elements() if str(each.props.get("aria-label", "")).startswith("Time: ")]
-    assert bars[1] == "Time: functions of the program 75 %, other work 22 %, waiting for room or a CPU 3 %"
+    bars = [
+        each.props["aria-label"]
+        for each in shown.elements()
+        if str(each.props.get("aria-label", "")).startswith("Time: ")
+    ]
+    assert (
+        bars[1]
+        == "Time: functions of the program 75 %, other work 22 %, waiting for room or a CPU 3 %"
+    )
 
 
 def test_names_are_shown_as_text_alone(shown):
@@ -141,10 +184,16 @@ def test_one_chooses_among_datasets_and_sees_the_latest_of_the_first_until_then(
 
 def test_of_a_large_plan_some_have_boxes_and_all_are_in_the_table(shown):
     count = MOST_BOXES + 30
-    shown.write(beginning(names=[f"Map({number})" for number in range(count)], left_out=12), sample(count=count))
+    shown.write(
+        beginning(names=[f"Map({number})" for number in range(count)], left_out=12),
+        sample(count=count),
+    )
     boxes = [each for each in shown.elements() if "sl-operator" in each.classes]
     assert len(boxes) == MOST_BOXES
-    assert "30 more operators are in the table below. 12 operators before these were not recorded." in shown.texts()
+    assert (
+        "30 more operators are in the table below. 12 operators before these were not recorded."
+        in shown.texts()
+    )
     (table,) = shown.elements(ui.table)
     assert len(table.rows) == count
 
@@ -152,6 +201,10 @@ def test_of_a_large_plan_some_have_boxes_and_all_are_in_the_table(shown):
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_records_are_shown_as_far_as_they_go(shown, seed):
     odd = [None, [], {"operators": {"a": 1}}, {"name": {}, "inputs": 3}, float("nan")][seed]
-    shown.write({**beginning(), "operators": [odd, {"name": "Sort"}]}, sample(operators=odd), {"pass": [], "dataset": odd})
+    shown.write(
+        {**beginning(), "operators": [odd, {"name": "Sort"}]},
+        sample(operators=odd),
+        {"pass": [], "dataset": odd},
+    )
     assert "2 · Sort" in shown.texts()
     json.dumps([each.props.get("options") for each in shown.elements()], default=str)

@@ -1,4 +1,6 @@
-"""What pages show of recorded executions: passes, states, curves, and what becomes of lines that nobody should have written."""
+"""What pages show of recorded executions: passes, states, curves, and what becomes of lines that
+nobody should have written.
+"""
 
 import copy
 import json
@@ -14,14 +16,38 @@ NAMES = ["ReadParquet", "MapBatches(decode)"]
 
 
 def beginning(number=0, *, time=1000.0, names=NAMES, **more):
-    operators = [{"name": name, "inputs": [place - 1] if place else []} for place, name in enumerate(names)]
-    return {"time": time, "dataset": "train", "pass": number, "epoch": number, "operators": operators, **more}
+    operators = [
+        {"name": name, "inputs": [place - 1] if place else []} for place, name in enumerate(names)
+    ]
+    return {
+        "time": time,
+        "dataset": "train",
+        "pass": number,
+        "epoch": number,
+        "operators": operators,
+        **more,
+    }
 
 
 def sample(number=0, *, time=1004.0, wall_s=4.0, rows=400, operators=None, **more):
     operators = [{"rows": rows, "busy_s": 1.0, "tasks": 1}] * 2 if operators is None else operators
-    line = {"time": time, "pass": number, "wall_s": wall_s, "rows": rows, "program_waited_s": wall_s, "operators": operators}
-    return {**line, "budget_bytes": 1000, "held_bytes": 300, "peak_bytes": 600, "blocks": 4, "size_bytes": 50, **more}
+    line = {
+        "time": time,
+        "pass": number,
+        "wall_s": wall_s,
+        "rows": rows,
+        "program_waited_s": wall_s,
+        "operators": operators,
+    }
+    return {
+        **line,
+        "budget_bytes": 1000,
+        "held_bytes": 300,
+        "peak_bytes": 600,
+        "blocks": 4,
+        "size_bytes": 50,
+        **more,
+    }
 
 
 def viewed(*lines, number=None, now=1010.0, is_live=True):
@@ -46,7 +72,12 @@ def test_a_pass_without_samples_has_its_operators():
 def test_totals_come_from_the_last_line():
     shown = viewed(beginning(), sample(time=1002.0, wall_s=2.0, rows=10), sample(ended="finished"))
     assert (shown.rows, shown.blocks, shown.wall_s, shown.rows_per_s) == (400, 4, 4.0, 100.0)
-    assert (shown.held_bytes, shown.peak_bytes, shown.budget_bytes, shown.waited_share) == (300, 600, 1000, 1.0)
+    assert (shown.held_bytes, shown.peak_bytes, shown.budget_bytes, shown.waited_share) == (
+        300,
+        600,
+        1000,
+        1.0,
+    )
 
 
 def test_while_it_runs_rates_are_those_of_the_last_two_lines():
@@ -79,10 +110,16 @@ def test_long_executions_may_be_silent_for_longer():
 
 
 def test_the_latest_pass_is_shown_unless_another_one_is_chosen():
-    lines = [line for number in range(3) for line in (beginning(number), sample(number, rows=100 + number, ended="finished"))]
+    lines = [
+        line
+        for number in range(3)
+        for line in (beginning(number), sample(number, rows=100 + number, ended="finished"))
+    ]
     shown = viewed(*lines)
     assert (shown.number, shown.rows, shown.epoch) == (2, 102, 2)
-    assert [(each.number, each.rows, each.state) for each in shown.passes] == [(number, 100 + number, "finished") for number in range(3)]
+    assert [(each.number, each.rows, each.state) for each in shown.passes] == [
+        (number, 100 + number, "finished") for number in range(3)
+    ]
     assert viewed(*lines, number=1).rows == 101
     assert viewed(*lines, number=77).rows == 102
 
@@ -93,7 +130,12 @@ def test_lines_of_passes_that_go_on_at_once_are_kept_apart():
 
 
 def test_curves_are_rates_between_lines_and_memory():
-    lines = beginning(), sample(time=1002.0, wall_s=2.0, rows=10), sample(), sample(time=1006.0, wall_s=6.0, rows=390)
+    lines = (
+        beginning(),
+        sample(time=1002.0, wall_s=2.0, rows=10),
+        sample(),
+        sample(time=1006.0, wall_s=6.0, rows=390),
+    )
     shown = viewed(*lines)
     assert shown.rate_curves["delivered"] == ((1002.0, 1004.0, 1006.0), (5.0, 195.0, 0.0))
     assert set(shown.rate_curves) == {"delivered", *NAMES}
@@ -121,7 +163,9 @@ def test_passes_over_another_plan_are_not_in_the_same_curves():
 
 
 def test_operators_of_one_name_have_a_curve_each():
-    shown = viewed(beginning(names=["Map", "Map", "delivered"]), sample(operators=[{"rows": 1}] * 3))
+    shown = viewed(
+        beginning(names=["Map", "Map", "delivered"]), sample(operators=[{"rows": 1}] * 3)
+    )
     assert len(shown.rate_curves) == 4
 
 
@@ -131,13 +175,18 @@ def test_many_operators_have_no_curves_of_their_own():
 
 
 def test_long_records_are_thinned_and_lines_beyond_the_limit_not_taken():
-    lines = (sample(time=1000.0 + number, wall_s=float(number), rows=number) for number in range(1, MOST_LINES + 500))
+    lines = (
+        sample(time=1000.0 + number, wall_s=float(number), rows=number)
+        for number in range(1, MOST_LINES + 500)
+    )
     shown = viewed(beginning(), *lines)
     times, _ = shown.rate_curves["delivered"]
     assert len(times) <= MOST_POINTS
     assert list(times) == sorted(times)
     assert shown.rows == MOST_LINES - 1
-    assert len(viewed(*(beginning(number) for number in range(2 * MOST_PASSES))).passes) == MOST_PASSES
+    assert (
+        len(viewed(*(beginning(number) for number in range(2 * MOST_PASSES))).passes) == MOST_PASSES
+    )
 
 
 # -- lines that nobody should have written
@@ -197,7 +246,11 @@ def test_lines_of_any_form_give_a_view_of_finite_numbers(seed):
     random_ = random.Random(seed)
     lines = []
     for number in range(20):
-        line = beginning(number % 4) if random_.random() < 0.3 else sample(number % 4, time=1000.0 + number, wall_s=random_.random() * 9)
+        line = (
+            beginning(number % 4)
+            if random_.random() < 0.3
+            else sample(number % 4, time=1000.0 + number, wall_s=random_.random() * 9)
+        )
         for _ in range(random_.randrange(4)):
             line = _changed(line, random_)
         lines.append(line)
@@ -206,7 +259,9 @@ def test_lines_of_any_form_give_a_view_of_finite_numbers(seed):
         assert _is_sound(shown)
         for operator in shown.operators:
             assert all(each < operator.number for each in operator.inputs)
-            assert math.isclose(sum(part.share for part in operator.parts), 1.0) or not operator.parts
+            assert (
+                math.isclose(sum(part.share for part in operator.parts), 1.0) or not operator.parts
+            )
         json.dumps(shown, default=vars, allow_nan=False)
 
 
@@ -219,8 +274,14 @@ def test_more_operators_than_anybody_has_are_cut():
 
 
 def test_operators_cannot_read_themselves_or_what_comes_later():
-    operators = [{"name": "a", "inputs": [0, 1, -1, True, 1.0, "0"]}, {"name": "b", "inputs": [0, 0, 5]}]
-    assert [each.inputs for each in viewed({**beginning(), "operators": operators}).operators] == [(), (0,)]
+    operators = [
+        {"name": "a", "inputs": [0, 1, -1, True, 1.0, "0"]},
+        {"name": "b", "inputs": [0, 0, 5]},
+    ]
+    assert [each.inputs for each in viewed({**beginning(), "operators": operators}).operators] == [
+        (),
+        (0,),
+    ]
 
 
 @pytest.mark.parametrize("number", [-1, True, 1.5, "0", None, 2**60])
@@ -229,5 +290,9 @@ def test_passes_without_a_number_are_passed_over(number):
 
 
 def test_a_line_right_after_another_one_makes_no_peak():
-    shown = viewed(beginning(), sample(rows=10), sample(time=1004.001, wall_s=4.001, rows=400, ended="finished"))
+    shown = viewed(
+        beginning(),
+        sample(rows=10),
+        sample(time=1004.001, wall_s=4.001, rows=400, ended="finished"),
+    )
     assert shown.rate_curves["delivered"] == ((1004.0,), (2.5,))

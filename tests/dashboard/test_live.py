@@ -1,4 +1,6 @@
-"""Finding and asking the running side of a run: here programs are played by this process, which offers answers."""
+"""Finding and asking the running side of a run: here programs are played by this process, which
+offers answers.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def test_a_run_elsewhere_is_known_by_its_path_there(place: str, uri: str, same: 
     assert live._same_place(place, uri) is same
 
 
-def test_asking_about_this_machine_alone_connects_to_no_cluster(run: runs.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_about_this_machine_alone_connects_to_no_cluster(
+    run: runs.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} was loaded")
 

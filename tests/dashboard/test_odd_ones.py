@@ -1,4 +1,6 @@
-"""Which ranks stand together and which is the odd one out, over stacks as real programs have them."""
+"""Which ranks stand together and which is the odd one out, over stacks as real programs have
+them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ LOADER = f"""
   File "/usr/lib/python3.11/selectors.py", line 415, in select
     fd_event_list = self._selector.poll(timeout)
 """
-LOADER_WAITING_OTHERWISE = LOADER.replace("line 1272, in _try_get_data", "line 1280, in _try_get_data").partition('  File "/usr/lib')[0]
+LOADER_WAITING_OTHERWISE = LOADER.replace(
+    "line 1272, in _try_get_data", "line 1280, in _try_get_data"
+).partition('  File "/usr/lib')[0]
 BACKWARD = f"""
   File "/home/me/train.py", line 26, in fit
     loss.backward()
@@ -98,12 +102,18 @@ def test_nobody_is_odd_where_nothing_tells_them_apart() -> None:
 
 
 def test_ranks_in_different_collective_operations_are_told_apart() -> None:
-    stacks = {str(rank): ALL_REDUCE for rank in range(4)} | {"2": ALL_REDUCE.replace("all_reduce", "broadcast")}
+    stacks = {str(rank): ALL_REDUCE for rank in range(4)} | {
+        "2": ALL_REDUCE.replace("all_reduce", "broadcast")
+    }
     assert odd(stacks) == ["2"]
 
 
 def test_the_same_operation_called_from_another_line_of_the_program_is_another_place() -> None:
-    stacks = {"0": ALL_REDUCE, "1": ALL_REDUCE, "2": ALL_REDUCE.replace("line 30, in fit", "line 34, in fit")}
+    stacks = {
+        "0": ALL_REDUCE,
+        "1": ALL_REDUCE,
+        "2": ALL_REDUCE.replace("line 30, in fit", "line 34, in fit"),
+    }
     assert odd(stacks) == ["2"]
 
 
@@ -116,8 +126,12 @@ def test_lines_within_a_library_make_no_difference() -> None:
 
 
 def test_functions_of_libraries_do_where_the_program_itself_stands_at_one_line() -> None:
-    training = lightning(f'  File "{PACKAGES}/torch/distributed/distributed_c10d.py", line 5, in all_reduce\n')
-    loading = lightning(f'  File "{PACKAGES}/lightning/pytorch/loops/fetchers.py", line 134, in __next__\n')
+    training = lightning(
+        f'  File "{PACKAGES}/torch/distributed/distributed_c10d.py", line 5, in all_reduce\n'
+    )
+    loading = lightning(
+        f'  File "{PACKAGES}/lightning/pytorch/loops/fetchers.py", line 134, in __next__\n'
+    )
     stacks = {"0": training, "1": training, "2": loading}
     assert groups(stacks) == [("2",), ("0", "1")]
     assert odd(stacks) == ["2"]
@@ -137,12 +151,20 @@ def test_a_rank_that_does_not_answer_is_a_place_of_its_own() -> None:
 
 
 def test_stacks_without_source_lines_are_compared_with_those_that_have_them() -> None:
-    dump = "\n".join(line.replace(", in ", " in ") for line in ALL_REDUCE.splitlines() if line.lstrip().startswith("File"))
+    dump = "\n".join(
+        line.replace(", in ", " in ")
+        for line in ALL_REDUCE.splitlines()
+        if line.lstrip().startswith("File")
+    )
     assert groups({"0": ALL_REDUCE, "1": dump}) == [("0", "1")]
 
 
 def test_places_come_odd_ones_first_and_then_by_size() -> None:
-    stacks = {str(rank): ALL_REDUCE for rank in range(5)} | {"10": LOADER, "11": LOADER, "9": BACKWARD}
+    stacks = {str(rank): ALL_REDUCE for rank in range(5)} | {
+        "10": LOADER,
+        "11": LOADER,
+        "9": BACKWARD,
+    }
     assert groups(stacks) == [("10", "11"), ("9",), ("0", "1", "2", "3", "4")]
 
 
@@ -151,7 +173,9 @@ def test_trials_have_names() -> None:
     assert members_text(found[0].members) == "t_a, t_b"
 
 
-@pytest.mark.parametrize(("members", "text"), [(["3"], "rank 3"), (["2", "0", "1", "5"], "ranks 0-2, 5")])
+@pytest.mark.parametrize(
+    ("members", "text"), [(["3"], "rank 3"), (["2", "0", "1", "5"], "ranks 0-2, 5")]
+)
 def test_ranks_are_named_in_spans(members: list[str], text: str) -> None:
     assert members_text(members) == text
 
@@ -163,10 +187,18 @@ def test_the_import_system_is_not_shown() -> None:
         "  ",
     )
     shown = readable(stack)
-    assert shown == 'File "/home/me/train.py", line 1, in main\n  import big\nFile "/home/me/big.py", line 2, in <module>\n  sleep()'
+    assert (
+        shown
+        == 'File "/home/me/train.py", line 1, in main\n  import big\nFile "/home/me/big.py", line 2, in <module>\n  sleep()'
+    )
     assert readable("(it does not answer)") == "(it does not answer)"
 
 
 def test_frames_are_read_with_file_line_and_function() -> None:
     first = frames(ALL_REDUCE)[0]
-    assert (first.file, first.line, first.function, first.is_users) == ("/home/me/train.py", 41, "main", True)
+    assert (first.file, first.line, first.function, first.is_users) == (
+        "/home/me/train.py",
+        41,
+        "main",
+        True,
+    )

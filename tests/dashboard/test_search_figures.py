@@ -8,21 +8,52 @@ from typing import Any
 
 import pytest
 
-from syncline.dashboard.search_figures import OTHERS, axis_of, curves_of, latest_of, parallel_of, range_of
+from syncline.dashboard.search_figures import (
+    OTHERS,
+    axis_of,
+    curves_of,
+    latest_of,
+    parallel_of,
+    range_of,
+)
 from syncline.dashboard.search_importance import FEWEST_TRIALS, importance_of
 from syncline.dashboard.searches import SearchTrials, TrialView
 from syncline.runs.series import Series
 
 
-def searched(count: int, reports: int = 5, status: str = "TERMINATED") -> tuple[tuple[TrialView, ...], Series]:
+def searched(
+    count: int, reports: int = 5, status: str = "TERMINATED"
+) -> tuple[tuple[TrialView, ...], Series]:
     """Trials whose results only depend on `lr`; the first is the best."""
     found, series, drawn = SearchTrials(), Series(), random.Random(1)
     for number in range(count):
         trial_id = f"a_{number}"
-        config = {"lr": 10.0 ** (-4 * number / count), "noise": drawn.random(), "act": drawn.choice(["relu", "gelu"]), "seed": 7}
-        found.take([{"trial": trial_id, "status": status, "iteration": reports, "config": config, "metrics": {"loss": float(number)}}])
+        config = {
+            "lr": 10.0 ** (-4 * number / count),
+            "noise": drawn.random(),
+            "act": drawn.choice(["relu", "gelu"]),
+            "seed": 7,
+        }
+        found.take(
+            [
+                {
+                    "trial": trial_id,
+                    "status": status,
+                    "iteration": reports,
+                    "config": config,
+                    "metrics": {"loss": float(number)},
+                }
+            ]
+        )
         for at in range(1, reports + 1):
-            series.add({"trial": trial_id, "iteration": at, "time": 100.0 * number + at, "metrics": {"loss": number + 1.0 / at}})
+            series.add(
+                {
+                    "trial": trial_id,
+                    "iteration": at,
+                    "time": 100.0 * number + at,
+                    "metrics": {"loss": number + 1.0 / at},
+                }
+            )
     return found.snapshot().trials, series
 
 
@@ -37,15 +68,21 @@ def test_all_curves_are_drawn_where_there_are_few_the_best_last() -> None:
 
 def test_time_counts_from_each_trials_first_result() -> None:
     trials, series = searched(3)
-    assert [list(curve.x) for curve in curves_of(trials, series, "loss", "min", "time").curves] == [[0, 1, 2, 3, 4]] * 3
+    assert [list(curve.x) for curve in curves_of(trials, series, "loss", "min", "time").curves] == [
+        [0, 1, 2, 3, 4]
+    ] * 3
 
 
-def test_of_many_trials_the_best_those_that_run_and_some_of_each_quality_are_drawn_and_points_are_bounded() -> None:
+def test_of_many_trials_the_best_those_that_run_and_some_of_each_quality_are_drawn_and_points_are_bounded() -> (
+    None
+):
     trials, series = searched(1_000, reports=50)
     running, more = searched(1, status="RUNNING")
     series.add({"trial": "r_0", "iteration": 1, "time": 0.0, "metrics": {"loss": 999.0}})
     runs = TrialView(id="r_0", index=1_000, status="RUNNING")
-    curves = curves_of([*trials, runs], series, "loss", "min", "iteration", most=30, most_points=300)
+    curves = curves_of(
+        [*trials, runs], series, "loss", "min", "iteration", most=30, most_points=300
+    )
     drawn = {curve.trial.id for curve in curves.curves}
     assert len(curves.curves) == 30
     assert {f"a_{number}" for number in range(10)} | {"r_0"} <= drawn
@@ -56,7 +93,10 @@ def test_of_many_trials_the_best_those_that_run_and_some_of_each_quality_are_dra
 
 def test_the_latest_results_of_running_trials_are_found() -> None:
     trials, series = searched(2, reports=40, status="RUNNING")
-    assert latest_of(trials, series) == {name: (40, {"loss": pytest.approx(number + 1 / 40)}) for number, name in enumerate(("a_0", "a_1"))}
+    assert latest_of(trials, series) == {
+        name: (40, {"loss": pytest.approx(number + 1 / 40)})
+        for number, name in enumerate(("a_0", "a_1"))
+    }
     assert latest_of(searched(2)[0], series) == {}
 
 
@@ -86,7 +126,13 @@ def test_rare_categories_share_a_place() -> None:
 def test_parallel_coordinates_have_a_value_for_each_axis() -> None:
     trials, _ = searched(20)
     parallel = parallel_of(trials, ("lr", "noise", "act", "missing"), "loss", "min", most=5)
-    assert [axis.kind for axis in parallel.axes] == ["log", "value", "category", "category", "value"]
+    assert [axis.kind for axis in parallel.axes] == [
+        "log",
+        "value",
+        "category",
+        "category",
+        "value",
+    ]
     assert [trial.id for trial, _ in parallel.lines][-1] == "a_0"
     assert all(len(values) == 5 for _, values in parallel.lines)
     assert all(values[2] in (0.0, 1.0) and values[3] == 0.0 for _, values in parallel.lines)
@@ -126,9 +172,25 @@ def test_nothing_is_concluded_from_few_trials_or_none_that_differ() -> None:
 def test_parameters_of_all_kinds_can_be_compared() -> None:
     found, drawn = SearchTrials(), random.Random(2)
     for number in range(40):
-        config = {"big": 10**18 * number, "none": drawn.choice([None, 1, "x"]), "flag": drawn.random() < 0.5, ":key": drawn.random()}
+        config = {
+            "big": 10**18 * number,
+            "none": drawn.choice([None, 1, "x"]),
+            "flag": drawn.random() < 0.5,
+            ":key": drawn.random(),
+        }
         config |= {"rare": 1} if number == 0 else {}
-        found.take([{"trial": f"a_{number}", "status": "TERMINATED", "config": config, "metrics": {"loss": float(number)}}])
-    importance = importance_of(found.snapshot().trials, ("big", "none", "flag", ":key", "rare"), "loss", "max")
+        found.take(
+            [
+                {
+                    "trial": f"a_{number}",
+                    "status": "TERMINATED",
+                    "config": config,
+                    "metrics": {"loss": float(number)},
+                }
+            ]
+        )
+    importance = importance_of(
+        found.snapshot().trials, ("big", "none", "flag", ":key", "rare"), "loss", "max"
+    )
     assert importance.problem == ""
     assert {name for name, _ in importance.shares} == {"big", "none", "flag", ":key"}

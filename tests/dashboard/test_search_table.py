@@ -15,12 +15,25 @@ METRIC = Field(source="metric", name="loss")
 def trials(count: int = 6) -> tuple[TrialView, ...]:
     found = SearchTrials()
     for number in range(count):
-        config = {"lr": 10.0**-number, "opt": {"act": "ReLU" if number % 2 else "gelu"}, "big": number % 2 == 0}
+        config = {
+            "lr": 10.0**-number,
+            "opt": {"act": "ReLU" if number % 2 else "gelu"},
+            "big": number % 2 == 0,
+        }
         metrics = {"loss": float((number * 5) % count)} if number != 3 else {}
         status = "ERROR" if number == 3 else "TERMINATED"
         error = "Traceback\nValueError: too much" if number == 3 else None
         found.take(
-            [{"trial": f"a_{number}", "name": f"train_{number}", "status": status, "config": config, "metrics": metrics, "error": error}]
+            [
+                {
+                    "trial": f"a_{number}",
+                    "name": f"train_{number}",
+                    "status": status,
+                    "config": config,
+                    "metrics": metrics,
+                    "error": error,
+                }
+            ]
         )
     return found.snapshot().trials
 

@@ -27,7 +27,18 @@ def hostile() -> SearchSnapshot:
     for number in range(3):
         config = {":formatter": f"() => alert({number})", EVIL: number, "lr": 10.0 ** (-3 * number)}
         metrics = {":loss": float(number), "loss": float(number)}
-        found.take([{"trial": f"a_{number}", "name": f":{EVIL}", "status": "RUNNING", "config": config, "metrics": metrics, "error": EVIL}])
+        found.take(
+            [
+                {
+                    "trial": f"a_{number}",
+                    "name": f":{EVIL}",
+                    "status": "RUNNING",
+                    "config": config,
+                    "metrics": metrics,
+                    "error": EVIL,
+                }
+            ]
+        )
     return found.snapshot()
 
 
@@ -44,7 +55,11 @@ def keys(value: Any) -> Iterator[str]:
 def test_no_key_of_a_chart_comes_from_a_run_and_only_colours_are_expressions() -> None:
     snapshot = hostile()
     options = parallel_options(parallel_of(snapshot.trials, snapshot.varying, ":loss", "min"))
-    assert {key for key in keys(options) if key.startswith(":")} <= {":color", ":backgroundColor", ":borderColor"}
+    assert {key for key in keys(options) if key.startswith(":")} <= {
+        ":color",
+        ":backgroundColor",
+        ":borderColor",
+    }
     assert not [key for key in keys(options) if "img" in key]
 
 
@@ -78,7 +93,14 @@ def test_the_best_curves_are_thick_and_the_others_thin() -> None:
     found, series = SearchTrials(), Series()
     for number in range(6):
         found.take([{"trial": f"a_{number}", "metrics": {"loss": float(number)}}])
-        series.add({"trial": f"a_{number}", "iteration": 1, "time": 0.0, "metrics": {"loss": float(number)}})
+        series.add(
+            {
+                "trial": f"a_{number}",
+                "iteration": 1,
+                "time": 0.0,
+                "metrics": {"loss": float(number)},
+            }
+        )
     lines = curve_lines(curves_of(found.snapshot().trials, series, "loss", "min", "iteration"))
     assert [line.faint for line in lines] == [True, True, True, False, False, False]
     assert lines[-1].name == "1. a_0"
@@ -89,7 +111,9 @@ def test_what_a_trial_printed_is_read_from_its_own_directory_only(tmp_path: Path
     (tmp_path / "outside" / "stdout").write_text("secret")
     search = tmp_path / "search"
     (search / "train_0").mkdir(parents=True)
-    (search / "train_0" / "stdout").write_text("first\n" + "x" * TAIL_BYTES + "\nlast token=hf_0123456789abcdefghijABCDEFGHIJ\n")
+    (search / "train_0" / "stdout").write_text(
+        "first\n" + "x" * TAIL_BYTES + "\nlast token=hf_0123456789abcdefghijABCDEFGHIJ\n"
+    )
     (search / "train_0" / "params.pkl").write_bytes(b"never read")
     (search / "train_0" / "stderr").symlink_to(tmp_path / "outside" / "stdout")
     place = LocalPlace(search)

@@ -1,4 +1,6 @@
-"""`Visitor`: opens a page of a dashboard as a browser does, without one: asks for it, opens its websocket, presses buttons, answers it."""
+"""`Visitor`: opens a page of a dashboard as a browser does, without one: asks for it, opens its
+websocket, presses buttons, answers it.
+"""
 
 import html
 import http.client
@@ -22,7 +24,9 @@ class Visitor:
         connection.request("GET", path, headers=headers)
         page = connection.getresponse().read().decode()
         connection.close()
-        self.elements: Mapping[str, Any] = json.loads(html.unescape(_found(r"String\.raw`(.*?)`", page)))
+        self.elements: Mapping[str, Any] = json.loads(
+            html.unescape(_found(r"String\.raw`(.*?)`", page))
+        )
         asked = page.replace("'", '"')
         self.id = _found(r'"client_id": ?"([^"]+)"', asked)
         next_id = _found(r'"next_message_id": ?(\d+)', asked)
@@ -49,12 +53,21 @@ class Visitor:
             if label in json.dumps(element.get("props", {}), ensure_ascii=False):
                 for listener in element.get("events", []):
                     if listener["type"] == "click":
-                        self.send("event", {"id": int(number), "listener_id": listener["listener_id"], "args": ["{}"]})
+                        self.send(
+                            "event",
+                            {
+                                "id": int(number),
+                                "listener_id": listener["listener_id"],
+                                "args": ["{}"],
+                            },
+                        )
                         return
         raise LookupError(f"no button with {label!r} listens")
 
     def wait_for(self, text: str, timeout_s: float = 30.0) -> str:
-        """All that the server has said, up to the message with that text. TimeoutError where that does not come."""
+        """All that the server has said, up to the message with that text. TimeoutError where that
+        does not come.
+        """
         said = ""
         while text not in said:
             message = str(self._socket.recv(timeout=timeout_s))
@@ -63,13 +76,20 @@ class Visitor:
                 self._socket.send(_PONG)
             if "slKey()" in message:
                 asked = json.loads(message.removeprefix(_EVENT))[1]
-                self.send("javascript_response", {"request_id": asked["request_id"], "result": self._key})
+                self.send(
+                    "javascript_response", {"request_id": asked["request_id"], "result": self._key}
+                )
         return said
 
     def __enter__(self) -> "Visitor":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stack.close()
 
 

@@ -1,4 +1,6 @@
-"""Places for files that tests read and write: a directory of this machine, and fsspec's filesystem in memory."""
+"""Places for files that tests read and write: a directory of this machine, and fsspec's filesystem
+in memory.
+"""
 
 import pickle
 import uuid
@@ -52,10 +54,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def read_all() -> Callable[..., pa.Table]:
-    """Reads a source as the executor does: every task pickled, in any order, put together in order."""
+    """Reads a source as the executor does: every task pickled, in any order, put together in
+    order.
+    """
 
     def read(source: Datasource, parallelism: int = 3, limit: int | None = None) -> pa.Table:
-        tasks = [pickle.loads(cloudpickle.dumps(task)) for task in source.get_read_tasks(parallelism, limit)]
+        tasks = [
+            pickle.loads(cloudpickle.dumps(task))
+            for task in source.get_read_tasks(parallelism, limit)
+        ]
         return blocks.concat([table for task in tasks for table in task()])
 
     return read
@@ -68,7 +75,10 @@ def write_all() -> Callable[..., None]:
     def write(sink: Datasink, *tables: pa.Table) -> None:
         sink.on_write_start(tables[0].schema)
         copies = [pickle.loads(cloudpickle.dumps(sink)) for _ in tables]
-        returns = [copy.write([table], TaskContext(task_idx=index)) for index, (copy, table) in enumerate(zip(copies, tables, strict=True))]
+        returns = [
+            copy.write([table], TaskContext(task_idx=index))
+            for index, (copy, table) in enumerate(zip(copies, tables, strict=True))
+        ]
         sink.on_write_complete(WriteResult(num_rows=0, size_bytes=0, write_returns=returns))
 
     return write

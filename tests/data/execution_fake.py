@@ -1,4 +1,6 @@
-"""Executions without an executor, for tests of what is fed by them: blocks of a dataset in memory, from any restart point."""
+"""Executions without an executor, for tests of what is fed by them: blocks of a dataset in memory,
+from any restart point.
+"""
 
 import random
 import threading
@@ -77,8 +79,14 @@ class FakeDataset:
 
     def __post_init__(self) -> None:
         starts = [sum(self.block_rows[:number]) for number in range(len(self.block_rows))]
-        self.tables = [pa.table({"v": range(start, start + rows)}) for start, rows in zip(starts, self.block_rows, strict=True)]
-        held = [HeldBlock(value=t, num_rows=t.num_rows, size_bytes=t.nbytes, schema=t.schema) for t in self.tables]
+        self.tables = [
+            pa.table({"v": range(start, start + rows)})
+            for start, rows in zip(starts, self.block_rows, strict=True)
+        ]
+        held = [
+            HeldBlock(value=t, num_rows=t.num_rows, size_bytes=t.nbytes, schema=t.schema)
+            for t in self.tables
+        ]
         self._node = Held(blocks=tuple(held))
 
     def schema(self) -> Any:
@@ -93,7 +101,9 @@ class FakeDataset:
     def rows(self, seed: int, epoch: int) -> list[int]:
         return [row for table in self.ordered(seed, epoch) for row in table["v"].to_pylist()]
 
-    def run(self, node: Any, context: DataContext, *, seed: int, epoch: int, restart: Restart, name: str) -> FakeExecution:
+    def run(
+        self, node: Any, context: DataContext, *, seed: int, epoch: int, restart: Restart, name: str
+    ) -> FakeExecution:
         self.runs.append({"seed": seed, "epoch": epoch, "restart": restart})
         return FakeExecution(blocks=self._blocks(self.ordered(seed, epoch), restart))
 

@@ -1,4 +1,6 @@
-"""Aggregators: against pandas on random data, over any division into blocks, and on the odd cases."""
+"""Aggregators: against pandas on random data, over any division into blocks, and on the odd
+cases.
+"""
 
 import datetime
 import decimal
@@ -38,13 +40,20 @@ from syncline.data.schemas import UnknownColumnError
 from syncline.data.tensors import tensor_array
 
 
-def in_blocks(table: pa.Table, keys: Any, aggregates: list[AggregateFn], sizes: list[int]) -> pa.Table:
+def in_blocks(
+    table: pa.Table, keys: Any, aggregates: list[AggregateFn], sizes: list[int]
+) -> pa.Table:
     """The aggregation as many blocks make it: pickled partials, merged two and two, then all."""
     starts = np.cumsum([0, *sizes])
-    pieces = [table.slice(start, size) for start, size in zip(starts, sizes, strict=False)] + [table.slice(starts[-1])]
+    pieces = [table.slice(start, size) for start, size in zip(starts, sizes, strict=False)] + [
+        table.slice(starts[-1])
+    ]
     shipped = cloudpickle.loads(cloudpickle.dumps(aggregates))
     partials = [pickle.loads(pickle.dumps(steps.partial(piece, keys, shipped))) for piece in pieces]
-    pairs = [steps.merge(partials[index : index + 2], keys, shipped) for index in range(0, len(partials), 2)]
+    pairs = [
+        steps.merge(partials[index : index + 2], keys, shipped)
+        for index in range(0, len(partials), 2)
+    ]
     return steps.finalize(steps.merge([blocks.concat(pairs)], keys, shipped), keys, shipped)
 
 
@@ -67,7 +76,11 @@ def random_table(seed: int, rows: int = 500) -> pa.Table:
             "i": pa.array(rng.integers(-5, 6, rows), mask=missing),
             "f": pa.array(rng.normal(1000.0, 0.5, rows), mask=missing),
             "b": pa.array(rng.random(rows) < 0.5, mask=missing),
-            "t": pa.array(np.datetime64("2024-01-01", "us") + rng.integers(0, 10**12, rows).astype("timedelta64[us]"), mask=missing),
+            "t": pa.array(
+                np.datetime64("2024-01-01", "us")
+                + rng.integers(0, 10**12, rows).astype("timedelta64[us]"),
+                mask=missing,
+            ),
             "w": pa.array(rng.choice(["ape", "bee", "cat", "dog"], rows), mask=missing),
         }
     )
@@ -106,32 +119,61 @@ def test_groups_agree_with_pandas(seed: int, keys: list[str]) -> None:
         "count()": (Count(), "k", lambda g: g.size()),
         "quantile(f)": (Quantile("f", q=0.3), "f", lambda g: g.quantile(0.3)),
         "count_distinct(w)": (CountDistinct("w"), "w", lambda g: g.nunique()),
-        "missing_pct(f)": (MissingValuePercentage("f"), "f", lambda g: g.agg(lambda x: 100 * x.isna().mean())),
-        "zero_pct(i)": (ZeroPercentage("i"), "i", lambda g: g.agg(lambda x: 100 * (x.dropna() == 0).mean())),
-        "list(i)": (AsList("i"), "i", lambda g: g.agg(lambda x: [None if pd.isna(v) else v for v in x])),
-        "unique(w)": (Unique("w"), "w", lambda g: g.agg(lambda x: [None if pd.isna(v) else v for v in x.unique()])),
+        "missing_pct(f)": (
+            MissingValuePercentage("f"),
+            "f",
+            lambda g: g.agg(lambda x: 100 * x.isna().mean()),
+        ),
+        "zero_pct(i)": (
+            ZeroPercentage("i"),
+            "i",
+            lambda g: g.agg(lambda x: 100 * (x.dropna() == 0).mean()),
+        ),
+        "list(i)": (
+            AsList("i"),
+            "i",
+            lambda g: g.agg(lambda x: [None if pd.isna(v) else v for v in x]),
+        ),
+        "unique(w)": (
+            Unique("w"),
+            "w",
+            lambda g: g.agg(lambda x: [None if pd.isna(v) else v for v in x.unique()]),
+        ),
     }
     sizes = [int(size) for size in rng.integers(0, 120, 5)]
     result = in_blocks(table, keys, [aggregate for aggregate, _, _ in wanted.values()], sizes)
     assert result.column_names == [*keys, *wanted]
-    frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get)
+    frame = table.to_pandas(
+        types_mapper={pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get
+    )
     frame["s"] = frame["s"].astype(object).where(frame["s"].notna(), None)
     grouping = frame.groupby(keys, dropna=False, sort=False)
     groups = [tuple(row[key] for key in keys) for row in result.select(keys).to_pylist()]
     for name, (_, column, function) in wanted.items():
         expected = {
-            tuple(None if pd.isna(part) else part for part in (key if isinstance(key, tuple) else (key,))): item
+            tuple(
+                None if pd.isna(part) else part
+                for part in (key if isinstance(key, tuple) else (key,))
+            ): item
             for key, item in function(grouping[column]).items()
         }
         assert len(expected) == len(groups)
         for key, ours in zip(groups, result.column(name).to_pylist(), strict=True):
             theirs = expected[key]
-            assert ours == theirs if isinstance(theirs, list) else same(ours, theirs), (name, key, ours, theirs)
+            assert ours == theirs if isinstance(theirs, list) else same(ours, theirs), (
+                name,
+                key,
+                ours,
+                theirs,
+            )
 
 
 def test_results_come_in_order_of_the_keys_with_null_last() -> None:
     table = pa.table({"k": [3, 1, 3, 2, None, 1]})
-    assert in_blocks(table, "k", [Count()], [2, 2]).to_pydict() == {"k": [1, 2, 3, None], "count()": [2, 1, 2, 1]}
+    assert in_blocks(table, "k", [Count()], [2, 2]).to_pydict() == {
+        "k": [1, 2, 3, None],
+        "count()": [2, 1, 2, 1],
+    }
 
 
 EMPTY = pa.table({"v": pa.array([], pa.int64())})
@@ -228,15 +270,32 @@ def test_decimals_times_and_dictionaries() -> None:
     assert value(table, Sum("d")) == decimal.Decimal("3.35")
     assert value(table, Max("d")) == decimal.Decimal("2.25")
     assert math.isclose(value(table, Mean("d")), 1.675)
-    assert (value(table, Sum("e")), value(table, Min("e")), value(table, Max("e"))) == (4 * day, day, 3 * day)
+    assert (value(table, Sum("e")), value(table, Min("e")), value(table, Max("e"))) == (
+        4 * day,
+        day,
+        3 * day,
+    )
     assert (value(table, Min("c")), value(table, CountDistinct("c"))) == ("a", 2)
-    assert (value(table, Sum("h")), value(table, Max("h")), value(table, AbsMax("h"))) == (-1.0, 1.5, 2.5)
+    assert (value(table, Sum("h")), value(table, Max("h")), value(table, AbsMax("h"))) == (
+        -1.0,
+        1.5,
+        2.5,
+    )
 
 
 def test_blocks_of_different_types_meet() -> None:
     aggregates = [Sum("v"), Min("v"), Mean("v"), AsList("v"), Std("v"), CountDistinct("v")]
-    pieces = [pa.table({"v": [1, 2]}), pa.table({"v": [2.5]}), pa.table({"v": pa.nulls(1)}), pa.table({})]
-    result = steps.finalize(steps.merge([steps.partial(piece, [], aggregates) for piece in pieces], [], aggregates), [], aggregates)
+    pieces = [
+        pa.table({"v": [1, 2]}),
+        pa.table({"v": [2.5]}),
+        pa.table({"v": pa.nulls(1)}),
+        pa.table({}),
+    ]
+    result = steps.finalize(
+        steps.merge([steps.partial(piece, [], aggregates) for piece in pieces], [], aggregates),
+        [],
+        aggregates,
+    )
     assert result.to_pylist()[0] | {"std(v)": 0} == {
         "sum(v)": 5.5,
         "min(v)": 1.0,
@@ -258,16 +317,26 @@ def test_counted_and_listed_values() -> None:
 
 
 def test_tensors_are_counted_listed_and_told_apart() -> None:
-    table = pa.table({"k": [1, 1, 2, 1], "v": tensor_array(np.array([[1, 2], [3, 4], [5, 6], [1, 2]]))})
-    result = in_blocks(table, "k", [AsList("v"), CountDistinct("v"), Count("v", ignore_nulls=True)], [1, 2])
-    assert [np.asarray(item).tolist() for item in result["list(v)"].to_pylist()] == [[[1, 2], [3, 4], [1, 2]], [[5, 6]]]
+    table = pa.table(
+        {"k": [1, 1, 2, 1], "v": tensor_array(np.array([[1, 2], [3, 4], [5, 6], [1, 2]]))}
+    )
+    result = in_blocks(
+        table, "k", [AsList("v"), CountDistinct("v"), Count("v", ignore_nulls=True)], [1, 2]
+    )
+    assert [np.asarray(item).tolist() for item in result["list(v)"].to_pylist()] == [
+        [[1, 2], [3, 4], [1, 2]],
+        [[5, 6]],
+    ]
     assert result["count_distinct(v)"].to_pylist() == [2, 1]
     assert result["count(v)"].to_pylist() == [3, 1]
 
 
 def test_approximate_quantiles_are_exact_while_few_and_near_when_many() -> None:
     few = np.random.default_rng(0).normal(size=300)
-    assert np.allclose(value(pa.table({"v": few}), ApproximateQuantile("v", [0.0, 0.1, 0.5, 1.0])), np.quantile(few, [0, 0.1, 0.5, 1]))
+    assert np.allclose(
+        value(pa.table({"v": few}), ApproximateQuantile("v", [0.0, 0.1, 0.5, 1.0])),
+        np.quantile(few, [0, 0.1, 0.5, 1]),
+    )
     many = np.random.default_rng(1).exponential(size=20_000)
     quantiles = [0.0, 0.01, 0.25, 0.5, 0.9, 0.999, 1.0]
     table = pa.table({"v": many, "k": np.arange(20_000) % 2})
@@ -281,15 +350,26 @@ def test_approximate_quantiles_are_exact_while_few_and_near_when_many() -> None:
 
 def test_most_frequent_values_are_exact_while_they_fit_and_bounded_beyond() -> None:
     words = ["a"] * 5 + ["b"] * 7 + ["c"] * 2 + [None] * 9
-    assert value(pa.table({"w": words}), ApproximateTopK("w", 2)) == [{"w": "b", "count": 7}, {"w": "a", "count": 5}]
+    assert value(pa.table({"w": words}), ApproximateTopK("w", 2)) == [
+        {"w": "b", "count": 7},
+        {"w": "a", "count": 5},
+    ]
     rng = np.random.default_rng(0)
     numbers = np.concatenate([np.repeat([-1, -2], [4000, 3000]), rng.integers(0, 100_000, 8000)])
     rng.shuffle(numbers)
-    result = in_blocks(pa.table({"v": numbers}), [], [ApproximateTopK("v", 2, log_capacity=8)], [2500] * 5).column(0)[0].as_py()
+    result = (
+        in_blocks(
+            pa.table({"v": numbers}), [], [ApproximateTopK("v", 2, log_capacity=8)], [2500] * 5
+        )
+        .column(0)[0]
+        .as_py()
+    )
     assert [item["v"] for item in result] == [-1, -2]
     for item, true in zip(result, [4000, 3000], strict=True):
         assert true <= item["count"] <= true + len(numbers) / 2**8
-    assert value(pa.table({"l": [["x", "y"], ["x"]]}), ApproximateTopK("l", 1, encode_lists=True)) == [{"l": "x", "count": 2}]
+    assert value(
+        pa.table({"l": [["x", "y"], ["x"]]}), ApproximateTopK("l", 1, encode_lists=True)
+    ) == [{"l": "x", "count": 2}]
 
 
 class Span(AggregateFnV2[list[float], float]):
@@ -312,7 +392,11 @@ class Span(AggregateFnV2[list[float], float]):
 def test_subclasses_of_programs_run_beside_built_in_ones() -> None:
     table = pa.table({"k": ["a", "b", "a", "c", "b"], "v": [1.0, 5.0, 4.0, None, 7.5]})
     result = in_blocks(table, ["k"], [Span("v"), Sum("v")], [2, 1])
-    assert result.to_pydict() == {"k": ["a", "b", "c"], "span": [3.0, 2.5, None], "sum(v)": [5.0, 12.5, None]}
+    assert result.to_pydict() == {
+        "k": ["a", "b", "c"],
+        "span": [3.0, 2.5, None],
+        "sum(v)": [5.0, 12.5, None],
+    }
     assert value(table.slice(0, 0), Span("v")) is None
     assert value(table, Span("v", ignore_nulls=False)) in (None, 6.5)
 
@@ -324,8 +408,19 @@ def test_functions_of_programs_run_by_row_and_by_block() -> None:
         seen.append(key)
         return 0
 
-    by_row = AggregateFn(init, lambda a, b: a + b, "rows", accumulate_row=lambda a, row: a + row["v"], finalize=lambda a: -a)
-    by_block = AggregateFn(lambda key: 0, lambda a, b: a + b, "blocks", accumulate_block=lambda a, block: a + block.num_rows)
+    by_row = AggregateFn(
+        init,
+        lambda a, b: a + b,
+        "rows",
+        accumulate_row=lambda a, row: a + row["v"],
+        finalize=lambda a: -a,
+    )
+    by_block = AggregateFn(
+        lambda key: 0,
+        lambda a, b: a + b,
+        "blocks",
+        accumulate_block=lambda a, block: a + block.num_rows,
+    )
     table = pa.table({"k": [1, 2, 1], "m": ["x", "y", "x"], "v": [10, 20, 30]})
     assert steps.aggregate(table, ["k", "m"], [by_row, by_block]).to_pydict() == {
         "k": [1, 2],
@@ -345,27 +440,46 @@ def test_a_subclass_of_a_built_in_has_the_last_word() -> None:
             mean = super().finalize(accumulator)
             return None if mean is None else round(mean)
 
-    assert in_blocks(pa.table({"k": [1, 1, 2], "v": [1.0, 1.8, 7.7]}), "k", [Rounded("v")], [1]).column(1).to_pylist() == [1, 8]
+    assert in_blocks(
+        pa.table({"k": [1, 1, 2], "v": [1.0, 1.8, 7.7]}), "k", [Rounded("v")], [1]
+    ).column(1).to_pylist() == [1, 8]
     assert value(pa.table({"v": [1.0, 1.8, 7.7]}), Rounded("v")) == 4
 
 
 def test_names_and_aliases() -> None:
-    assert [a.name for a in (Count(), Sum("b"), Mean("b"), Std("b", alias_name="dev"))] == ["count()", "sum(b)", "mean(b)", "dev"]
-    assert (Sum("b").get_target_column(), Sum("b").get_agg_name(), Count().get_target_column()) == ("b", "sum(b)", None)
+    assert [a.name for a in (Count(), Sum("b"), Mean("b"), Std("b", alias_name="dev"))] == [
+        "count()",
+        "sum(b)",
+        "mean(b)",
+        "dev",
+    ]
+    assert (Sum("b").get_target_column(), Sum("b").get_agg_name(), Count().get_target_column()) == (
+        "b",
+        "sum(b)",
+        None,
+    )
     table = pa.table({"k": [1], "b": [2]})
-    assert steps.aggregate(table, "k", [Sum("b"), Sum("b"), Max("b", alias_name="k")]).column_names == ["k", "sum(b)", "sum(b)_2", "k_2"]
+    assert steps.aggregate(
+        table, "k", [Sum("b"), Sum("b"), Max("b", alias_name="k")]
+    ).column_names == ["k", "sum(b)", "sum(b)_2", "k_2"]
 
 
 def test_wrong_columns_and_types_are_named() -> None:
-    schema = pa.schema([("price", pa.float64()), ("word", pa.string()), ("l", pa.list_(pa.int64()))])
+    schema = pa.schema(
+        [("price", pa.float64()), ("word", pa.string()), ("l", pa.list_(pa.int64()))]
+    )
     steps.check(schema, "word", [Sum("price"), Count()])
     with pytest.raises(UnknownColumnError, match="did you mean 'price'"):
         steps.check(schema, [], [Sum("prise")])
     with pytest.raises(UnknownColumnError, match="did you mean 'word'"):
         steps.check(schema, "words", [Count()])
-    with pytest.raises(TypeError, match=r"mean\(word\) needs numbers, but column 'word' is of type string"):
+    with pytest.raises(
+        TypeError, match=r"mean\(word\) needs numbers, but column 'word' is of type string"
+    ):
         steps.check(schema, [], [Mean("word")])
-    with pytest.raises(TypeError, match=r"min\(l\) needs values with an order, but column 'l' is of type list"):
+    with pytest.raises(
+        TypeError, match=r"min\(l\) needs values with an order, but column 'l' is of type list"
+    ):
         steps.check(schema, [], [Min("l")])
     with pytest.raises(TypeError, match="cannot group by column 'l' of type list"):
         steps.check(schema, "l", [Count()])

@@ -33,7 +33,9 @@ class ArrayLike:
 
 def equal(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return left.dtype == right.dtype and np.array_equal(left, right, equal_nan=left.dtype.kind in "fM")
+        return left.dtype == right.dtype and np.array_equal(
+            left, right, equal_nan=left.dtype.kind in "fM"
+        )
     if isinstance(left, float) and isinstance(right, float) and np.isnan(left):
         return bool(np.isnan(right))
     return type(left) is type(right) and bool(left == right)
@@ -92,7 +94,9 @@ def test_rows_come_back_as_they_were(values: list[Any]) -> None:
     for piece, start in ((table, 0), (table.slice(1), 1), (chunked, 0)):
         found = list(block.rows(piece))
         assert [row["index"] for row in found] == list(range(start, len(values)))
-        assert all(equal(row["value"], value) for row, value in zip(found, values[start:], strict=True)), found
+        assert all(
+            equal(row["value"], value) for row, value in zip(found, values[start:], strict=True)
+        ), found
 
 
 @pytest.mark.parametrize("batch_format", ["numpy", "pandas", "pyarrow"])
@@ -115,7 +119,11 @@ def test_missing_keys_are_null_and_columns_keep_their_order() -> None:
 
 
 def test_int_and_float_become_float() -> None:
-    assert block.from_rows([{"x": 1}, {"x": 2.5}, {"x": 2**60 + 1}])["x"].to_pylist() == [1.0, 2.5, float(2**60 + 1)]
+    assert block.from_rows([{"x": 1}, {"x": 2.5}, {"x": 2**60 + 1}])["x"].to_pylist() == [
+        1.0,
+        2.5,
+        float(2**60 + 1),
+    ]
     assert block.from_rows([{"x": np.float32(1)}, {"x": np.int8(2)}])["x"].to_pylist() == [1.0, 2.0]
 
 
@@ -123,8 +131,14 @@ def test_times_of_numpy_are_taken_in_all_units_and_beside_pythons() -> None:
     def column(*values: Any) -> pa.ChunkedArray:
         return block.from_rows([{"time": value} for value in values])["time"]
 
-    assert column(np.datetime64("2020-01-01T05", "h"), None).to_pylist() == [datetime.datetime(2020, 1, 1, 5), None]
-    assert column(np.datetime64("2020-01-01"), None).to_pylist() == [datetime.date(2020, 1, 1), None]
+    assert column(np.datetime64("2020-01-01T05", "h"), None).to_pylist() == [
+        datetime.datetime(2020, 1, 1, 5),
+        None,
+    ]
+    assert column(np.datetime64("2020-01-01"), None).to_pylist() == [
+        datetime.date(2020, 1, 1),
+        None,
+    ]
     assert column(np.timedelta64(2, "D")).to_pylist() == [datetime.timedelta(days=2)]
     assert column(datetime.datetime(2020, 1, 1, 5), np.datetime64("2020-01-02")).to_pylist() == [
         datetime.datetime(2020, 1, 1, 5),
@@ -134,7 +148,10 @@ def test_times_of_numpy_are_taken_in_all_units_and_beside_pythons() -> None:
 
 def test_dates_beside_datetimes_keep_the_time_of_day() -> None:
     values = [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 5)]
-    assert block.from_rows([{"x": value} for value in values])["x"].to_pylist() == [datetime.datetime(2020, 1, 1), values[1]]
+    assert block.from_rows([{"x": value} for value in values])["x"].to_pylist() == [
+        datetime.datetime(2020, 1, 1),
+        values[1],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +166,9 @@ def test_dates_beside_datetimes_keep_the_time_of_day() -> None:
         ([np.zeros(2), np.array(["a", "b"])], ("float64", "<U1")),
     ],
 )
-def test_values_that_do_not_fit_together_are_named(values: list[Any], parts: tuple[str, ...]) -> None:
+def test_values_that_do_not_fit_together_are_named(
+    values: list[Any], parts: tuple[str, ...]
+) -> None:
     with pytest.raises(TypeError) as caught:
         block.from_rows([{"x": value} for value in values], first_row=10)
     assert all(part in str(caught.value) for part in parts), caught.value
@@ -161,10 +180,17 @@ def test_what_cannot_be_pickled_is_named() -> None:
 
 
 def test_array_likes_and_arrays_of_one_value_are_taken_as_what_they_hold() -> None:
-    table = block.from_rows([{"vector": ArrayLike([1, 2]), "scalar": ArrayLike(3)}, {"vector": ArrayLike([3, 4]), "scalar": np.array(4)}])
+    table = block.from_rows(
+        [
+            {"vector": ArrayLike([1, 2]), "scalar": ArrayLike(3)},
+            {"vector": ArrayLike([3, 4]), "scalar": np.array(4)},
+        ]
+    )
     assert table["vector"].type == pa.fixed_shape_tensor(pa.int64(), (2,))
     assert table["scalar"].to_pylist() == [3, 4]
-    assert block.from_batch({"x": ArrayLike([[1, 2], [3, 4]])})["x"].type == pa.fixed_shape_tensor(pa.int64(), (2,))
+    assert block.from_batch({"x": ArrayLike([[1, 2], [3, 4]])})["x"].type == pa.fixed_shape_tensor(
+        pa.int64(), (2,)
+    )
 
 
 def test_rows_without_columns_are_counted() -> None:
@@ -175,7 +201,11 @@ def test_rows_without_columns_are_counted() -> None:
 
 
 def test_numpy_batches_are_views_where_the_layout_allows() -> None:
-    arrays = {"x": np.arange(10), "image": np.arange(120, dtype=np.uint8).reshape(10, 2, 6), "half": np.zeros((10, 3), np.float16)}
+    arrays = {
+        "x": np.arange(10),
+        "image": np.arange(120, dtype=np.uint8).reshape(10, 2, 6),
+        "half": np.zeros((10, 3), np.float16),
+    }
     batch = block.to_batch(block.from_batch(arrays))
     for name, array in arrays.items():
         assert address(batch[name]) == address(array)
@@ -196,7 +226,10 @@ def test_writable_batches_leave_the_block_alone() -> None:
 
 
 def test_numpy_batches_of_nulls() -> None:
-    rows = [{"i": 1, "b": True, "s": "a", "t": np.array([1, 2]), "m": np.array([True])}, dict.fromkeys("ibstm")]
+    rows = [
+        {"i": 1, "b": True, "s": "a", "t": np.array([1, 2]), "m": np.array([True])},
+        dict.fromkeys("ibstm"),
+    ]
     batch = block.to_batch(block.from_rows(rows))
     assert batch["i"].dtype == np.float64
     assert np.isnan(batch["i"][1])
@@ -211,21 +244,33 @@ def test_ragged_and_equal_object_columns_stay_one_array_per_row() -> None:
     ragged = block.from_rows([{"x": np.zeros(2)}, {"x": np.zeros((3, 1))}])
     assert isinstance(ragged["x"].type, RaggedTensorType)
     assert [array.shape for array in block.to_batch(ragged)["x"]] == [(2,), (3, 1)]
-    # Two rows of the same shape out of a ragged column are not stacked, since the next batch could not be.
+    # Two rows of the same shape out of a ragged column are not stacked, since the next batch could
+    # not be.
     assert block.to_batch(ragged.slice(0, 1))["x"].shape == (1,)
 
 
 @pytest.mark.parametrize(
     ("dtype", "expected"),
-    [(">i4", pa.int32()), ("M8[h]", pa.timestamp("s")), ("M8[D]", pa.date32()), ("U3", pa.string()), ("S3", pa.binary())],
+    [
+        (">i4", pa.int32()),
+        ("M8[h]", pa.timestamp("s")),
+        ("M8[D]", pa.date32()),
+        ("U3", pa.string()),
+        ("S3", pa.binary()),
+    ],
 )
 def test_dtypes_that_arrow_lacks_become_its_nearest(dtype: str, expected: pa.DataType) -> None:
     assert block.from_batch({"x": np.zeros(2, dtype)})["x"].type == expected
 
 
 def test_masked_arrays_are_null_where_masked() -> None:
-    assert block.from_batch({"x": np.ma.array([1, 2], mask=[False, True])})["x"].to_pylist() == [1, None]
-    tensor = block.to_batch(block.from_batch({"x": np.ma.array([[1.0, 2.0]], mask=[[False, True]])}))["x"]
+    assert block.from_batch({"x": np.ma.array([1, 2], mask=[False, True])})["x"].to_pylist() == [
+        1,
+        None,
+    ]
+    tensor = block.to_batch(
+        block.from_batch({"x": np.ma.array([[1.0, 2.0]], mask=[[False, True]])})
+    )["x"]
     assert np.isnan(tensor[0, 1])
 
 
@@ -235,13 +280,21 @@ def test_arrays_that_are_not_contiguous_are_copied_rightly() -> None:
 
 
 def test_batches_without_rows_keep_their_types() -> None:
-    table = block.from_batch({"i": np.zeros(0, np.int32), "t": np.zeros((0, 2, 3), np.float32), "l": []})
-    assert table.schema.types == [pa.int32(), pa.fixed_shape_tensor(pa.float32(), (2, 3)), pa.null()]
+    table = block.from_batch(
+        {"i": np.zeros(0, np.int32), "t": np.zeros((0, 2, 3), np.float32), "l": []}
+    )
+    assert table.schema.types == [
+        pa.int32(),
+        pa.fixed_shape_tensor(pa.float32(), (2, 3)),
+        pa.null(),
+    ]
     assert block.to_batch(table)["t"].shape == (0, 2, 3)
     assert block.to_batch(table, "pandas").shape == (0, 3)
     assert list(block.rows(table)) == []
     assert block.empty(table.schema).schema == table.schema
-    assert block.to_batch(pa.table({"x": pa.chunked_array([], pa.fixed_shape_tensor(pa.int8(), (2,)))}))["x"].shape == (0, 2)
+    assert block.to_batch(
+        pa.table({"x": pa.chunked_array([], pa.fixed_shape_tensor(pa.int8(), (2,)))})
+    )["x"].shape == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +327,18 @@ def test_an_unknown_batch_format_is_refused() -> None:
 
 
 def test_frames_bring_no_index_and_no_metadata() -> None:
-    frame = pd.DataFrame({"x": [1, 2], "s": ["a", None], "f": [1.5, None], "o": [np.zeros(2), np.ones(2)]}, index=[5, 6])
+    frame = pd.DataFrame(
+        {"x": [1, 2], "s": ["a", None], "f": [1.5, None], "o": [np.zeros(2), np.ones(2)]},
+        index=[5, 6],
+    )
     table = block.from_batch(frame)
     assert table.column_names == ["x", "s", "f", "o"]
-    assert table.schema.types == [pa.int64(), pa.string(), pa.float64(), pa.fixed_shape_tensor(pa.float64(), (2,))]
+    assert table.schema.types == [
+        pa.int64(),
+        pa.string(),
+        pa.float64(),
+        pa.fixed_shape_tensor(pa.float64(), (2,)),
+    ]
     assert table.schema.metadata is None
     assert table["s"].to_pylist() == ["a", None]
     again = block.to_batch(table, "pandas")
@@ -309,8 +370,28 @@ def test_concat_of_many_small_blocks_is_one_chunk() -> None:
 def test_concat_joins_types() -> None:
     object_, tensor = {1: 2}, np.array([[1, 2]])
     blocks = [
-        block.from_rows([{"a": 1, "t": np.array([1, 2]), "o": 1, "d": datetime.date(2020, 1, 1), "r": np.zeros(1)}]),
-        block.from_rows([{"a": 2.5, "t": np.array([1.5, 2.5]), "o": object_, "d": datetime.datetime(2020, 1, 1, 5), "r": tensor}]),
+        block.from_rows(
+            [
+                {
+                    "a": 1,
+                    "t": np.array([1, 2]),
+                    "o": 1,
+                    "d": datetime.date(2020, 1, 1),
+                    "r": np.zeros(1),
+                }
+            ]
+        ),
+        block.from_rows(
+            [
+                {
+                    "a": 2.5,
+                    "t": np.array([1.5, 2.5]),
+                    "o": object_,
+                    "d": datetime.datetime(2020, 1, 1, 5),
+                    "r": tensor,
+                }
+            ]
+        ),
         block.from_rows([{"a": None, "b": "new"}]),
         block.from_rows([]),
     ]
@@ -326,9 +407,16 @@ def test_concat_joins_types() -> None:
 
 
 def test_concat_of_sliced_tensors_with_nulls_becomes_ragged_rightly() -> None:
-    fixed = block.from_rows([{"x": np.array([i, i])} if i != 2 else {"x": None} for i in range(4)]).slice(1)
+    fixed = block.from_rows(
+        [{"x": np.array([i, i])} if i != 2 else {"x": None} for i in range(4)]
+    ).slice(1)
     rows = list(block.rows(block.concat([fixed, block.from_rows([{"x": np.array([9])}])])))
-    assert [None if row["x"] is None else row["x"].tolist() for row in rows] == [[1, 1], None, [3, 3], [9]]
+    assert [None if row["x"] is None else row["x"].tolist() for row in rows] == [
+        [1, 1],
+        None,
+        [3, 3],
+        [9],
+    ]
 
 
 def test_concat_decodes_dictionaries_that_meet_text() -> None:
@@ -336,10 +424,15 @@ def test_concat_decodes_dictionaries_that_meet_text() -> None:
     assert block.concat([encoded, pa.table({"x": ["c"]})])["x"].to_pylist() == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("left", "right"), [(1, "a"), (True, 1), ("a", b"a"), (np.zeros(2), np.array(["a"])), ([1], {"a": 1})])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [(1, "a"), (True, 1), ("a", b"a"), (np.zeros(2), np.array(["a"])), ([1], {"a": 1})],
+)
 def test_schemas_that_do_not_fit_are_told_apart(left: Any, right: Any) -> None:
     with pytest.raises(SchemaMismatchError, match="column 'x' is .* in one and .* in another"):
-        block.concat([block.from_rows([{"x": left, "same": 1}]), block.from_rows([{"x": right, "same": 1}])])
+        block.concat(
+            [block.from_rows([{"x": left, "same": 1}]), block.from_rows([{"x": right, "same": 1}])]
+        )
 
 
 def test_values_that_do_not_fit_the_joined_type_are_an_error() -> None:
@@ -348,10 +441,17 @@ def test_values_that_do_not_fit_the_joined_type_are_an_error() -> None:
 
 
 def test_take_reorders_every_kind_of_column() -> None:
-    values = [{"i": i, "s": str(i), "t": np.full((2, 2), i), "r": np.zeros(i), "o": {i: i}, "l": [i] * i} for i in range(6)]
+    values = [
+        {"i": i, "s": str(i), "t": np.full((2, 2), i), "r": np.zeros(i), "o": {i: i}, "l": [i] * i}
+        for i in range(6)
+    ]
     table = block.from_rows(values)
     order = [5, 0, 0, 3]
-    for source in (table, block.concat([table.slice(0, 4), table.slice(4)]), pa.concat_tables([table.slice(0, 4), table.slice(4)])):
+    for source in (
+        table,
+        block.concat([table.slice(0, 4), table.slice(4)]),
+        pa.concat_tables([table.slice(0, 4), table.slice(4)]),
+    ):
         taken = list(block.rows(block.take(source, np.array(order))))
         assert [row["i"] for row in taken] == order
         assert [row["s"] for row in taken] == [str(i) for i in order]
@@ -366,7 +466,10 @@ def test_size_counts_the_rows_of_a_slice_only() -> None:
     table = block.from_batch({"x": np.zeros(1000), "image": np.zeros((1000, 10), np.uint8)})
     assert block.size_bytes(table) == 18_000
     assert block.size_bytes(table.slice(10, 100)) == 1_800
-    assert block.size_bytes(block.from_rows([{"r": np.zeros(1000)}, {"r": np.zeros(1)}]).slice(1)) < 200
+    assert (
+        block.size_bytes(block.from_rows([{"r": np.zeros(1000)}, {"r": np.zeros(1)}]).slice(1))
+        < 200
+    )
 
 
 def test_compact_lets_go_of_what_a_slice_was_cut_from() -> None:
@@ -391,19 +494,27 @@ def test_looking_at_the_first_row_does_not_convert_all() -> None:
 
 
 def test_an_unknown_column_names_the_nearest() -> None:
-    assert str(UnknownColumnError("prise", ["id", "price"])) == "there is no column 'prise' among 'id', 'price': did you mean 'price'?"
+    assert (
+        str(UnknownColumnError("prise", ["id", "price"]))
+        == "there is no column 'prise' among 'id', 'price': did you mean 'price'?"
+    )
     assert "did you mean" not in str(UnknownColumnError("zzz", ["id", "price"]))
 
 
 def test_importing_blocks_and_expressions_loads_neither_pandas_nor_torch() -> None:
     program = "import sys, syncline.data.block, syncline.data.expressions; print([m for m in ('pandas', 'torch') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
     assert found.stdout.strip() == "[]"
 
 
 def test_row_list_gives_the_rows_at_once_whatever_columns_are_called() -> None:
     table = pa.table({"it's": [1, 2], "a\n{}": ["x", None], "value_0": [0.5, 1.5]})
-    expected = [{"it's": 1, "a\n{}": "x", "value_0": 0.5}, {"it's": 2, "a\n{}": None, "value_0": 1.5}]
+    expected = [
+        {"it's": 1, "a\n{}": "x", "value_0": 0.5},
+        {"it's": 2, "a\n{}": None, "value_0": 1.5},
+    ]
     assert block.row_list(table) == list(block.rows(table)) == expected
 
 

@@ -73,7 +73,9 @@ def test_settings_without_effect_are_kept_in_silence():
 def test_an_unknown_setting_warns_once_and_is_kept(monkeypatch):
     monkeypatch.setattr(context_module, "_warned", set())
     context = DataContext()
-    with pytest.warns(UserWarning, match="'max_errored_block' .is 'max_errored_blocks' meant") as caught:
+    with pytest.warns(
+        UserWarning, match="'max_errored_block' .is 'max_errored_blocks' meant"
+    ) as caught:
         context.max_errored_block = 1
     assert caught[0].filename == __file__
     with warnings.catch_warnings():

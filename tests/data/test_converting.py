@@ -22,11 +22,15 @@ def local_mode() -> Iterator[None]:
 
 @pytest.fixture
 def dataset() -> data.Dataset:
-    return data.range(10, override_num_blocks=3).map_batches(lambda batch: {"id": batch["id"], "half": batch["id"] / 2})
+    return data.range(10, override_num_blocks=3).map_batches(
+        lambda batch: {"id": batch["id"], "half": batch["id"] / 2}
+    )
 
 
 def test_to_pandas(dataset):
-    pd.testing.assert_frame_equal(dataset.to_pandas(), pd.DataFrame({"id": np.arange(10), "half": np.arange(10) / 2}))
+    pd.testing.assert_frame_equal(
+        dataset.to_pandas(), pd.DataFrame({"id": np.arange(10), "half": np.arange(10) / 2})
+    )
 
 
 def test_to_pandas_refuses_more_rows_than_the_limit(dataset):
@@ -41,11 +45,17 @@ def test_references(dataset):
     tables = syncline.get(dataset.to_arrow_refs())
     assert [type(table) for table in tables] == [pa.Table] * len(tables)
     assert pa.concat_tables(tables)["id"].to_pylist() == list(range(10))
-    assert pd.concat(syncline.get(dataset.to_pandas_refs()))["half"].tolist() == [n / 2 for n in range(10)]
+    assert pd.concat(syncline.get(dataset.to_pandas_refs()))["half"].tolist() == [
+        n / 2 for n in range(10)
+    ]
     arrays = syncline.get(dataset.to_numpy_refs())
     assert np.concatenate([each["id"] for each in arrays]).tolist() == list(range(10))
-    assert np.concatenate(syncline.get(dataset.to_numpy_refs(column="half"))).tolist() == [n / 2 for n in range(10)]
-    assert np.concatenate([each["id"] for each in syncline.get(data.range(4).to_numpy_refs())]).tolist() == [0, 1, 2, 3]
+    assert np.concatenate(syncline.get(dataset.to_numpy_refs(column="half"))).tolist() == [
+        n / 2 for n in range(10)
+    ]
+    assert np.concatenate(
+        [each["id"] for each in syncline.get(data.range(4).to_numpy_refs())]
+    ).tolist() == [0, 1, 2, 3]
 
 
 def test_an_unknown_column_of_references_is_an_error(dataset):
@@ -89,11 +99,19 @@ def test_to_torch(dataset):
     assert [label.shape for _, label in batches] == [(5, 1), (5, 1)]
 
 
-LIBRARIES = {"to_modin": "modin", "to_mars": "mars", "to_daft": "daft", "to_spark": "pyspark", "to_tf": "tensorflow"}
+LIBRARIES = {
+    "to_modin": "modin",
+    "to_mars": "mars",
+    "to_daft": "daft",
+    "to_spark": "pyspark",
+    "to_tf": "tensorflow",
+}
 
 
 @pytest.mark.parametrize(("method", "library"), LIBRARIES.items())
-def test_a_library_that_is_missing_is_named_with_what_to_install(dataset, method: str, library: str):
+def test_a_library_that_is_missing_is_named_with_what_to_install(
+    dataset, method: str, library: str
+):
     if importlib.util.find_spec(library) is not None:
         pytest.skip(f"{library} is installed")
     arguments = {"to_spark": (None,), "to_tf": ("id", "half")}.get(method, ())

@@ -1,4 +1,5 @@
-"""What goes wrong while datasets run on worker processes: deaths, loops that are left, functions that misbehave, files that change.
+"""What goes wrong while datasets run on worker processes: deaths, loops that are left, functions
+that misbehave, files that change.
 
 Whole programs that are killed, interrupted or out of room are in `test_data_faults_programs.py`.
 """
@@ -28,7 +29,14 @@ from syncline.data.dataset import Dataset
 from syncline.data.split.messages import CoordinatorDiedError
 from syncline.exceptions import WorkerCrashedError
 from syncline.testing.waiting import eventually
-from syncline.train import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, get_dataset_shard, report
+from syncline.train import (
+    DataParallelTrainer,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    get_dataset_shard,
+    report,
+)
 
 pytestmark = pytest.mark.processes
 
@@ -81,11 +89,18 @@ def kills_itself_once(mark: Path) -> Callable[[Any], Any]:
 
 def data_threads() -> list[str]:
     names = (thread.name for thread in threading.enumerate())
-    return [name for name in names if name.startswith(("syncline-data", "syncline-prefetch", "syncline-beat")) and "warm" not in name]
+    return [
+        name
+        for name in names
+        if name.startswith(("syncline-data", "syncline-prefetch", "syncline-beat"))
+        and "warm" not in name
+    ]
 
 
 def held() -> tuple[int, int]:
-    """Values in the object store beside those that stand for actors, and bytes of shared memory and disk in use."""
+    """Values in the object store beside those that stand for actors, and bytes of shared memory and
+    disk in use.
+    """
     found = api.ensure_engine().statistics()
     objects, store = found["objects"], found["store"]
     return objects.objects - objects.pending, store.in_use_bytes + store.disk_bytes
@@ -113,7 +128,13 @@ def ids(dataset: Dataset) -> list[int]:
 
 
 def after_a_shuffle(dataset: Dataset, mark: Path) -> list[int]:
-    return sorted(ids(dataset.map_batches(same).random_shuffle(seed=1).map_batches(kills_itself_once(mark), batch_size=10)))
+    return sorted(
+        ids(
+            dataset.map_batches(same)
+            .random_shuffle(seed=1)
+            .map_batches(kills_itself_once(mark), batch_size=10)
+        )
+    )
 
 
 def of_groups(dataset: Dataset, mark: Path) -> list[int]:
@@ -124,21 +145,29 @@ def of_groups(dataset: Dataset, mark: Path) -> list[int]:
 def written(dataset: Dataset, mark: Path) -> list[int]:
     target = mark.parent / "out"
     dataset.map_batches(kills_itself_once(mark), batch_size=100).write_parquet(str(target))
-    return sorted(number for path in target.iterdir() for number in pq.read_table(path)["id"].to_pylist())
+    return sorted(
+        number for path in target.iterdir() for number in pq.read_table(path)["id"].to_pylist()
+    )
 
 
 @pytest.mark.parametrize(
     "run",
     [
         lambda dataset, mark: ids(dataset.map_batches(kills_itself_once(mark), batch_size=100)),
-        lambda dataset, mark: ids(dataset.map_batches(KillsOnce, fn_constructor_args=(mark,), concurrency=2, num_cpus=0, batch_size=100)),
+        lambda dataset, mark: ids(
+            dataset.map_batches(
+                KillsOnce, fn_constructor_args=(mark,), concurrency=2, num_cpus=0, batch_size=100
+            )
+        ),
         after_a_shuffle,
         of_groups,
         written,
     ],
     ids=["reading", "actors", "after a shuffle", "groups", "writing"],
 )
-def test_a_worker_that_is_killed_costs_no_row_and_repeats_none(source: Path, run: Callable[[Dataset, Path], list[int]]) -> None:
+def test_a_worker_that_is_killed_costs_no_row_and_repeats_none(
+    source: Path, run: Callable[[Dataset, Path], list[int]]
+) -> None:
     mark = source.parent / "killed"
     assert run(data.read_parquet(str(source)), mark) == list(range(FILES * ROWS))
     assert mark.exists()
@@ -163,13 +192,30 @@ class NeverConstructed:
 @pytest.mark.parametrize(
     ("function", "options", "kind", "text"),
     [
-        (kills_itself, {}, WorkerCrashedError, r"MapBatches\(kills_itself\), task \d+, failed 4 times .*SIGKILL"),
-        (KillsItself, ONE_ACTOR, WorkerCrashedError, r"MapBatches\(KillsItself\), task \d+, failed 4 times .*SIGKILL"),
-        (NeverConstructed, ONE_ACTOR, RuntimeError, r"MapBatches\(NeverConstructed\) died 3 times .*SIGKILL"),
+        (
+            kills_itself,
+            {},
+            WorkerCrashedError,
+            r"MapBatches\(kills_itself\), task \d+, failed 4 times .*SIGKILL",
+        ),
+        (
+            KillsItself,
+            ONE_ACTOR,
+            WorkerCrashedError,
+            r"MapBatches\(KillsItself\), task \d+, failed 4 times .*SIGKILL",
+        ),
+        (
+            NeverConstructed,
+            ONE_ACTOR,
+            RuntimeError,
+            r"MapBatches\(NeverConstructed\) died 3 times .*SIGKILL",
+        ),
     ],
     ids=["function", "actor", "constructor"],
 )
-def test_what_always_kills_its_worker_is_named_with_the_cause(function: Any, options: dict[str, Any], kind: type, text: str) -> None:
+def test_what_always_kills_its_worker_is_named_with_the_cause(
+    function: Any, options: dict[str, Any], kind: type, text: str
+) -> None:
     with pytest.raises(kind, match=text):
         data.range(10, override_num_blocks=1).map_batches(function, **options).materialize()
     until_all_is_let_go()
@@ -180,7 +226,9 @@ def test_what_always_kills_its_worker_is_named_with_the_cause(function: Any, opt
 
 def coordinators() -> list[int]:
     hub = refs.current_engine()._link._hub  # type: ignore[attr-defined]
-    return [process.pid for process in list(hub.processes.values()) if "Coordinator" in process.label]
+    return [
+        process.pid for process in list(hub.processes.values()) if "Coordinator" in process.label
+    ]
 
 
 def kill_coordinators() -> None:
@@ -210,7 +258,9 @@ def test_consumers_of_a_split_hear_that_its_coordinator_died() -> None:
     for consumer in consumers:
         consumer.join(60)
     assert len(errors) == 2
-    assert all("was killed by SIGKILL" in error and "split the dataset again" in error for error in errors)
+    assert all(
+        "was killed by SIGKILL" in error and "split the dataset again" in error for error in errors
+    )
     (again,) = dataset.streaming_split(1)
     assert sum(len(batch["id"]) for batch in again.iter_batches()) == 10_000
 
@@ -238,7 +288,9 @@ def test_a_training_goes_on_with_another_coordinator(tmp_path: Path) -> None:
         train_loop_config={"mark": str(tmp_path / "first"), "killed": str(tmp_path / "killed")},
         datasets={"train": data.range(4000, override_num_blocks=8)},
         scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(storage_path=str(tmp_path / "runs"), failure_config=FailureConfig(max_failures=1)),
+        run_config=RunConfig(
+            storage_path=str(tmp_path / "runs"), failure_config=FailureConfig(max_failures=1)
+        ),
     ).fit()
     killer.join(60)
     assert result.metrics is not None
@@ -250,7 +302,9 @@ def test_a_training_goes_on_with_another_coordinator(tmp_path: Path) -> None:
 
 def large(blocks: int = 60) -> Dataset:
     """A megabyte in each block."""
-    return data.range(blocks * 128, override_num_blocks=blocks).map_batches(lambda batch: {"x": np.ones((len(batch["id"]), 1024))})
+    return data.range(blocks * 128, override_num_blocks=blocks).map_batches(
+        lambda batch: {"x": np.ones((len(batch["id"]), 1024))}
+    )
 
 
 def leave_by_break() -> None:
@@ -293,7 +347,15 @@ def leave_a_split() -> None:
 
 
 @pytest.mark.parametrize(
-    "leave", [leave_by_break, leave_by_error, leave_to_the_collector, leave_a_generator, leave_a_shuffle, leave_a_split]
+    "leave",
+    [
+        leave_by_break,
+        leave_by_error,
+        leave_to_the_collector,
+        leave_a_generator,
+        leave_a_shuffle,
+        leave_a_split,
+    ],
 )
 def test_a_loop_that_is_left_holds_nothing(leave: Callable[[], None]) -> None:
     leave()
@@ -304,7 +366,10 @@ def test_a_split_between_two_passes_holds_nothing() -> None:
     (iterator,) = large().streaming_split(1)
     next(iter(iterator.iter_batches(batch_size=10)))
     gc.collect()
-    eventually(lambda: held()[1] == 0, what="what the coordinator held is freed, although nobody talks to it")
+    eventually(
+        lambda: held()[1] == 0,
+        what="what the coordinator held is freed, although nobody talks to it",
+    )
 
 
 def test_a_consumer_that_rests_costs_no_time_and_little_memory() -> None:
@@ -342,7 +407,9 @@ def test_a_hundred_passes_leave_nothing_behind() -> None:
     def passes(number: int) -> None:
         for _ in range(number):
             for iterator in (alone, shared):
-                assert sum(len(batch["id"]) for batch in iterator.iter_batches(batch_size=100)) == 1000
+                assert (
+                    sum(len(batch["id"]) for batch in iterator.iter_batches(batch_size=100)) == 1000
+                )
 
     def counts() -> tuple[int, ...]:
         gc.collect()
@@ -355,7 +422,10 @@ def test_a_hundred_passes_leave_nothing_behind() -> None:
     before = counts()
     passes(100)
     # A thread that is about to end, or one more call of the coordinator that waits, is no leak.
-    eventually(lambda: all(now <= then + 3 for now, then in zip(counts(), before, strict=True)), what=f"no more than {before}")
+    eventually(
+        lambda: all(now <= then + 3 for now, then in zip(counts(), before, strict=True)),
+        what=f"no more than {before}",
+    )
 
 
 # -- executions beside and inside one another
@@ -366,7 +436,9 @@ def test_executions_run_beside_one_another(executions: int) -> None:
     sums: dict[int, int] = {}
 
     def run(number: int) -> None:
-        shifted = data.range(2000, override_num_blocks=4).map_batches(lambda batch: {"id": batch["id"] + number})
+        shifted = data.range(2000, override_num_blocks=4).map_batches(
+            lambda batch: {"id": batch["id"] + number}
+        )
         sums[number] = shifted.sort("id", descending=True).sum("id")
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(executions)]
@@ -393,7 +465,9 @@ def test_datasets_work_inside_functions_tasks_and_actors() -> None:
             return int(dataset.sort("id", descending=True).take(1)[0]["id"])
 
     assert data.range(8, override_num_blocks=8).map_batches(nested).sum("sum") == 8 * 4950
-    assert syncline.get([task.remote(inner), task.remote(inner), Actor.remote().last.remote(inner)], timeout=60) == [100, 100, 99]
+    assert syncline.get(
+        [task.remote(inner), task.remote(inner), Actor.remote().last.remote(inner)], timeout=60
+    ) == [100, 100, 99]
 
 
 def test_the_workers_of_a_data_loader_read_their_parts_of_a_split() -> None:
@@ -402,10 +476,14 @@ def test_the_workers_of_a_data_loader_read_their_parts_of_a_split() -> None:
 
     class Parts(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
         def __iter__(self) -> Iterator[Any]:
-            for batch in iterators[torch.utils.data.get_worker_info().id].iter_torch_batches(batch_size=10):
+            for batch in iterators[torch.utils.data.get_worker_info().id].iter_torch_batches(
+                batch_size=10
+            ):
                 yield batch["id"]
 
-    loader = torch.utils.data.DataLoader(Parts(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    loader = torch.utils.data.DataLoader(
+        Parts(), batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
     assert sorted(number for batch in loader for number in batch.tolist()) == list(range(1000))
 
 
@@ -420,9 +498,14 @@ def blocks_in_c(batch: Any) -> Any:
 
 def test_a_function_that_blocks_in_native_code_is_ended() -> None:
     dataset = data.range(40, override_num_blocks=1)
-    with pytest.raises(TimeoutError, match=r"MapBatches\(blocks_in_c\) failed on rows 20 to 29 .*ctypes.CDLL"):
+    with pytest.raises(
+        TimeoutError, match=r"MapBatches\(blocks_in_c\) failed on rows 20 to 29 .*ctypes.CDLL"
+    ):
         dataset.map_batches(blocks_in_c, batch_size=10, timeout_s=0.5).materialize()
-    assert ids(dataset.map_batches(blocks_in_c, batch_size=10, timeout_s=0.5, on_error="skip")) == [*range(20), *range(30, 40)]
+    assert ids(dataset.map_batches(blocks_in_c, batch_size=10, timeout_s=0.5, on_error="skip")) == [
+        *range(20),
+        *range(30, 40),
+    ]
 
 
 def test_children_that_a_function_leaves_end_with_its_worker(tmp_path: Path) -> None:
@@ -435,16 +518,29 @@ def test_children_that_a_function_leaves_end_with_its_worker(tmp_path: Path) -> 
             os._exit(0)
         return batch
 
-    assert data.range(10, override_num_blocks=2).map_batches(leaves_children, num_cpus=1, memory=1).count() == 10
+    assert (
+        data.range(10, override_num_blocks=2)
+        .map_batches(leaves_children, num_cpus=1, memory=1)
+        .count()
+        == 10
+    )
     eventually(lambda: len(list(tmp_path.iterdir())) == 4)
-    eventually(lambda: not any(psutil.pid_exists(int(path.name)) for path in tmp_path.iterdir()), what="all children have ended")
+    eventually(
+        lambda: not any(psutil.pid_exists(int(path.name)) for path in tmp_path.iterdir()),
+        what="all children have ended",
+    )
 
 
 def test_batches_larger_than_the_object_store_pass_over_the_disk() -> None:
     def grows(batch: Any) -> Any:
         return {"x": np.zeros((1, 40 * MIB))}  # 320 MB
 
-    sizes = [batch["x"].nbytes for batch in data.range(2, override_num_blocks=2).map_batches(grows).iter_batches(batch_size=None)]
+    sizes = [
+        batch["x"].nbytes
+        for batch in data.range(2, override_num_blocks=2)
+        .map_batches(grows)
+        .iter_batches(batch_size=None)
+    ]
     assert sizes == [320 * MIB] * 2
     until_all_is_let_go()
 
@@ -471,7 +567,13 @@ def a_directory(path: Path) -> None:
 
 @pytest.mark.parametrize("function", [None, same])
 @pytest.mark.parametrize(
-    ("change", "kind"), [(gone, FileNotFoundError), (truncated, ValueError), (replaced, OSError), (a_directory, OSError)]
+    ("change", "kind"),
+    [
+        (gone, FileNotFoundError),
+        (truncated, ValueError),
+        (replaced, OSError),
+        (a_directory, OSError),
+    ],
 )
 def test_a_file_that_changes_between_planning_and_reading_is_named(
     source: Path, change: Callable[[Path], None], kind: type[Exception], function: Any
@@ -496,7 +598,9 @@ class Flaky(fsspec.implementations.local.LocalFileSystem):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("is_transient", [True, False])
-def test_transient_errors_of_storage_are_tried_again(source: Path, is_transient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transient_errors_of_storage_are_tried_again(
+    source: Path, is_transient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     marks = source.parent / "marks"
     marks.mkdir()
     monkeypatch.setattr(Flaky, "marks", str(marks))

@@ -1,4 +1,6 @@
-"""Programs with datasets that are killed, interrupted or short of room: nothing is left, and nothing half-done is visible."""
+"""Programs with datasets that are killed, interrupted or short of room: nothing is left, and
+nothing half-done is visible.
+"""
 
 import shutil
 import signal
@@ -177,8 +179,12 @@ def _may_mount(directory: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("text", [FULL_WHILE_SPILLING, FULL_WHILE_WRITING], ids=["spilling", "writing"])
-def test_a_full_disk_is_a_clear_error_and_the_next_execution_works(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", [FULL_WHILE_SPILLING, FULL_WHILE_WRITING], ids=["spilling", "writing"]
+)
+def test_a_full_disk_is_a_clear_error_and_the_next_execution_works(
+    text: str, tmp_path: Path
+) -> None:
     if not _may_mount(tmp_path):
         pytest.skip("needs the right to mount a small disk of its own")
     with run_program(DATA + SMALL_DISK + text) as program:

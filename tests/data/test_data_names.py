@@ -1,4 +1,6 @@
-"""Names and signatures of `syncline.data`: those of `ray.data` 2.60, recorded in `ray_data_signatures.json`."""
+"""Names and signatures of `syncline.data`: those of `ray.data` 2.60, recorded in
+`ray_data_signatures.json`.
+"""
 
 import importlib
 import inspect
@@ -102,9 +104,17 @@ def test_an_unknown_name_is_an_attribute_error():
 @pytest.mark.parametrize("name", RECORDED)
 def test_signature_has_every_parameter_that_programs_pass_to_ray(name):
     recorded = RECORDED[name]
-    parameters = [parameter for parameter in inspect.signature(found(name)).parameters.values() if parameter.name != "self"]
+    parameters = [
+        parameter
+        for parameter in inspect.signature(found(name)).parameters.values()
+        if parameter.name != "self"
+    ]
     by_name = {parameter.name: parameter for parameter in parameters}
-    positional = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    positional = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
     assert positional == list(recorded["positional"])
     for parameter, default in {**recorded["positional"], **recorded["keyword"]}.items():
         assert parameter in by_name
@@ -117,5 +127,7 @@ def test_signature_has_every_parameter_that_programs_pass_to_ray(name):
 
 def test_import_leaves_heavy_libraries_for_later():
     program = "import sys, syncline.data; print(*[name for name in ('torch', 'pandas', 'ray', 'dask', 'PIL') if name in sys.modules])"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
     assert answer.stdout.strip() == ""

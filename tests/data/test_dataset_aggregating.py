@@ -25,7 +25,9 @@ def local_mode() -> Iterator[None]:
 
 @pytest.fixture
 def ds() -> Dataset:
-    return from_arrow([pa.table({"a": [1, 2], "b": [1.0, None]}), pa.table({"a": [2, 5], "b": [4.0, 7.0]})])
+    return from_arrow(
+        [pa.table({"a": [1, 2], "b": [1.0, None]}), pa.table({"a": [2, 5], "b": [4.0, 7.0]})]
+    )
 
 
 def test_one_column_gives_a_value_and_several_a_dict(ds: Dataset) -> None:
@@ -74,7 +76,9 @@ def test_no_rows_have_no_sum(ds: Dataset) -> None:
         (lambda ds: ds.with_column("text", lit("x")).mean("text"), TypeError),
     ],
 )
-def test_what_does_not_fit_fails_before_anything_runs(ds: Dataset, call: Any, error: type[Exception]) -> None:
+def test_what_does_not_fit_fails_before_anything_runs(
+    ds: Dataset, call: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         call(ds)
     assert ds.stats() == ""
@@ -87,7 +91,11 @@ def test_a_summary_suits_the_types() -> None:
     assert list(frame.columns) == ["age", "name"]
     assert frame.loc["count"].tolist() == [4, 4]
     assert frame.loc["missing_pct", "age"] == 25.0
-    assert (frame.loc["min", "age"], frame.loc["max", "age"], frame.loc["mean", "age"]) == (0, 40, 20.0)
+    assert (frame.loc["min", "age"], frame.loc["max", "age"], frame.loc["mean", "age"]) == (
+        0,
+        40,
+        20.0,
+    )
     assert frame.loc["approx_topk[0]", "name"] == {"name": "x", "count": 3}
     assert "mean" not in summary.get_column_stats("name")["statistic"].tolist()
     with pytest.raises(ValueError, match="'age'"):
@@ -96,6 +104,8 @@ def test_a_summary_suits_the_types() -> None:
 
 def test_a_summary_may_have_other_aggregators_for_a_type() -> None:
     ds = from_arrow(pa.table({"age": [20, 40], "name": ["x", "y"]}))
-    summary = ds.summary(["age"], override_dtype_agg_mapping={DataType.int64(): lambda name: [Sum(name)]})
+    summary = ds.summary(
+        ["age"], override_dtype_agg_mapping={DataType.int64(): lambda name: [Sum(name)]}
+    )
     assert summary.columns == ["age"]
     assert summary.get_column_stats("age").to_dict("list") == {"statistic": ["sum"], "value": [60]}

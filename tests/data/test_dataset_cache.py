@@ -1,4 +1,6 @@
-"""`Dataset.cache`: functions run once per row over many passes, rows and order stay the same, and nothing stale is ever read."""
+"""`Dataset.cache`: functions run once per row over many passes, rows and order stay the same, and
+nothing stale is ever read.
+"""
 
 import gc
 import json
@@ -39,7 +41,9 @@ def engine() -> Iterator[None]:
 
 
 class Counting:
-    """A function, and how often it was called. What it adds is part of its code, what it counts is not."""
+    """A function, and how often it was called. What it adds is part of its code, what it counts is
+    not.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
@@ -81,7 +85,9 @@ def test_functions_run_once_per_row_over_many_passes(counting: Counting, where: 
     assert counting.calls == BLOCKS
 
 
-def test_what_comes_after_a_cache_differs_from_pass_to_pass(counting: Counting, where: str | None) -> None:
+def test_what_comes_after_a_cache_differs_from_pass_to_pass(
+    counting: Counting, where: str | None
+) -> None:
     ds = counting.mapped(source()).cache(where).random_shuffle()
     passes = [tuple(values(ds)) for _ in range(3)]
     assert len(set(passes)) == 3
@@ -98,7 +104,9 @@ def test_what_comes_after_a_cache_differs_from_pass_to_pass(counting: Counting, 
         lambda ds: ds.with_column("r", random()),
     ],
 )
-def test_what_is_random_before_a_cache_is_drawn_once(random_before: Callable[[Dataset], Dataset]) -> None:
+def test_what_is_random_before_a_cache_is_drawn_once(
+    random_before: Callable[[Dataset], Dataset],
+) -> None:
     ds = random_before(source()).cache()
     epochs = [tuple(map(str, ds.iter_rows())) for _ in range(3)]
     assert len(set(epochs)) == 1
@@ -145,7 +153,9 @@ def test_passes_that_are_not_complete_keep_nothing(counting: Counting, where: st
     assert counting.calls == before + BLOCKS
 
 
-def test_counting_and_materializing_fill_it_and_questions_are_answered_from_it(counting: Counting, where: str | None) -> None:
+def test_counting_and_materializing_fill_it_and_questions_are_answered_from_it(
+    counting: Counting, where: str | None
+) -> None:
     ds = counting.mapped(source()).cache(where)
     assert ds.schema(fetch_if_missing=False) is None
     assert ds.count() == 100
@@ -156,7 +166,9 @@ def test_counting_and_materializing_fill_it_and_questions_are_answered_from_it(c
     assert counting.calls == BLOCKS
 
 
-def test_text_for_people_tells_whether_it_is_filled(counting: Counting, where: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_for_people_tells_whether_it_is_filled(
+    counting: Counting, where: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     ds = counting.mapped(source()).cache(where)
     ds.explain()
     assert "Cache  (to be filled)" in capsys.readouterr().out
@@ -221,12 +233,21 @@ def test_a_failed_pass_keeps_nothing(where: str | None) -> None:
     assert values(ds, "id") == list(range(100))
 
 
-def test_copies_that_travel_begin_empty_in_memory_but_share_a_path(counting: Counting, tmp_path: Path) -> None:
+def test_copies_that_travel_begin_empty_in_memory_but_share_a_path(
+    counting: Counting, tmp_path: Path
+) -> None:
     for path, calls in ((None, 2 * BLOCKS), (tmp_path, BLOCKS)):
         counting.calls = 0
         ds = counting.mapped(source()).cache(path)
         values(ds)
-        copy = Dataset(n.Cache(input=ds._node.input, path=ds._node.path, slot=pickle.loads(pickle.dumps(ds._node.slot))), ds.context)
+        copy = Dataset(
+            n.Cache(
+                input=ds._node.input,
+                path=ds._node.path,
+                slot=pickle.loads(pickle.dumps(ds._node.slot)),
+            ),
+            ds.context,
+        )
         assert values(copy) == values(ds)
         assert counting.calls == calls
 
@@ -268,7 +289,9 @@ def test_another_function_or_input_has_other_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [from_arrow, lambda table: from_arrow(table).materialize()])
-def test_rows_in_memory_are_told_apart_by_all_their_content(tmp_path: Path, make: Callable[[pa.Table], Dataset]) -> None:
+def test_rows_in_memory_are_told_apart_by_all_their_content(
+    tmp_path: Path, make: Callable[[pa.Table], Dataset]
+) -> None:
     first = list(range(1000))
     second = [*first[:500], -1, *first[501:]]
     for rows in (first, second, first):
@@ -276,7 +299,9 @@ def test_rows_in_memory_are_told_apart_by_all_their_content(tmp_path: Path, make
     assert len(manifests(tmp_path)) == 2
 
 
-def test_unfinished_files_are_not_seen_and_are_deleted_by_the_next(counting: Counting, tmp_path: Path) -> None:
+def test_unfinished_files_are_not_seen_and_are_deleted_by_the_next(
+    counting: Counting, tmp_path: Path
+) -> None:
     ds = counting.mapped(source()).cache(tmp_path)
     place = ds._node.slot.place(ds._node)
     left = Path(place.directory) / "data-killed"
@@ -339,9 +364,13 @@ PLANS: dict[str, Callable[[Dataset], Dataset]] = {
 @pytest.mark.parametrize("random_before", [False, True])
 @pytest.mark.parametrize("filled_before", [False, True])
 @pytest.mark.parametrize("filled_after", ["no", "yes", "by another"])
-def test_a_restart_point_holds_whether_it_is_filled_or_not(plan: str, random_before: bool, filled_before: bool, filled_after: str) -> None:
+def test_a_restart_point_holds_whether_it_is_filled_or_not(
+    plan: str, random_before: bool, filled_before: bool, filled_after: str
+) -> None:
     def build() -> Dataset:
-        with DataContext.current(DataContext(target_max_block_size=80)):  # several blocks from every task
+        with DataContext.current(
+            DataContext(target_max_block_size=80)
+        ):  # several blocks from every task
             ds = source().map(lambda row: {"v": row["id"]})
         return (ds.random_shuffle(num_blocks=BLOCKS) if random_before else ds).cache()
 
@@ -360,13 +389,17 @@ def test_a_restart_point_holds_whether_it_is_filled_or_not(plan: str, random_bef
     assert continued(PLANS[plan](again), restart, seed=1, epoch=2) == whole[restart.index :]
 
 
-def test_an_execution_that_starts_in_the_middle_keeps_nothing(counting: Counting, where: str | None) -> None:
+def test_an_execution_that_starts_in_the_middle_keeps_nothing(
+    counting: Counting, where: str | None
+) -> None:
     ds = counting.mapped(source()).cache(where)
     with start(ds._node, ds.context, seed=1) as execution:
         next(execution)
         restart = next(execution).restart
     assert continued(ds, restart, seed=1) == list(range(restart.index + 1, 101))
-    assert settle(ds._node, Origin(seed=0, shape=Shape(cpus=1, budget_bytes=1))).states[0][0] is False
+    assert (
+        settle(ds._node, Origin(seed=0, shape=Shape(cpus=1, budget_bytes=1))).states[0][0] is False
+    )
 
 
 def test_an_iterator_continues_across_a_filled_cache(counting: Counting, where: str | None) -> None:
@@ -381,7 +414,9 @@ def test_an_iterator_continues_across_a_filled_cache(counting: Counting, where: 
     state = json.loads(json.dumps(iterator.state_dict()))
     ds.materialize()
     iterator.load_state_dict(state)
-    got += [value for batch in iterator.iter_batches(batch_size=10) for value in batch["v"].tolist()]
+    got += [
+        value for batch in iterator.iter_batches(batch_size=10) for value in batch["v"].tolist()
+    ]
     assert sorted(got) == list(range(1, 101))
 
 

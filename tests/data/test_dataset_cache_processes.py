@@ -60,7 +60,9 @@ def noting(log: Path) -> Callable[[dict[str, np.ndarray]], dict[str, Any]]:
 
 
 def run(place: Path, amount: str = "all", **options: Any) -> Ended:
-    with run_program(PROGRAM, str(place / "log"), str(place / "cache"), amount, **options) as program:
+    with run_program(
+        PROGRAM, str(place / "log"), str(place / "cache"), amount, **options
+    ) as program:
         return program.wait()
 
 
@@ -70,14 +72,21 @@ def calls(place: Path) -> int:
 
 
 @pytest.mark.parametrize("travels", [False, True])
-def test_functions_run_once_per_row_in_a_split_over_many_epochs(engine: None, tmp_path: Path, travels: bool) -> None:
+def test_functions_run_once_per_row_in_a_split_over_many_epochs(
+    engine: None, tmp_path: Path, travels: bool
+) -> None:
     @syncline.remote(num_cpus=0)
     def read(iterator: DataIterator) -> list[list[int]]:
-        return [[int(v) for batch in iterator.iter_batches(batch_size=10) for v in batch["v"]] for _ in range(3)]
+        return [
+            [int(v) for batch in iterator.iter_batches(batch_size=10) for v in batch["v"]]
+            for _ in range(3)
+        ]
 
     ds = numbers(600, override_num_blocks=BLOCKS).map_batches(noting(tmp_path)).cache()
     if travels:
-        parts = api.get([read.remote(each) for each in ds.random_shuffle().streaming_split(2)], timeout=120)
+        parts = api.get(
+            [read.remote(each) for each in ds.random_shuffle().streaming_split(2)], timeout=120
+        )
         epochs = [first + second for first, second in zip(*parts, strict=True)]
     else:
         shuffled = ds.random_shuffle()
@@ -111,9 +120,17 @@ def test_another_program_reads_what_one_has_kept(tmp_path: Path) -> None:
         assert calls(tmp_path) == BLOCKS
 
 
-@pytest.mark.parametrize(("point", "again"), [("data.cache.block", True), ("data.cache.complete", True), ("data.cache.published", False)])
-def test_a_program_that_is_killed_leaves_all_or_nothing(tmp_path: Path, point: str, again: bool) -> None:
-    ended = run(tmp_path, environment=fault_environment({point: "kill:3" if point == "data.cache.block" else "kill"}))
+@pytest.mark.parametrize(
+    ("point", "again"),
+    [("data.cache.block", True), ("data.cache.complete", True), ("data.cache.published", False)],
+)
+def test_a_program_that_is_killed_leaves_all_or_nothing(
+    tmp_path: Path, point: str, again: bool
+) -> None:
+    ended = run(
+        tmp_path,
+        environment=fault_environment({point: "kill:3" if point == "data.cache.block" else "kill"}),
+    )
     assert ended.return_code == -signal.SIGKILL, ended.stderr
     (tmp_path / "log").unlink()
     assert "rows True" in run(tmp_path).check().stdout

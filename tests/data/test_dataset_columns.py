@@ -1,4 +1,6 @@
-"""Columns of datasets: projections, their checks at the call, and what `add_column` does to a batch."""
+"""Columns of datasets: projections, their checks at the call, and what `add_column` does to a
+batch.
+"""
 
 from typing import Any
 
@@ -36,7 +38,15 @@ def test_projections_know_their_columns_without_running(ds: Dataset) -> None:
     assert columns(ds.rename_columns({"a": "b", "b": "a"})) == ["b", "a", "c"]
     assert columns(ds.with_column("d", col("a") * 2)) == ["a", "b", "c", "d"]
     assert columns(ds.with_column("a", lit("text"))) == ["a", "b", "c"]
-    assert columns(ds.with_columns({"d": col("a"), "e": col("b")}, unnest(col("c")))) == ["a", "b", "c", "d", "e", "x", "y"]
+    assert columns(ds.with_columns({"d": col("a"), "e": col("b")}, unnest(col("c")))) == [
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+        "x",
+        "y",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -49,12 +59,16 @@ def test_projections_know_their_columns_without_running(ds: Dataset) -> None:
         lambda ds: ds.with_columns(unnest(col("bb"))),
     ],
 )
-def test_an_unknown_column_fails_at_the_call_and_names_the_nearest(ds: Dataset, unknown: Any) -> None:
+def test_an_unknown_column_fails_at_the_call_and_names_the_nearest(
+    ds: Dataset, unknown: Any
+) -> None:
     with pytest.raises(UnknownColumnError, match="did you mean 'b'"):
         unknown(ds)
     with pytest.raises(KeyError):
         unknown(ds)
-    assert isinstance(unknown(ds.map(lambda row: row))._node, Project)  # behind a function nobody knows
+    assert isinstance(
+        unknown(ds.map(lambda row: row))._node, Project
+    )  # behind a function nobody knows
 
 
 @pytest.mark.parametrize(
@@ -79,7 +93,9 @@ def test_an_unknown_column_fails_at_the_call_and_names_the_nearest(ds: Dataset, 
         (lambda ds: ds.add_column("d", len, batch_format="default"), ValueError),
     ],
 )
-def test_what_does_not_fit_fails_at_the_call(ds: Dataset, call: Any, error: type[Exception]) -> None:
+def test_what_does_not_fit_fails_at_the_call(
+    ds: Dataset, call: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         call(ds)
 
@@ -104,7 +120,9 @@ def test_with_columns_computes_from_the_columns_as_they_were(ds: Dataset) -> Non
     ],
 )
 @pytest.mark.parametrize("name", ["a", "d"])
-def test_add_column_adds_or_replaces_and_leaves_the_batch_alone(batch: Any, values: Any, name: str) -> None:
+def test_add_column_adds_or_replaces_and_leaves_the_batch_alone(
+    batch: Any, values: Any, name: str
+) -> None:
     added = add_column(name, lambda given: values, batch)
     assert list(added[name].to_pylist() if isinstance(added, pa.Table) else added[name]) == [2, 4]
     before = batch["a"].to_pylist() if isinstance(batch, pa.Table) else list(batch["a"])
@@ -115,4 +133,8 @@ def test_add_column_adds_or_replaces_and_leaves_the_batch_alone(batch: Any, valu
 def test_add_column_maps_batches_that_keep_their_rows(ds: Dataset) -> None:
     node = ds.add_column("d", len)._node
     assert isinstance(node, MapBatches)
-    assert (node.batch_format, node.keeps_row_count, node.name) == ("pandas", True, "MapBatches(add_column)")
+    assert (node.batch_format, node.keeps_row_count, node.name) == (
+        "pandas",
+        True,
+        "MapBatches(add_column)",
+    )

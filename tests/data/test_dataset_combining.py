@@ -27,14 +27,23 @@ def test_union_and_zip_take_any_number_of_datasets(left: Dataset, right: Dataset
     assert union.parts == (left._node, right._node, left._node)
     zipped = left.zip(right, left)
     assert isinstance(zipped._node, Zip)
-    assert zipped.columns(fetch_if_missing=False) == ["id", "value", "id_1", "value_1", "id_2", "value_2"]
+    assert zipped.columns(fetch_if_missing=False) == [
+        "id",
+        "value",
+        "id_1",
+        "value_1",
+        "id_2",
+        "value_2",
+    ]
 
 
 def test_mix_takes_weights(left: Dataset, right: Dataset) -> None:
     mixed = left.mix(right)._node
     assert isinstance(mixed, Mix)
     assert (mixed.weights, mixed.stop_when) == ((1.0, 1.0), "longest")
-    mixed = left.mix(right, weights=[3, 1], stopping_condition=MixStoppingCondition.STOP_ON_SHORTEST)._node
+    mixed = left.mix(
+        right, weights=[3, 1], stopping_condition=MixStoppingCondition.STOP_ON_SHORTEST
+    )._node
     assert isinstance(mixed, Mix)
     assert (mixed.weights, mixed.stop_when) == ((3.0, 1.0), "shortest")
 
@@ -42,7 +51,11 @@ def test_mix_takes_weights(left: Dataset, right: Dataset) -> None:
 def test_join_knows_its_columns(left: Dataset, right: Dataset) -> None:
     joined = left.join(right, "inner", 3, right_suffix="_r")
     assert isinstance(joined._node, Join)
-    assert (joined._node.left_on, joined._node.right_on, joined._node.num_blocks) == (("id",), ("id",), 3)
+    assert (joined._node.left_on, joined._node.right_on, joined._node.num_blocks) == (
+        ("id",),
+        ("id",),
+        3,
+    )
     assert joined.columns(fetch_if_missing=False) == ["id", "value", "value_r"]
 
 
@@ -54,22 +67,44 @@ def test_join_knows_its_columns(left: Dataset, right: Dataset) -> None:
         (lambda left, right: left.mix(right, weights=[1]), ValueError, "1 for 2 datasets"),
         (lambda left, right: left.mix(right, weights=[1, 0]), ValueError, "positive"),
         (lambda left, right: left.mix(right, weights=[1, float("nan")]), ValueError, "positive"),
-        (lambda left, right: left.mix(right, stopping_condition="shortest"), TypeError, "MixStoppingCondition"),
+        (
+            lambda left, right: left.mix(right, stopping_condition="shortest"),
+            TypeError,
+            "MixStoppingCondition",
+        ),
         (lambda left, right: left.join(right, "outer", 2), ValueError, "'full_outer'"),
         (lambda left, right: left.join(right, "inner", 0), ValueError, "num_partitions"),
         (lambda left, right: left.join(right, "inner", 2, on="id"), ValueError, "tuple"),
-        (lambda left, right: left.join(right, "inner", 2, on=("id",), right_on=("id", "value")), ValueError, "1 and 2 keys"),
-        (lambda left, right: left.join(right, "inner", 2, on=("idd",)), KeyError, "did you mean 'id'"),
-        (lambda left, right: left.join(right, "inner", 2, on=("id",), right_on=("idd",)), KeyError, "did you mean 'id'"),
+        (
+            lambda left, right: left.join(right, "inner", 2, on=("id",), right_on=("id", "value")),
+            ValueError,
+            "1 and 2 keys",
+        ),
+        (
+            lambda left, right: left.join(right, "inner", 2, on=("idd",)),
+            KeyError,
+            "did you mean 'id'",
+        ),
+        (
+            lambda left, right: left.join(right, "inner", 2, on=("id",), right_on=("idd",)),
+            KeyError,
+            "did you mean 'id'",
+        ),
         (lambda left, right: left.join(right, "inner", 2, right_on=("value",)), Exception, "value"),
         (lambda left, right: left.join(right, "inner", 2), ValueError, "suffix"),
         (lambda left, right: left.join({"id": [1]}, "inner", 2), TypeError, "not a dataset"),
     ],
 )
-def test_what_does_not_fit_fails_at_the_call(left: Dataset, right: Dataset, call: Any, error: type[Exception], text: str) -> None:
+def test_what_does_not_fit_fails_at_the_call(
+    left: Dataset, right: Dataset, call: Any, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         call(left, right)
 
 
-def test_a_join_of_unknown_columns_is_not_checked_at_the_call(left: Dataset, right: Dataset) -> None:
-    assert isinstance(left.map(lambda row: row).join(right, "inner", 2, on=("idd",), right_on=("id",))._node, Join)
+def test_a_join_of_unknown_columns_is_not_checked_at_the_call(
+    left: Dataset, right: Dataset
+) -> None:
+    assert isinstance(
+        left.map(lambda row: row).join(right, "inner", 2, on=("idd",), right_on=("id",))._node, Join
+    )

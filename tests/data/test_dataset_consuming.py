@@ -22,7 +22,9 @@ def local_mode() -> Iterator[None]:
 
 @pytest.fixture
 def ds() -> Dataset:
-    return numbers(50, override_num_blocks=5).map_batches(lambda batch: {"id": batch["id"], "half": batch["id"] / 2})
+    return numbers(50, override_num_blocks=5).map_batches(
+        lambda batch: {"id": batch["id"], "half": batch["id"] / 2}
+    )
 
 
 def test_take_gives_the_first_rows_as_dicts(ds: Dataset) -> None:

@@ -1,4 +1,6 @@
-"""What a program sees in its terminal when a dataset fails: its own line, one text that says what to do, and none of syncline's frames."""
+"""What a program sees in its terminal when a dataset fails: its own line, one text that says what
+to do, and none of syncline's frames.
+"""
 
 import os
 import sys
@@ -45,7 +47,11 @@ def texts() -> Dataset:
 
 def torch_batches() -> None:
     pytest.importorskip("torch")
-    list(numbers(4, override_num_blocks=1).map(lambda row: {"x": np.ones(row["id"] + 1)}).iter_torch_batches())
+    list(
+        numbers(4, override_num_blocks=1)
+        .map(lambda row: {"x": np.ones(row["id"] + 1)})
+        .iter_torch_batches()
+    )
 
 
 # Python 3.10 keeps the frame that raises again.
@@ -54,19 +60,32 @@ def torch_batches() -> None:
     ("program", "expected"),
     [
         (lambda: numbers(4).map(lambda row: [row]).show(), "map needs a dict"),
-        (lambda: numbers(4).map_batches(lambda batch: batch["id"]).take_all(), "give the values a name"),
+        (
+            lambda: numbers(4).map_batches(lambda batch: batch["id"]).take_all(),
+            "give the values a name",
+        ),
         (lambda: texts().sort("nam").materialize(), "did you mean 'name'"),
         (lambda: texts().with_column("y", col("nam")).to_pandas(), "did you mean 'name'"),
-        (lambda: texts().filter(expr=col("name") > 3).count(), "greater does not take string and int64"),
+        (
+            lambda: texts().filter(expr=col("name") > 3).count(),
+            "greater does not take string and int64",
+        ),
         (lambda: texts().groupby("name").sum("name").take_all(), "needs numbers"),
         (lambda: texts().zip(numbers(5)).take_all(), "equally many rows"),
-        (lambda: list(texts().union(numbers(4).map(lambda row: {"name": 1})).iter_batches(batch_size=8)), "column 'name' is"),
+        (
+            lambda: list(
+                texts().union(numbers(4).map(lambda row: {"name": 1})).iter_batches(batch_size=8)
+            ),
+            "column 'name' is",
+        ),
         (lambda: from_items([{"x": [1]}, {"x": [2]}]).sort("x"), "cannot sort by column 'x'"),
         (lambda: numbers(4).map_batches(quotient, batch_size=0), "batch_size=0"),
         (torch_batches, "is ragged"),
     ],
 )
-def test_what_syncline_refuses_is_told_without_its_frames(program: Callable[[], Any], expected: str) -> None:
+def test_what_syncline_refuses_is_told_without_its_frames(
+    program: Callable[[], Any], expected: str
+) -> None:
     _, text = seen(program)
     assert expected in text
     assert PACKAGE not in text
@@ -101,7 +120,11 @@ def test_an_async_function_shows_its_own_frames_alone() -> None:
 
 
 def test_the_wrong_result_of_a_row_function_is_a_value_error_as_that_of_a_batch_function() -> None:
-    for ds in (numbers(2).map(lambda row: 1), numbers(2).flat_map(lambda row: 1), numbers(2).map_batches(lambda batch: 1)):  # type: ignore
+    for ds in (
+        numbers(2).map(lambda row: 1),
+        numbers(2).flat_map(lambda row: 1),
+        numbers(2).map_batches(lambda batch: 1),
+    ):  # type: ignore
         with pytest.raises(ValueError, match="but"):
             ds.materialize()
 
@@ -128,11 +151,15 @@ def test_a_process_that_ends_is_told_with_its_end_and_what_to_look_for() -> None
 
 def test_results_of_differing_types_are_named_as_aggregates() -> None:
     mixed = from_items([{"x": 1}]).union(from_items([{"x": "a"}]))
-    with pytest.raises(ValueError, match=r"column 'max\(x\)' is int64 in one and string in another"):
+    with pytest.raises(
+        ValueError, match=r"column 'max\(x\)' is int64 in one and string in another"
+    ):
         mixed.max("x")
 
 
-def test_all_frames_are_kept_where_the_program_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_frames_are_kept_where_the_program_asks_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SYNCLINE_FULL_TRACEBACK", "1")
     _, text = seen(lambda: numbers(4).map_batches(quotient, batch_size=0))
     assert PACKAGE in text

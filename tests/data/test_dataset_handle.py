@@ -1,4 +1,6 @@
-"""Datasets as values: immutable, picklable, with a context of their own; what they are not: sequences."""
+"""Datasets as values: immutable, picklable, with a context of their own; what they are not:
+sequences.
+"""
 
 import pickle
 from collections.abc import Iterator
@@ -87,7 +89,12 @@ def test_repr_shows_operators_and_shape_and_runs_nothing() -> None:
         raise AssertionError("this must not run")
 
     ds = numbers(3).map(never).limit(2)  # type: ignore[arg-type]
-    assert repr(ds).splitlines() == ["Limit(2)", "+- Map(never)", "   +- ReadRange", "Dataset(num_rows=2, schema=?)"]
+    assert repr(ds).splitlines() == [
+        "Limit(2)",
+        "+- Map(never)",
+        "   +- ReadRange",
+        "Dataset(num_rows=2, schema=?)",
+    ]
     assert "Map(never)" in ds._repr_html_()
     assert repr(numbers(3)).splitlines()[-1] == "Dataset(num_rows=3, schema={id: int64})"
     assert repr(from_items([{"a": 1}])) == "MaterializedDataset(num_rows=1, schema={a: int64})"

@@ -1,4 +1,6 @@
-"""Schema, count, sizes, files, statistics: from metadata where it tells, executed and remembered where it does not."""
+"""Schema, count, sizes, files, statistics: from metadata where it tells, executed and remembered
+where it does not.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +45,9 @@ def mapped(calls: Calls) -> Dataset:
     return numbers(1000, override_num_blocks=10).map_batches(lambda batch: calls(batch))
 
 
-def test_the_schema_is_found_out_with_the_first_block_and_remembered(mapped: Dataset, calls: Calls) -> None:
+def test_the_schema_is_found_out_with_the_first_block_and_remembered(
+    mapped: Dataset, calls: Calls
+) -> None:
     assert mapped.schema(fetch_if_missing=False) is None
     assert mapped.columns(fetch_if_missing=False) is None
     assert mapped.schema() == Schema(pa.schema([("id", pa.int64())]))

@@ -1,4 +1,6 @@
-"""`map`, `flat_map`, `map_batches`, `filter`: what becomes of their arguments, and which they refuse at the call."""
+"""`map`, `flat_map`, `map_batches`, `filter`: what becomes of their arguments, and which they
+refuse at the call.
+"""
 
 import functools
 from typing import Any
@@ -66,11 +68,25 @@ def test_arguments_reach_the_node(people: Dataset) -> None:
         max_restarts=2,
     )._node
     assert isinstance(node, MapBatches)
-    assert (node.batch_size, node.batch_format, node.zero_copy, node.keeps_row_count) == (7, "pandas", False, True)
+    assert (node.batch_size, node.batch_format, node.zero_copy, node.keeps_row_count) == (
+        7,
+        "pandas",
+        False,
+        True,
+    )
     function = node.function
-    assert (function.args, function.kwargs, function.constructor_args, function.constructor_kwargs) == ((1,), {"a": 2}, (3,), {"factor": 4})
+    assert (
+        function.args,
+        function.kwargs,
+        function.constructor_args,
+        function.constructor_kwargs,
+    ) == ((1,), {"a": 2}, (3,), {"factor": 4})
     assert (function.timeout_s, function.on_error) == (5.0, "skip")
-    assert (function.resources.num_cpus, function.resources.num_gpus, function.resources.memory) == (0.5, None, 100)
+    assert (
+        function.resources.num_cpus,
+        function.resources.num_gpus,
+        function.resources.memory,
+    ) == (0.5, None, 100)
     assert function.resources.options == {"resources": {"special": 1}, "max_restarts": 2}
 
 
@@ -85,8 +101,16 @@ def test_arguments_reach_the_node(people: Dataset) -> None:
         (Doubler, {}, ActorPoolStrategy(min_size=1)),
         (Doubler, {"concurrency": 3}, ActorPoolStrategy(size=3)),
         (Doubler, {"concurrency": (1, 4)}, ActorPoolStrategy(min_size=1, max_size=4)),
-        (Doubler, {"concurrency": (1, 4, 2)}, ActorPoolStrategy(min_size=1, max_size=4, initial_size=2)),
-        (Doubler, {"compute": ActorPoolStrategy(size=2), "concurrency": 9}, ActorPoolStrategy(size=2)),
+        (
+            Doubler,
+            {"concurrency": (1, 4, 2)},
+            ActorPoolStrategy(min_size=1, max_size=4, initial_size=2),
+        ),
+        (
+            Doubler,
+            {"compute": ActorPoolStrategy(size=2), "concurrency": 9},
+            ActorPoolStrategy(size=2),
+        ),
     ],
 )
 def test_functions_run_as_tasks_and_classes_in_actors(
@@ -174,4 +198,6 @@ def test_filters_on_known_columns_are_checked_at_the_call(people: Dataset) -> No
         people.filter(col("agee") > 30)
     with pytest.raises(TypeError, match="true or false"):
         people.filter(col("age") + 1)
-    assert isinstance(people.map(same).filter(col("agee") > 30)._node, FilterExpr)  # nothing is known behind a function
+    assert isinstance(
+        people.map(same).filter(col("agee") > 30)._node, FilterExpr
+    )  # nothing is known behind a function

@@ -1,4 +1,6 @@
-"""`limit`, `random_sample`, `repartition`, shuffles, `sort`, `cache`: their nodes, and what they refuse at the call."""
+"""`limit`, `random_sample`, `repartition`, shuffles, `sort`, `cache`: their nodes, and what they
+refuse at the call.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,8 @@ def test_a_key_that_is_not_there_is_an_unknown_column_and_a_wrong_value(ds: Data
         (lambda ds: ds.sort("a", boundaries=["x"]), ValueError),
     ],
 )
-def test_what_does_not_fit_fails_at_the_call(ds: Dataset, call: Any, error: type[Exception]) -> None:
+def test_what_does_not_fit_fails_at_the_call(
+    ds: Dataset, call: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         call(ds)

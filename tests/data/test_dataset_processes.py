@@ -41,7 +41,14 @@ def test_a_class_is_constructed_once_per_actor() -> None:
         def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, Any]:
             return {"token": [self.token] * len(batch["id"])}
 
-    assert len(numbers(1000, override_num_blocks=10).map_batches(Constructed, concurrency=1, num_cpus=0).unique("token")) == 1
+    assert (
+        len(
+            numbers(1000, override_num_blocks=10)
+            .map_batches(Constructed, concurrency=1, num_cpus=0)
+            .unique("token")
+        )
+        == 1
+    )
 
 
 def test_handles_travel_to_tasks() -> None:
@@ -52,7 +59,10 @@ def test_handles_travel_to_tasks() -> None:
 
     lazy = numbers(100).filter(col("id") >= 50)
     materialized = lazy.map(lambda row: row).materialize()
-    assert syncline.get([total.remote(lazy), total.remote(materialized)], timeout=60) == [3725, 3725]
+    assert syncline.get([total.remote(lazy), total.remote(materialized)], timeout=60) == [
+        3725,
+        3725,
+    ]
 
 
 def test_an_error_is_the_original_one_and_shows_the_line() -> None:
@@ -70,7 +80,9 @@ def test_rows_that_take_too_long_may_be_left_out() -> None:
             time.sleep(600)
         return row
 
-    ds = from_items([{"id": n} for n in range(6)], override_num_blocks=1).map(stuck, timeout_s=2, on_error="skip")
+    ds = from_items([{"id": n} for n in range(6)], override_num_blocks=1).map(
+        stuck, timeout_s=2, on_error="skip"
+    )
     assert [row["id"] for row in ds.take_all()] == [0, 1, 2, 4, 5]
     assert "left out" in ds.stats()
 
@@ -85,7 +97,11 @@ def test_parts_of_a_split_hold_their_rows() -> None:
 
 def test_groups_are_mapped_elsewhere() -> None:
     ds = numbers(1000).map_batches(lambda batch: {"key": batch["id"] % 7, "value": batch["id"]})
-    rows = ds.groupby("key").map_groups(lambda group: {"key": group["key"][:1], "rows": [len(group["key"])]}).take_all()
+    rows = (
+        ds.groupby("key")
+        .map_groups(lambda group: {"key": group["key"][:1], "rows": [len(group["key"])]})
+        .take_all()
+    )
     assert sorted(row["key"] for row in rows) == list(range(7))
     assert sum(row["rows"] for row in rows) == 1000
     assert ds.groupby("key").count().sum("count()") == 1000

@@ -33,14 +33,20 @@ def ds() -> Dataset:
 
 
 def test_functions_on_rows(ds: Dataset) -> None:
-    assert ds.map(lambda row, add: {"id": row["id"] + add}, fn_args=[5]).take(2) == [{"id": 5}, {"id": 6}]
+    assert ds.map(lambda row, add: {"id": row["id"] + add}, fn_args=[5]).take(2) == [
+        {"id": 5},
+        {"id": 6},
+    ]
     assert ids(ds.filter(lambda row, least: row["id"] >= least, fn_kwargs={"least": 8})) == [8, 9]
     assert ids(ds.flat_map(lambda row: [row] * row["id"]).limit(4)) == [1, 2, 2, 3]
 
 
 def test_functions_on_batches(ds: Dataset) -> None:
     assert ids(ds.map_batches(lambda batch: {"id": -batch["id"]}))[-1] == -9
-    assert ids(ds.map_batches(lambda frame: frame[frame["id"] > 7], batch_format="pandas")) == [8, 9]
+    assert ids(ds.map_batches(lambda frame: frame[frame["id"] > 7], batch_format="pandas")) == [
+        8,
+        9,
+    ]
     sizes = ds.map_batches(lambda batch: {"id": [len(batch["id"])]}, batch_size=4).take_all()
     assert sum(row["id"] for row in sizes) == 10
     assert max(row["id"] for row in sizes) == 4
@@ -54,7 +60,10 @@ def test_a_class_keeps_its_state(ds: Dataset) -> None:
         def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             return {"id": batch["id"] + self.amount}
 
-    assert ids(ds.map_batches(Add, fn_constructor_kwargs={"amount": 100}, concurrency=1))[:2] == [100, 101]
+    assert ids(ds.map_batches(Add, fn_constructor_kwargs={"amount": 100}, concurrency=1))[:2] == [
+        100,
+        101,
+    ]
 
 
 def test_failing_rows_may_be_left_out_and_are_counted(ds: Dataset) -> None:
@@ -71,10 +80,12 @@ def test_columns() -> None:
     assert ds.drop_columns(["a", "c"]).take_all() == [{"b": 2.0}]
     assert ds.rename_columns({"a": "z"}).drop_columns(["c"]).take_all() == [{"z": 1, "b": 2.0}]
     assert ds.map(lambda row: row).rename_columns(["x", "y", "z"]).columns() == ["x", "y", "z"]
-    assert ds.with_columns({"a": col("a") + 1, "d": col("a")}, unnest(col("c"))).drop_columns(["c"]).take_all() == [
-        {"a": 2, "b": 2.0, "d": 1, "x": 3}
-    ]
-    added = ds.add_column("d", lambda frame: pd.Series([9], index=[77])).add_column("e", lambda batch: batch["a"] * 2, batch_format="numpy")
+    assert ds.with_columns({"a": col("a") + 1, "d": col("a")}, unnest(col("c"))).drop_columns(
+        ["c"]
+    ).take_all() == [{"a": 2, "b": 2.0, "d": 1, "x": 3}]
+    added = ds.add_column("d", lambda frame: pd.Series([9], index=[77])).add_column(
+        "e", lambda batch: batch["a"] * 2, batch_format="numpy"
+    )
     assert {name: added.take(1)[0][name] for name in "de"} == {"d": 9, "e": 2}
     with pytest.raises(KeyError):
         ds.map(lambda row: row).select_columns("nothing").take_all()
@@ -96,26 +107,43 @@ def test_orders(ds: Dataset) -> None:
 def test_blocks(ds: Dataset) -> None:
     assert ids(ds.repartition(4)) == list(range(10))
     assert ds.repartition(4).materialize().num_blocks() == 4
-    assert [block.num_rows for block in blocks(ds.repartition(target_num_rows_per_block=4, strict=True))] == [4, 4, 2]
+    assert [
+        block.num_rows for block in blocks(ds.repartition(target_num_rows_per_block=4, strict=True))
+    ] == [4, 4, 2]
     assert max(block.num_rows for block in blocks(ds.repartition(target_num_rows_per_block=2))) == 2
     assert sorted(ids(ds.repartition(4, shuffle=True))) == list(range(10))
-    keyed = ds.map(lambda row: {"id": row["id"], "even": row["id"] % 2 == 0}).repartition(2, keys=["even"], sort=True)
+    keyed = ds.map(lambda row: {"id": row["id"], "even": row["id"] % 2 == 0}).repartition(
+        2, keys=["even"], sort=True
+    )
     found = [block.to_pydict() for block in blocks(keyed)]
-    assert sum(True in block["even"] for block in found) == sum(False in block["even"] for block in found) == 1
+    assert (
+        sum(True in block["even"] for block in found)
+        == sum(False in block["even"] for block in found)
+        == 1
+    )
     assert all(block["even"] == sorted(block["even"]) for block in found)
 
 
 def test_several_datasets(ds: Dataset) -> None:
     assert ids(ds.limit(2).union(ds.limit(1), ds)) == [0, 1, 0, *range(10)]
-    assert ds.limit(2).zip(from_items(["x", "y"])).take_all() == [{"id": 0, "item": "x"}, {"id": 1, "item": "y"}]
+    assert ds.limit(2).zip(from_items(["x", "y"])).take_all() == [
+        {"id": 0, "item": "x"},
+        {"id": 1, "item": "y"},
+    ]
     with pytest.raises(ValueError, match="has 3 rows"):
         ds.map(lambda row: row).zip(numbers(3)).take_all()
-    mixed = numbers(30, override_num_blocks=30).mix(numbers(10, override_num_blocks=10), weights=[3, 1])
+    mixed = numbers(30, override_num_blocks=30).mix(
+        numbers(10, override_num_blocks=10), weights=[3, 1]
+    )
     assert sorted(ids(mixed)) == sorted([*range(30), *range(10)])
-    shortest = numbers(30).mix(numbers(10), stopping_condition=MixStoppingCondition.STOP_ON_SHORTEST)
+    shortest = numbers(30).mix(
+        numbers(10), stopping_condition=MixStoppingCondition.STOP_ON_SHORTEST
+    )
     assert shortest.count() < 40
     right = from_arrow(pa.table({"key": [1, 2, 2], "text": ["a", "b", "c"]}))
-    joined: list[dict[str, Any]] = ds.join(right, "inner", 2, on=("id",), right_on=("key",)).take_all()
+    joined: list[dict[str, Any]] = ds.join(
+        right, "inner", 2, on=("id",), right_on=("key",)
+    ).take_all()
     assert sorted((row["id"], row["text"]) for row in joined) == [(1, "a"), (2, "b"), (2, "c")]
     assert ds.join(right, "left_anti", 2, on=("id",), right_on=("key",)).count() == 8
 

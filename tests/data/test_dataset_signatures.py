@@ -1,4 +1,6 @@
-"""The methods of datasets have the names, parameters and defaults of Ray 2.60, recorded here, and nothing is missing."""
+"""The methods of datasets have the names, parameters and defaults of Ray 2.60, recorded here, and
+nothing is missing.
+"""
 
 import enum
 import inspect
@@ -9,7 +11,8 @@ import pytest
 from syncline.data.dataset import Dataset
 from syncline.data.grouped import GroupedData
 
-# Sorted behind the positional parameters. WORKER, FUNCTION and BATCHES stand for parameters that many methods share.
+# Sorted behind the positional parameters. WORKER, FUNCTION and BATCHES stand for parameters that
+# many methods share.
 SHARED = {
     "WORKER": (
         "accelerator_type=None fallback_strategy=None label_selector=None max_calls=None memory=None num_cpus=None num_gpus=None "
@@ -107,8 +110,14 @@ def parameters(recorded: str) -> tuple[list[str], set[str]]:
     for name, shared in SHARED.items():
         recorded = recorded.replace(name, shared)
     words = recorded.split()
-    keywords = next((number for number, word in enumerate(words) if word.startswith("*")), len(words))
-    if keywords < len(words) and words[keywords] not in ("*",) and not words[keywords].startswith("**"):
+    keywords = next(
+        (number for number, word in enumerate(words) if word.startswith("*")), len(words)
+    )
+    if (
+        keywords < len(words)
+        and words[keywords] not in ("*",)
+        and not words[keywords].startswith("**")
+    ):
         keywords += 1
     return words[:keywords], set(words[keywords:]) - {"*"}
 
@@ -116,8 +125,16 @@ def parameters(recorded: str) -> tuple[list[str], set[str]]:
 def of_method(method: Any) -> tuple[list[str], set[str]]:
     positional, others = [], set()
     for parameter in inspect.signature(method).parameters.values():
-        default = parameter.default.name if isinstance(parameter.default, enum.Enum) else repr(parameter.default)
-        text = parameter.name if parameter.default is parameter.empty else f"{parameter.name}={default}"
+        default = (
+            parameter.default.name
+            if isinstance(parameter.default, enum.Enum)
+            else repr(parameter.default)
+        )
+        text = (
+            parameter.name
+            if parameter.default is parameter.empty
+            else f"{parameter.name}={default}"
+        )
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional.append(f"*{parameter.name}")
         elif parameter.kind is parameter.VAR_KEYWORD:
@@ -140,7 +157,10 @@ def test_methods_of_groups_take_what_rays_take(name: str) -> None:
     assert of_method(getattr(GroupedData, name)) == parameters(GROUPED[name])
 
 
-@pytest.mark.parametrize("method", [Dataset.map, Dataset.map_batches, Dataset.flat_map, Dataset.filter, GroupedData.map_groups])
+@pytest.mark.parametrize(
+    "method",
+    [Dataset.map, Dataset.map_batches, Dataset.flat_map, Dataset.filter, GroupedData.map_groups],
+)
 def test_functions_may_have_a_time_limit_and_a_policy(method: Any) -> None:
     shown = inspect.signature(method).parameters
     assert shown["timeout_s"].default is None

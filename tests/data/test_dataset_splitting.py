@@ -32,7 +32,9 @@ def ids(ds: Dataset) -> list[int]:
 def eleven(request: pytest.FixtureRequest) -> Dataset:
     lazy = numbers(11, override_num_blocks=3)
     if request.param == "tables":
-        return from_arrow([pa.table({"id": list(range(start, end))}) for start, end in ((0, 4), (4, 8), (8, 11))])
+        return from_arrow(
+            [pa.table({"id": list(range(start, end))}) for start, end in ((0, 4), (4, 8), (8, 11))]
+        )
     return lazy if request.param == "lazy" else lazy.materialize()
 
 
@@ -53,7 +55,13 @@ def test_an_equal_split_drops_the_rest(eleven: Dataset) -> None:
 
 
 def test_split_at_indices(eleven: Dataset) -> None:
-    assert [ids(part) for part in eleven.split_at_indices([2, 5, 5, 30])] == [[0, 1], [2, 3, 4], [], [5, 6, 7, 8, 9, 10], []]
+    assert [ids(part) for part in eleven.split_at_indices([2, 5, 5, 30])] == [
+        [0, 1],
+        [2, 3, 4],
+        [],
+        [5, 6, 7, 8, 9, 10],
+        [],
+    ]
 
 
 def test_empty_parts_keep_the_schema(eleven: Dataset) -> None:
@@ -95,8 +103,16 @@ def test_a_part_holds_only_its_own_rows() -> None:
         (lambda ds: ds.streaming_train_test_split(0), ValueError),
         (lambda ds: ds.streaming_train_test_split(0.5, split_type="order"), ValueError),
         (lambda ds: ds.streaming_train_test_split(0.5, split_type="hash"), ValueError),
-        (lambda ds: ds.streaming_train_test_split(0.5, split_type="hash", hash_column="id", seed=1), ValueError),
-        (lambda ds: ds.streaming_train_test_split(0.5, split_type="hash", hash_column="idd"), KeyError),
+        (
+            lambda ds: ds.streaming_train_test_split(
+                0.5, split_type="hash", hash_column="id", seed=1
+            ),
+            ValueError,
+        ),
+        (
+            lambda ds: ds.streaming_train_test_split(0.5, split_type="hash", hash_column="idd"),
+            KeyError,
+        ),
         (lambda ds: ds.streaming_train_test_split(0.5, hash_column="id"), ValueError),
     ],
 )
@@ -148,8 +164,14 @@ def test_streaming_parts_have_every_row_once_whatever_is_selected_of_them(tmp_pa
 
 
 def test_a_hash_split_goes_by_the_value_alone() -> None:
-    _, test = numbers(2000, override_num_blocks=7).streaming_train_test_split(0.25, split_type="hash", hash_column="id")
-    _, again = numbers(2000).random_shuffle(seed=1).streaming_train_test_split(0.25, split_type="hash", hash_column="id")
+    _, test = numbers(2000, override_num_blocks=7).streaming_train_test_split(
+        0.25, split_type="hash", hash_column="id"
+    )
+    _, again = (
+        numbers(2000)
+        .random_shuffle(seed=1)
+        .streaming_train_test_split(0.25, split_type="hash", hash_column="id")
+    )
     assert sorted(ids(again)) == ids(test)
 
 

@@ -1,4 +1,6 @@
-"""`DataIterator` over a whole dataset: passes, batches, state, statistics. With executions that need no executor."""
+"""`DataIterator` over a whole dataset: passes, batches, state, statistics. With executions that
+need no executor.
+"""
 
 import json
 import pickle
@@ -36,13 +38,17 @@ def test_batches_cross_blocks_and_keep_the_order() -> None:
     assert values(batches) == list(range(22))
 
 
-@pytest.mark.parametrize(("batch_format", "kind"), [("default", dict), ("pyarrow", pa.Table), (None, pa.Table)])
+@pytest.mark.parametrize(
+    ("batch_format", "kind"), [("default", dict), ("pyarrow", pa.Table), (None, pa.Table)]
+)
 def test_batches_come_in_the_format_that_was_asked_for(batch_format: Any, kind: type) -> None:
     (batch,) = iterator_of(FakeDataset(block_rows=[3])).iter_batches(batch_format=batch_format)
     assert isinstance(batch, kind)
 
 
-@pytest.mark.parametrize("arguments", [{"batch_format": "arrow"}, {"batch_size": 0}, {"prefetch_batches": -1}])
+@pytest.mark.parametrize(
+    "arguments", [{"batch_format": "arrow"}, {"batch_size": 0}, {"prefetch_batches": -1}]
+)
 def test_impossible_arguments_are_errors_at_the_call(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
         iterator_of(FakeDataset(block_rows=[3])).iter_batches(**arguments)
@@ -66,14 +72,19 @@ def test_rows_are_dicts() -> None:
 def test_leaving_a_loop_closes_the_execution() -> None:
     dataset = FakeDataset(block_rows=[100])
     opened = []
-    feed = WholeFeed(dataset, run=lambda *args, **kwargs: opened.append(dataset.run(*args, **kwargs)) or opened[-1])  # type: ignore[arg-type, func-returns-value]
+    feed = WholeFeed(
+        dataset,
+        run=lambda *args, **kwargs: opened.append(dataset.run(*args, **kwargs)) or opened[-1],
+    )  # type: ignore[arg-type, func-returns-value]
     for _ in DataIterator(feed).iter_batches(batch_size=10):
         break
     assert opened[0].closed.is_set()
 
 
 @pytest.mark.parametrize("shuffle", [None, 12])
-def test_a_loaded_state_continues_at_the_next_row_and_then_with_the_next_epoch(shuffle: int | None) -> None:
+def test_a_loaded_state_continues_at_the_next_row_and_then_with_the_next_epoch(
+    shuffle: int | None,
+) -> None:
     dataset = FakeDataset(block_rows=[9, 4, 30, 1], shuffled=True)
     whole = iterator_of(dataset)
     options: dict[str, Any] = {"batch_size": 4, "local_shuffle_buffer_size": shuffle}
@@ -145,10 +156,16 @@ def test_an_iterator_itself_is_not_looped_over() -> None:
         iter(iterator_of(FakeDataset(block_rows=[1])))
 
 
-@pytest.mark.parametrize(("method", "library"), [("iter_tf_batches", "tensorflow"), ("iter_jax_batches", "jax")])
-def test_a_missing_framework_is_named(method: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "library"), [("iter_tf_batches", "tensorflow"), ("iter_jax_batches", "jax")]
+)
+def test_a_missing_framework_is_named(
+    method: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, library, None)
-    monkeypatch.delitem(__import__("sys").modules, f"syncline.data.iterate.{library}", raising=False)
+    monkeypatch.delitem(
+        __import__("sys").modules, f"syncline.data.iterate.{library}", raising=False
+    )
     with pytest.raises(ImportError, match=library):
         getattr(iterator_of(FakeDataset(block_rows=[1])), method)()
 

@@ -1,4 +1,6 @@
-"""Batches for torch, TensorFlow and JAX. Torch is the real one, the others are stand-ins that record what they are asked for."""
+"""Batches for torch, TensorFlow and JAX. Torch is the real one, the others are stand-ins that
+record what they are asked for.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -33,7 +35,11 @@ def iterator_over(**columns: np.ndarray) -> DataIterator:
 
 
 def plane(rows: int = 6) -> DataIterator:
-    return iterator_over(x=np.arange(rows, dtype=np.float32), y=10 + np.arange(rows, dtype=np.float32), label=np.arange(rows) % 2)
+    return iterator_over(
+        x=np.arange(rows, dtype=np.float32),
+        y=10 + np.arange(rows, dtype=np.float32),
+        label=np.arange(rows) % 2,
+    )
 
 
 # -- torch
@@ -41,7 +47,11 @@ def plane(rows: int = 6) -> DataIterator:
 
 def test_torch_batches_have_the_columns_dtypes_unless_told_otherwise() -> None:
     first, *_ = plane().iter_torch_batches(batch_size=4, dtypes={"label": torch.float64})
-    assert {name: tensor.dtype for name, tensor in first.items()} == {"x": torch.float32, "y": torch.float32, "label": torch.float64}
+    assert {name: tensor.dtype for name, tensor in first.items()} == {
+        "x": torch.float32,
+        "y": torch.float32,
+        "label": torch.float64,
+    }
     assert first["x"].tolist() == [0, 1, 2, 3]
 
 
@@ -53,7 +63,11 @@ def test_torch_batches_go_where_training_says_unless_a_device_is_named() -> None
     finally:
         device.set_device_finder(None)
     (outside,) = plane().iter_torch_batches()
-    assert [batch["x"].device.type for batch in (on_worker, on_cpu, outside)] == ["meta", "cpu", "cpu"]
+    assert [batch["x"].device.type for batch in (on_worker, on_cpu, outside)] == [
+        "meta",
+        "cpu",
+        "cpu",
+    ]
 
 
 def test_collate_with_dtypes_is_an_error_at_the_call() -> None:
@@ -71,7 +85,9 @@ def test_collate_with_dtypes_is_an_error_at_the_call() -> None:
     ],
 )
 def test_to_torch_puts_columns_side_by_side(columns: Any, shapes: Any) -> None:
-    ((features, label),) = plane().to_torch(label_column="label", feature_columns=columns, batch_size=6, label_column_dtype=torch.int32)
+    ((features, label),) = plane().to_torch(
+        label_column="label", feature_columns=columns, batch_size=6, label_column_dtype=torch.int32
+    )
     found = (
         {name: tuple(each.shape) for name, each in features.items()}
         if isinstance(features, dict)
@@ -86,7 +102,10 @@ def test_to_torch_puts_columns_side_by_side(columns: Any, shapes: Any) -> None:
 def test_to_torch_without_unsqueezing_and_without_label() -> None:
     dataset = plane().to_torch(feature_columns=["x"], unsqueeze_feature_tensors=False, batch_size=4)
     assert isinstance(dataset, torch.utils.data.IterableDataset)
-    assert [(tuple(features.shape), label) for features, label in dataset] == [((4,), None), ((2,), None)]
+    assert [(tuple(features.shape), label) for features, label in dataset] == [
+        ((4,), None),
+        ((2,), None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +117,9 @@ def test_to_torch_without_unsqueezing_and_without_label() -> None:
         ({"a": ["x"]}, {"b": torch.float32}, ValueError),
     ],
 )
-def test_to_torch_refuses_dtypes_of_another_form(columns: Any, dtypes: Any, error: type[Exception]) -> None:
+def test_to_torch_refuses_dtypes_of_another_form(
+    columns: Any, dtypes: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="feature_column"):
         plane().to_torch(feature_columns=columns, feature_column_dtypes=dtypes)
 
@@ -117,7 +138,9 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         def __init__(self, generator: Any, output_signature: Any) -> None:
             self.generator, self.signature = generator, output_signature
 
-        from_generator = classmethod(lambda cls, generator, output_signature: cls(generator, output_signature))
+        from_generator = classmethod(
+            lambda cls, generator, output_signature: cls(generator, output_signature)
+        )
 
         def with_options(self, options: Any) -> "Dataset":
             self.options = options
@@ -127,7 +150,11 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         convert_to_tensor=lambda array, dtype=None: ("tensor", array.tolist(), dtype),
         ragged=SimpleNamespace(constant=lambda rows, dtype=None: ("ragged", rows, dtype)),
         TensorSpec=lambda shape, dtype, name: SimpleNamespace(shape=shape, dtype=dtype, name=name),
-        RaggedTensorSpec=type("RaggedTensorSpec", (), {"__init__": lambda self, shape, dtype: setattr(self, "dtype", dtype)}),
+        RaggedTensorSpec=type(
+            "RaggedTensorSpec",
+            (),
+            {"__init__": lambda self, shape, dtype: setattr(self, "dtype", dtype)},
+        ),
         dtypes=SimpleNamespace(as_dtype=lambda kind: np.dtype(kind).name),
         data=SimpleNamespace(
             Dataset=Dataset,
@@ -143,12 +170,18 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_tf_batches_are_tensors_by_column(tensorflow: Any) -> None:
     (batch,) = plane(2).iter_tf_batches(dtypes={"label": "int8"})
-    assert batch == {"x": ("tensor", [0.0, 1.0], None), "y": ("tensor", [10.0, 11.0], None), "label": ("tensor", [0, 1], "int8")}
+    assert batch == {
+        "x": ("tensor", [0.0, 1.0], None),
+        "y": ("tensor", [10.0, 11.0], None),
+        "label": ("tensor", [0, 1], "int8"),
+    }
 
 
 def test_to_tf_takes_type_specs_from_the_schema_and_turns_sharding_off(tensorflow: Any) -> None:
     iterator = plane(2)
-    iterator._feed.schema = lambda: blocks.from_batch({"x": np.zeros(1, np.float32), "label": np.zeros((1, 3))}).schema  # type: ignore[method-assign]
+    iterator._feed.schema = lambda: (
+        blocks.from_batch({"x": np.zeros(1, np.float32), "label": np.zeros((1, 3))}).schema
+    )  # type: ignore[method-assign]
     dataset = iterator.to_tf("x", ["label"], batch_size=2)
     features, labels = dataset.signature
     assert (features.shape, features.dtype) == ((None,), "float32")
@@ -179,7 +212,9 @@ def jax(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             PartitionSpec=lambda axis: axis,
             NamedSharding=lambda mesh, spec: (mesh, spec),
         ),
-        make_array_from_process_local_data=lambda sharding, array, shape: array.reshape(shape).view(FakeArray),
+        make_array_from_process_local_data=lambda sharding, array, shape: array.reshape(shape).view(
+            FakeArray
+        ),
     )
     monkeypatch.setitem(sys.modules, "jax", fake)
     monkeypatch.delitem(sys.modules, "syncline.data.iterate.jax", raising=False)
@@ -188,7 +223,11 @@ def jax(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_jax_batches_are_spread_over_devices_and_padded(jax: Any) -> None:
-    batches = list(plane(6).iter_jax_batches(batch_size=4, paddings={"x": -1, "y": -2, "label": 0}, dtypes={"x": np.float16}))
+    batches = list(
+        plane(6).iter_jax_batches(
+            batch_size=4, paddings={"x": -1, "y": -2, "label": 0}, dtypes={"x": np.float16}
+        )
+    )
     assert all(isinstance(batch["x"], FakeArray) for batch in batches)
     assert batches[0]["x"].dtype == np.float16
     assert batches[1]["x"].tolist() == [4, 5, -1, -1]

@@ -51,7 +51,9 @@ def test_a_missing_path_fails_at_the_call_with_the_path(reader, tmp_path: Path):
 
 @named
 def test_an_unknown_keyword_fails_with_the_nearest_name(reader, tmp_path: Path):
-    with pytest.raises(TypeError, match="takes no argument 'include_path': is 'include_paths' meant"):
+    with pytest.raises(
+        TypeError, match="takes no argument 'include_path': is 'include_paths' meant"
+    ):
         reader(str(tmp_path), include_path=True)
 
 
@@ -64,7 +66,12 @@ def text(tmp_path: Path) -> str:
 def test_numbers_of_tasks_and_what_they_hold_reach_the_plan(text: str):
     node = node_of(
         data.read_text(
-            text, override_num_blocks=7, concurrency=2, num_cpus=0.5, resources={"disk": 1}, ray_remote_args={"num_cpus": 3, "max_calls": 4}
+            text,
+            override_num_blocks=7,
+            concurrency=2,
+            num_cpus=0.5,
+            resources={"disk": 1},
+            ray_remote_args={"num_cpus": 3, "max_calls": 4},
         )
     )
     assert (node.parallelism, node.concurrency) == (7, 2)
@@ -104,7 +111,9 @@ def test_text(text: str):
 
 
 def test_binary_files_with_paths(text: str):
-    assert rows_of(data.read_binary_files(text, include_paths=True)) == [{"bytes": b"one\n\ntwo\n", "path": text}]
+    assert rows_of(data.read_binary_files(text, include_paths=True)) == [
+        {"bytes": b"one\n\ntwo\n", "path": text}
+    ]
 
 
 @pytest.fixture
@@ -123,7 +132,11 @@ def test_parquet_reads_hive_partitions_and_skips_other_files(partitioned: str):
 
 
 def test_csv_reads_hive_partitions_and_options_of_arrow(partitioned: str):
-    dataset = data.read_csv(partitioned, file_extensions=["csv"], convert_options=pa_csv.ConvertOptions(column_types={"x": pa.float32()}))
+    dataset = data.read_csv(
+        partitioned,
+        file_extensions=["csv"],
+        convert_options=pa_csv.ConvertOptions(column_types={"x": pa.float32()}),
+    )
     assert rows_of(dataset)[0] == {"x": 1.0, "year": "2023"}
 
 
@@ -131,9 +144,16 @@ def test_parquet_columns_filter_and_skipped_paths(partitioned: str):
     assert rows_of(data.read_parquet(partitioned, columns=["year"]))[0] == {"year": "2023"}
     assert len(rows_of(data.read_parquet(partitioned, filter=pa.compute.field("x") > 1))) == 2
     skipped = f"{partitioned}/year=2023/part.parquet"
-    assert {row["year"] for row in rows_of(data.read_parquet(partitioned, skip_paths=skipped))} == {"2024"}
+    assert {row["year"] for row in rows_of(data.read_parquet(partitioned, skip_paths=skipped))} == {
+        "2024"
+    }
     keeps = data.datasource.PathPartitionFilter.of(lambda values: values["year"] == "2024")
-    assert {row["year"] for row in rows_of(data.read_parquet(partitioned, skip_paths=["/none"], partition_filter=keeps))} == {"2024"}
+    assert {
+        row["year"]
+        for row in rows_of(
+            data.read_parquet(partitioned, skip_paths=["/none"], partition_filter=keeps)
+        )
+    } == {"2024"}
 
 
 def test_an_unknown_column_fails_at_the_call_with_the_nearest_name(partitioned: str):
@@ -165,7 +185,9 @@ def test_numpy(tmp_path: Path):
     (first, *_) = rows_of(data.read_numpy(str(tmp_path)))
     assert first["data"].tolist() == [0, 1]
     np.save(tmp_path / "b.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    assert rows_of(data.read_numpy(str(tmp_path / "b.npy"), allow_pickle=True))[0]["data"] == {"a": 1}
+    assert rows_of(data.read_numpy(str(tmp_path / "b.npy"), allow_pickle=True))[0]["data"] == {
+        "a": 1
+    }
 
 
 def test_images(tmp_path: Path):
@@ -185,7 +207,9 @@ def test_sql(tmp_path: Path):
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE t (x INT)")
         connection.executemany("INSERT INTO t VALUES (?)", [(1,), (2,)])
-    dataset = data.read_sql("SELECT x FROM t WHERE x > ?", lambda: sqlite3.connect(path), sql_params=(1,))
+    dataset = data.read_sql(
+        "SELECT x FROM t WHERE x > ?", lambda: sqlite3.connect(path), sql_params=(1,)
+    )
     assert rows_of(dataset) == [{"x": 2}]
 
 
@@ -206,7 +230,12 @@ def test_a_source_of_the_programs_own():
     dataset = data.read_datasource(Letters(), compute=data.TaskPoolStrategy(3))
     assert rows_of(dataset) == [{"letter": "a"}, {"letter": "b"}]
     assert node_of(dataset).concurrency == 3
-    assert node_of(data.read_datasource(Letters(), compute=data.ActorPoolStrategy(size=4), concurrency=2)).concurrency == 2
+    assert (
+        node_of(
+            data.read_datasource(Letters(), compute=data.ActorPoolStrategy(size=4), concurrency=2)
+        ).concurrency
+        == 2
+    )
 
 
 def test_what_no_source_takes_is_refused():

@@ -52,11 +52,19 @@ def test_many_bytes_are_more_blocks():
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [6]), (4, [1, 2, 1, 2]), (9, [1] * 6)])
 def test_override_num_blocks_holds_but_no_block_is_empty(count: int, expected: list[int]):
-    assert [block.num_rows for block in blocks_of(data.from_items(list(range(6)), override_num_blocks=count))] == expected
+    assert [
+        block.num_rows
+        for block in blocks_of(data.from_items(list(range(6)), override_num_blocks=count))
+    ] == expected
     frame = pd.DataFrame({"x": range(6)})
-    assert [block.num_rows for block in blocks_of(data.from_pandas(frame, override_num_blocks=count))] == expected
+    assert [
+        block.num_rows for block in blocks_of(data.from_pandas(frame, override_num_blocks=count))
+    ] == expected
     table = pa.table({"x": range(6)})
-    assert [block.num_rows for block in blocks_of(data.from_arrow([table[:2], table[2:]], override_num_blocks=count))] == expected
+    assert [
+        block.num_rows
+        for block in blocks_of(data.from_arrow([table[:2], table[2:]], override_num_blocks=count))
+    ] == expected
 
 
 def test_override_num_blocks_below_one_is_refused():
@@ -78,7 +86,9 @@ def test_frames_arrays_and_tables_are_one_block_each():
     arrays = data.from_numpy([np.zeros((2, 3)), np.ones((1, 3))])
     assert [block.num_rows for block in blocks_of(arrays)] == [2, 1]
     assert rows_of(arrays)[2]["data"].tolist() == [1, 1, 1]
-    assert [block.num_rows for block in blocks_of(data.from_blocks([pa.table({"x": [1]}), frame]))] == [1, 2]
+    assert [
+        block.num_rows for block in blocks_of(data.from_blocks([pa.table({"x": [1]}), frame]))
+    ] == [1, 2]
 
 
 def test_tables_are_not_copied():
@@ -122,7 +132,9 @@ def test_a_table_in_the_object_store_stays_where_it_is(local_mode):
 
 
 def test_values_instead_of_references_are_refused():
-    with pytest.raises(TypeError, match="from_pandas_refs takes references, but got DataFrame: use from_pandas"):
+    with pytest.raises(
+        TypeError, match="from_pandas_refs takes references, but got DataFrame: use from_pandas"
+    ):
         data.from_pandas_refs([pd.DataFrame({"x": [1]})])
 
 
@@ -138,7 +150,13 @@ def test_torch_datasets_are_read_lazily():
     dataset = data.from_torch(Squares())
     assert isinstance(dataset._node, Read)
     tasks = dataset._node.source.get_read_tasks(2)
-    assert blocks.concat([table for task in tasks for table in task()])["item"].to_pylist() == [0, 1, 4, 9, 16]
+    assert blocks.concat([table for task in tasks for table in task()])["item"].to_pylist() == [
+        0,
+        1,
+        4,
+        9,
+        16,
+    ]
     assert len(data.from_torch(Squares(), local_read=True)._node.source.get_read_tasks(4)) == 1
     with pytest.raises(TypeError, match="from_torch takes a dataset"):
         data.from_torch(3)
@@ -185,7 +203,10 @@ def test_dask_partitions_become_blocks_in_order(local_mode):
 
 
 def test_what_is_no_dask_frame_is_refused():
-    with pytest.raises(TypeError, match="from_dask takes a dask.dataframe.DataFrame, not DataFrame: use from_pandas"):
+    with pytest.raises(
+        TypeError,
+        match="from_dask takes a dask.dataframe.DataFrame, not DataFrame: use from_pandas",
+    ):
         data.from_dask(pd.DataFrame({"x": [1]}))
 
 

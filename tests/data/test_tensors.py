@@ -1,4 +1,6 @@
-"""Tensor and object columns: layouts, copies, how they travel, and that pickles in files are not trusted."""
+"""Tensor and object columns: layouts, copies, how they travel, and that pickles in files are not
+trusted.
+"""
 
 import io
 import pickle
@@ -73,7 +75,13 @@ def test_rows_of_a_ragged_column_share_its_memory() -> None:
     values = [np.arange(3.0), np.arange(6.0).reshape(2, 3), None, np.zeros((0, 4)), np.array([7.0])]
     array = tensors.ragged_array(values)
     rows = tensors.to_ndarray(array)
-    assert [None if row is None else row.shape for row in rows] == [(3,), (2, 3), None, (0, 4), (1,)]
+    assert [None if row is None else row.shape for row in rows] == [
+        (3,),
+        (2, 3),
+        None,
+        (0, 4),
+        (1,),
+    ]
     assert address(rows[1]) == address(shared(array)[3:])
     assert np.array_equal(tensors.to_ndarray(array.slice(4))[0], [7.0])
     assert [scalar.as_py() is None for scalar in array] == [False, False, True, False, False]
@@ -81,7 +89,9 @@ def test_rows_of_a_ragged_column_share_its_memory() -> None:
 
 
 def test_dtypes_of_a_ragged_column_are_promoted() -> None:
-    assert tensors.ragged_array([np.zeros(1, np.int8), np.zeros(2, np.float32)]).type == RaggedTensorType(pa.float32())
+    assert tensors.ragged_array(
+        [np.zeros(1, np.int8), np.zeros(2, np.float32)]
+    ).type == RaggedTensorType(pa.float32())
 
 
 def test_fixed_shapes_become_ragged_without_copying_their_elements() -> None:

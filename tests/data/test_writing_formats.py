@@ -1,4 +1,6 @@
-"""Writers: every format comes back as it was, modes and arguments mean what they say, and sinks are called as their contract says."""
+"""Writers: every format comes back as it was, modes and arguments mean what they say, and sinks are
+called as their contract says.
+"""
 
 import sqlite3
 from collections.abc import Iterator
@@ -40,12 +42,17 @@ def files_below(path: Path) -> list[str]:
 def test_tables_come_back(dataset, tmp_path: Path, name: str):
     assert getattr(dataset, f"write_{name}")(str(tmp_path / "out")) is None
     assert getattr(data, f"read_{name}")(str(tmp_path / "out")).take_all() == IDS
-    assert all(not file.startswith(".") and file.endswith(f".{name}") for file in files_below(tmp_path / "out"))
+    assert all(
+        not file.startswith(".") and file.endswith(f".{name}")
+        for file in files_below(tmp_path / "out")
+    )
 
 
 def test_numpy_comes_back(tmp_path: Path):
     data.range_tensor(5, shape=(2,)).write_numpy(str(tmp_path), column="data")
-    assert np.stack([row["data"] for row in data.read_numpy(str(tmp_path)).take_all()]).tolist() == [[n, n] for n in range(5)]
+    assert np.stack(
+        [row["data"] for row in data.read_numpy(str(tmp_path)).take_all()]
+    ).tolist() == [[n, n] for n in range(5)]
 
 
 def test_images_come_back(tmp_path: Path):
@@ -53,7 +60,9 @@ def test_images_come_back(tmp_path: Path):
     images = [{"image": np.full((2, 3), n, np.uint8)} for n in range(4)]
     data.from_items(images).write_images(str(tmp_path), "image")
     assert len(files_below(tmp_path)) == 4
-    assert sorted(int(row["image"][0, 0]) for row in data.read_images(str(tmp_path)).take_all()) == [0, 1, 2, 3]
+    assert sorted(
+        int(row["image"][0, 0]) for row in data.read_images(str(tmp_path)).take_all()
+    ) == [0, 1, 2, 3]
 
 
 def test_tfrecords_come_back(dataset, tmp_path: Path):
@@ -65,7 +74,9 @@ def test_tfrecords_come_back(dataset, tmp_path: Path):
 def test_webdataset_comes_back(tmp_path: Path):
     rows = [{"__key__": f"{n}", "txt": f"text {n}"} for n in range(4)]
     data.from_items(rows).write_webdataset(str(tmp_path))
-    assert sorted(row["txt"] for row in data.read_webdataset(str(tmp_path)).take_all()) == [row["txt"] for row in rows]
+    assert sorted(row["txt"] for row in data.read_webdataset(str(tmp_path)).take_all()) == [
+        row["txt"] for row in rows
+    ]
 
 
 def test_sql_comes_back(dataset, tmp_path: Path):
@@ -115,7 +126,9 @@ def test_modes(dataset, tmp_path: Path):
 def test_a_dataset_may_overwrite_what_it_reads(dataset, tmp_path: Path):
     target = str(tmp_path / "out")
     dataset.write_parquet(target)
-    data.read_parquet(target).filter(expr=data.expressions.col("id") > 4).write_parquet(target, mode="overwrite")
+    data.read_parquet(target).filter(expr=data.expressions.col("id") > 4).write_parquet(
+        target, mode="overwrite"
+    )
     assert by_id(data.read_parquet(target)) == IDS[5:]
 
 

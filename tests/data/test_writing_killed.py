@@ -1,4 +1,6 @@
-"""A program that is killed while it writes, and started again: nothing is lost, repeated, left behind or done twice."""
+"""A program that is killed while it writes, and started again: nothing is lost, repeated, left
+behind or done twice.
+"""
 
 import signal
 from pathlib import Path
@@ -49,7 +51,14 @@ def place(tmp_path: Path) -> Path:
 
 
 def arguments(place: Path, plan: str) -> list[str]:
-    return [str(place / "in"), str(place / "log"), str(place / "out"), plan, str(FILES), str(PAUSE_S)]
+    return [
+        str(place / "in"),
+        str(place / "log"),
+        str(place / "out"),
+        plan,
+        str(FILES),
+        str(PAUSE_S),
+    ]
 
 
 def done_in(place: Path) -> list[Path]:
@@ -66,10 +75,14 @@ def taken_log(place: Path) -> list[str]:
 
 
 def check(place: Path) -> None:
-    """The target holds every row once, in files that are where they belong, and there is nothing else."""
+    """The target holds every row once, in files that are where they belong, and there is nothing
+    else.
+    """
     files = list((place / "out").rglob("*"))
     assert all(path.suffix == ".parquet" and not path.name.startswith(".") for path in files)
-    assert sorted(number for path in files for number in pq.read_table(path)["id"].to_pylist()) == list(range(FILES * ROWS))
+    assert sorted(
+        number for path in files for number in pq.read_table(path)["id"].to_pylist()
+    ) == list(range(FILES * ROWS))
     assert {path.name for path in place.iterdir()} == {"in", "out"}
 
 
@@ -83,7 +96,9 @@ def check(place: Path) -> None:
     ],
 )
 def test_killed_in_the_commit(place: Path, plan: str, point: str):
-    with run_program(PROGRAM, *arguments(place, plan), environment=fault_environment({point: "kill"})) as program:
+    with run_program(
+        PROGRAM, *arguments(place, plan), environment=fault_environment({point: "kill"})
+    ) as program:
         ended = program.wait()
         assert ended.return_code == -signal.SIGKILL, ended.stderr
         assert_nothing_left(program)

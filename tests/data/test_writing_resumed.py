@@ -1,4 +1,6 @@
-"""A write that was cut off goes on when the same program writes to the same target again: nothing is lost, repeated or left behind."""
+"""A write that was cut off goes on when the same program writes to the same target again: nothing
+is lost, repeated or left behind.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,7 +65,9 @@ class Noted:
 def noted(place: Path) -> tuple[data.Dataset, Noted]:
     """The files, one block each, through a function that notes them in the same task."""
     note = Noted(place / "log")
-    return data.read_parquet(str(place / "in"), override_num_blocks=FILES).map_batches(lambda batch: note(batch)), note
+    return data.read_parquet(str(place / "in"), override_num_blocks=FILES).map_batches(
+        lambda batch: note(batch)
+    ), note
 
 
 def ids_in(target: Path) -> list[int]:
@@ -71,7 +75,11 @@ def ids_in(target: Path) -> list[int]:
 
 
 def leftovers(place: Path) -> list[str]:
-    return [str(path) for path in place.rglob("*") if ".staging" in path.name or ".committed" in path.name]
+    return [
+        str(path)
+        for path in place.rglob("*")
+        if ".staging" in path.name or ".committed" in path.name
+    ]
 
 
 PLANS: dict[str, Callable[[data.Dataset], data.Dataset]] = {
@@ -86,9 +94,14 @@ PLANS: dict[str, Callable[[data.Dataset], data.Dataset]] = {
 
 def test_files_in_random_order_are_each_written_once(place: Path):
     def write() -> None:
-        data.read_parquet(str(place / "in"), override_num_blocks=FILES, shuffle="files").write_parquet(str(place / "out"))
+        data.read_parquet(
+            str(place / "in"), override_num_blocks=FILES, shuffle="files"
+        ).write_parquet(str(place / "out"))
 
-    with faults_set({"data.sink.done": "raise:3"}), pytest.raises(Exception, match="SYNCLINE_FAULTS"):
+    with (
+        faults_set({"data.sink.done": "raise:3"}),
+        pytest.raises(Exception, match="SYNCLINE_FAULTS"),
+    ):
         write()
     write()
     assert sorted(ids_in(place / "out")) == IDS
@@ -117,7 +130,10 @@ def test_cut_off_anywhere_and_started_again(place: Path, plan: str, point: str):
 
 def test_pieces_that_are_done_are_not_read_again(place: Path):
     dataset, note = noted(place)
-    with faults_set({"data.sink.done": "raise:4"}), pytest.raises(Exception, match="SYNCLINE_FAULTS"):
+    with (
+        faults_set({"data.sink.done": "raise:4"}),
+        pytest.raises(Exception, match="SYNCLINE_FAULTS"),
+    ):
         dataset.write_parquet(str(place / "out"))
     first = note.seen()
     noted(place)[0].write_parquet(str(place / "out"))
@@ -126,12 +142,21 @@ def test_pieces_that_are_done_are_not_read_again(place: Path):
     assert sorted(ids_in(place / "out")) == IDS
 
 
-def test_what_comes_before_the_last_point_is_not_read_again(place: Path, monkeypatch: pytest.MonkeyPatch):
-    """A write with tasks of its own: what was done in one run up to a point is no work of the next."""
+def test_what_comes_before_the_last_point_is_not_read_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A write with tasks of its own: what was done in one run up to a point is no work of the
+    next.
+    """
     monkeypatch.setattr(write_job, "_SHARE_FOR_PROGRESS", 1e9)  # progress is kept after every task
     dataset, note = noted(place)
-    with faults_set({"data.sink.done": "raise:5"}), pytest.raises(Exception, match="SYNCLINE_FAULTS"):
-        dataset.repartition(target_num_rows_per_block=ROWS, strict=True).write_parquet(str(place / "out"))
+    with (
+        faults_set({"data.sink.done": "raise:5"}),
+        pytest.raises(Exception, match="SYNCLINE_FAULTS"),
+    ):
+        dataset.repartition(target_num_rows_per_block=ROWS, strict=True).write_parquet(
+            str(place / "out")
+        )
     note.seen()
     again, note = noted(place)
     again.repartition(target_num_rows_per_block=ROWS, strict=True).write_parquet(str(place / "out"))
@@ -141,7 +166,10 @@ def test_what_comes_before_the_last_point_is_not_read_again(place: Path, monkeyp
 
 def test_other_data_other_plans_and_other_targets_are_other_jobs(place: Path):
     def job(dataset: data.Dataset, target: Path, **options) -> str:
-        return job_id(Write(input=dataset._node, sink=ParquetDatasink(str(target), **options)), dataset.context)
+        return job_id(
+            Write(input=dataset._node, sink=ParquetDatasink(str(target), **options)),
+            dataset.context,
+        )
 
     dataset = noted(place)[0]
     same = job(dataset, place / "out")

@@ -11,7 +11,9 @@ from syncline.cli import app
 
 
 def commands(text: str) -> list[list[str]]:
-    """The arguments of `syncline` in shell lines, without prompts, variables before them and what else stands on the line."""
+    """The arguments of `syncline` in shell lines, without prompts, variables before them and what
+    else stands on the line.
+    """
     found = []
     for line in text.splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True) if "syncline " in line else []
@@ -22,7 +24,9 @@ def commands(text: str) -> list[list[str]]:
     return found
 
 
-def parse(arguments: Sequence[str], command: click.Command = app.cli, name: str = "syncline") -> None:
+def parse(
+    arguments: Sequence[str], command: click.Command = app.cli, name: str = "syncline"
+) -> None:
     """Parse as if it were to run. click.UsageError where it cannot be understood."""
     if isinstance(command, click.Group):
         found = command.get_command(click.Context(command), arguments[0])

@@ -1,4 +1,6 @@
-"""What the tests of the documentation share: the blocks of pages, and running them as a reader would."""
+"""What the tests of the documentation share: the blocks of pages, and running them as a reader
+would.
+"""
 
 import os
 import re
@@ -20,7 +22,9 @@ for path in sys.argv.pop(1).split(":"):
 
 def page(name: str) -> str:
     """The text of a page: "index", or "README"."""
-    return (ROOT / "README.md" if name == "README" else DOCS / f"{name}.md").read_text(encoding="utf-8")
+    return (ROOT / "README.md" if name == "README" else DOCS / f"{name}.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def page_names() -> list[str]:
@@ -30,19 +34,26 @@ def page_names() -> list[str]:
 
 def blocks(text: str, language: str, title: str | None = None) -> list[str]:
     """The blocks of a language; with `title`, those that have it."""
-    found = re.findall(rf"^```{language}(?: title=\"(.*?)\")?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        rf"^```{language}(?: title=\"(.*?)\")?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL
+    )
     return [block for block_title, block in found if title is None or block_title == title]
 
 
-def run(program: str, folder: Path, *arguments: str, timeout_s: float = 170, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    program: str, folder: Path, *arguments: str, timeout_s: float = 170, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own, as it ends."""
     script = folder / "program.py"
     script.write_text(program, encoding="utf-8")
     return _python([str(script), *arguments], folder, timeout_s, variables)
 
 
-def run_all(programs: Sequence[Path | str], folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Files, and texts that are written to files first, one after the other in one process: each would otherwise pay for its imports again.
+def run_all(
+    programs: Sequence[Path | str], folder: Path, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Files, and texts that are written to files first, one after the other in one process: each
+    would otherwise pay for its imports again.
 
     `arguments` are what they see in `sys.argv`. All must end well.
     """
@@ -57,7 +68,9 @@ def run_all(programs: Sequence[Path | str], folder: Path, *arguments: str, **var
     return done
 
 
-def _python(arguments: Sequence[str], folder: Path, timeout_s: float, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _python(
+    arguments: Sequence[str], folder: Path, timeout_s: float, variables: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "HOME": str(folder), **variables},

@@ -1,4 +1,6 @@
-"""The page on clusters: its commands exist, its manifests are what Kubernetes and Ray take, and its Slurm script runs with a stand-in."""
+"""The page on clusters: its commands exist, its manifests are what Kubernetes and Ray take, and its
+Slurm script runs with a stand-in.
+"""
 
 import os
 import re
@@ -39,9 +41,23 @@ sys.exit(max(abs(task.wait()) for task in tasks))
 
 def test_page_shows_every_way_and_names_files_that_exist() -> None:
     names = {arguments[0] for arguments in commands("\n".join(blocks(PAGE, "bash")))}
-    assert {"start", "status", "logs", "doctor", "submit", "jobs", "stop", "up", "exec", "down"} <= names
+    assert {
+        "start",
+        "status",
+        "logs",
+        "doctor",
+        "submit",
+        "jobs",
+        "stop",
+        "up",
+        "exec",
+        "down",
+    } <= names
     files = set(re.findall(r"\bexamples/[\w./-]+\w", PAGE))
-    assert {f"examples/cluster/{name}" for name in ("train.py", "slurm.sh", "kuberay.yaml", "aws.yaml", "Dockerfile")} <= files
+    assert {
+        f"examples/cluster/{name}"
+        for name in ("train.py", "slurm.sh", "kuberay.yaml", "aws.yaml", "Dockerfile")
+    } <= files
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
@@ -75,7 +91,11 @@ def pods(cluster: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def test_kubernetes_manifest_fits_together() -> None:
     claim, cluster, job = yaml.safe_load_all((EXAMPLES / "kuberay.yaml").read_text())
-    assert [part["kind"] for part in (claim, cluster, job)] == ["PersistentVolumeClaim", "RayCluster", "RayJob"]
+    assert [part["kind"] for part in (claim, cluster, job)] == [
+        "PersistentVolumeClaim",
+        "RayCluster",
+        "RayJob",
+    ]
     assert {cluster["apiVersion"], job["apiVersion"]} == {"ray.io/v1"}
     assert cluster["spec"]["rayVersion"] == ray_version()
     assert f"rayproject/ray:{ray_version()}-" in (EXAMPLES / "Dockerfile").read_text()
@@ -84,8 +104,13 @@ def test_kubernetes_manifest_fits_together() -> None:
     for pod in pods(cluster):
         (container,) = pod["containers"]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        mounted = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
-        assert mounted[variables["SYNCLINE_STORAGE_PATH"]]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+        mounted = {
+            mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]
+        }
+        assert (
+            mounted[variables["SYNCLINE_STORAGE_PATH"]]["persistentVolumeClaim"]["claimName"]
+            == claim["metadata"]["name"]
+        )
     _, program, *_ = shlex.split(job["spec"]["entrypoint"])
     assert program == "/home/ray/syncline/examples/cluster/train.py"
 
@@ -96,20 +121,35 @@ def test_cloud_manifest_is_valid_for_ray() -> None:
 
     config = yaml.safe_load((EXAMPLES / "aws.yaml").read_text())
     validate_config(prepare_config(config))
-    started = [line.rpartition("; ")[2] for name in ("head", "worker") for line in config[f"{name}_start_ray_commands"]]
+    started = [
+        line.rpartition("; ")[2]
+        for name in ("head", "worker")
+        for line in config[f"{name}_start_ray_commands"]
+    ]
     assert len(started) == 4
     for arguments in commands("\n".join(started)):
         parse(arguments)
 
 
 def test_slurm_script_is_understood_by_bash_and_asks_for_a_program() -> None:
-    assert subprocess.run(["bash", "-n", str(SLURM)], capture_output=True, check=False).returncode == 0
-    done = subprocess.run(["bash", str(SLURM)], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert (
+        subprocess.run(["bash", "-n", str(SLURM)], capture_output=True, check=False).returncode == 0
+    )
+    done = subprocess.run(
+        ["bash", str(SLURM)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     assert (done.returncode, "usage:" in done.stderr) == (2, True)
 
 
 class SlurmJob:
-    """The script under the stand-in for `srun`, as a job of two nodes that both are this machine."""
+    """The script under the stand-in for `srun`, as a job of two nodes that both are this
+    machine.
+    """
 
     def __init__(self, folder: Path) -> None:
         srun = folder / "bin" / "srun"
@@ -119,7 +159,9 @@ class SlurmJob:
         self.sessions = Path(f"/tmp/syncline-{os.getpid()}")
         self.environment = {
             **os.environ,
-            "PATH": os.pathsep.join((str(srun.parent), str(Path(sys.executable).parent), os.environ["PATH"])),
+            "PATH": os.pathsep.join(
+                (str(srun.parent), str(Path(sys.executable).parent), os.environ["PATH"])
+            ),
             "RAY_AUTH_MODE": "disabled",
             "SLURM_JOB_ID": str(os.getpid()),
             "SLURM_JOB_NUM_NODES": "2",
@@ -131,7 +173,12 @@ class SlurmJob:
     def start(self, *program: str) -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            ["bash", str(SLURM), *program], env=self.environment, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, text=True
+            ["bash", str(SLURM), *program],
+            env=self.environment,
+            stdout=pipe,
+            stderr=pipe,
+            stdin=subprocess.DEVNULL,
+            text=True,
         )
 
     def processes(self) -> list[psutil.Process]:
@@ -139,7 +186,10 @@ class SlurmJob:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("SLURM_JOB_ID") == str(os.getpid()) and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.environ().get("SLURM_JOB_ID") == str(os.getpid())
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process)
             except psutil.Error:
                 continue
@@ -167,8 +217,12 @@ def slurm_job(tmp_path: Path) -> Iterator[SlurmJob]:
 
 @pytest.mark.cluster
 @pytest.mark.processes
-def test_slurm_job_runs_the_program_on_all_nodes_and_ends_with_its_code(slurm_job: SlurmJob) -> None:
-    program = "import syncline, sys; syncline.init(); print(len(syncline.nodes()), 'nodes'); sys.exit(3)"
+def test_slurm_job_runs_the_program_on_all_nodes_and_ends_with_its_code(
+    slurm_job: SlurmJob,
+) -> None:
+    program = (
+        "import syncline, sys; syncline.init(); print(len(syncline.nodes()), 'nodes'); sys.exit(3)"
+    )
     with slurm_job.start("python", "-c", program) as job:
         out, err = job.communicate(timeout=150)
     assert "2 nodes\n" in out, err

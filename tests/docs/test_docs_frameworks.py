@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from page_programs import blocks, page, run
 
-SECTIONS = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page("frameworks"), flags=re.MULTILINE | re.DOTALL)
+SECTIONS = re.findall(
+    r"^## (.+?)\n(.*?)(?=^## |\Z)", page("frameworks"), flags=re.MULTILINE | re.DOTALL
+)
 PROGRAMS = [
     pytest.param(heading, program, id=f"{heading}-{number}")
     for heading, section in SECTIONS

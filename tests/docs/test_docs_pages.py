@@ -1,4 +1,6 @@
-"""All pages: the programs of those that have no test of their own run as written, commands exist, and the site hangs together."""
+"""All pages: the programs of those that have no test of their own run as written, commands exist,
+and the site hangs together.
+"""
 
 import importlib
 import os
@@ -46,7 +48,10 @@ COMMANDS = [
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in ALL_OF_PAGE])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in ALL_OF_PAGE],
+)
 def test_programs_of_the_page_run_as_written(name: str, tmp_path: Path) -> None:
     done = run_all(blocks(page(name), "python"), tmp_path)
     assert "Traceback" not in done.stderr
@@ -60,7 +65,9 @@ def test_every_page_with_programs_has_a_test() -> None:
 
 @pytest.mark.processes
 def test_program_for_ray_is_migrated_and_runs_as_the_page_says(tmp_path: Path) -> None:
-    (program,), (after,) = (blocks(page("from_ray"), "python", title) for title in ("train.py", "after"))
+    (program,), (after,) = (
+        blocks(page("from_ray"), "python", title) for title in ("train.py", "after")
+    )
     script = tmp_path / "train.py"
     script.write_text(program)
     command = [sys.executable, "-m", "syncline", "migrate", "--write", str(script)]
@@ -74,21 +81,33 @@ def test_program_for_ray_is_migrated_and_runs_as_the_page_says(tmp_path: Path) -
 def test_the_rank_that_others_wait_for_is_named_as_the_page_says(tmp_path: Path) -> None:
     text = page("debugging")
     (program,) = blocks(text, "python", "hang.py")
-    shown = re.findall(r"^```\n(\[rank 1\].*?)\n\n.*?^```$", text, flags=re.MULTILINE | re.DOTALL)[0]
+    shown = re.findall(r"^```\n(\[rank 1\].*?)\n\n.*?^```$", text, flags=re.MULTILINE | re.DOTALL)[
+        0
+    ]
     script = tmp_path / "hang.py"
     script.write_text(program)
-    variables = {**os.environ, "SYNCLINE_STORAGE_PATH": str(tmp_path / "runs"), "SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S": "20"}
+    variables = {
+        **os.environ,
+        "SYNCLINE_STORAGE_PATH": str(tmp_path / "runs"),
+        "SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S": "20",
+    }
 
     def stacks() -> str:
         arguments = [sys.executable, "-m", "syncline", "stack", "hangs"]
-        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            arguments, env=variables, capture_output=True, text=True, timeout=60, check=False
+        )
         return done.stdout.replace(f"{tmp_path}/", "")
 
-    with subprocess.Popen([sys.executable, str(script)], env=variables, stderr=subprocess.PIPE, text=True) as hanging:
+    with subprocess.Popen(
+        [sys.executable, str(script)], env=variables, stderr=subprocess.PIPE, text=True
+    ) as hanging:
         assert eventually(lambda: shown in stacks(), what="the stacks are those of the page")
         _, error = hanging.communicate(timeout=120)
     assert hanging.returncode == 1
-    told = re.sub(r"\s+", " ", error.replace(f"{tmp_path}/", "").replace("within 20 s", "within 1800 s"))
+    told = re.sub(
+        r"\s+", " ", error.replace(f"{tmp_path}/", "").replace("within 20 s", "within 1800 s")
+    )
     (expected,) = re.findall(r"^```\n(TimeoutError.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     assert re.sub(r"\s+", " ", expected).strip() in told
 
@@ -102,12 +121,39 @@ def test_the_slow_program_is_profiled_as_the_page_says(tmp_path: Path) -> None:
     variables = {**os.environ, "SYNCLINE_STORAGE_PATH": str(tmp_path / "runs")}
 
     def is_profiled() -> bool:
-        arguments = [sys.executable, "-m", "syncline", "profile", "slow", "--rank", "0", "--cpu", "--seconds", "2", "--output", "cpu.svg"]
-        return subprocess.run(arguments, env=variables, cwd=tmp_path, capture_output=True, timeout=100, check=False).returncode == 0
+        arguments = [
+            sys.executable,
+            "-m",
+            "syncline",
+            "profile",
+            "slow",
+            "--rank",
+            "0",
+            "--cpu",
+            "--seconds",
+            "2",
+            "--output",
+            "cpu.svg",
+        ]
+        return (
+            subprocess.run(
+                arguments,
+                env=variables,
+                cwd=tmp_path,
+                capture_output=True,
+                timeout=100,
+                check=False,
+            ).returncode
+            == 0
+        )
 
-    with subprocess.Popen([sys.executable, str(script)], env=variables, stderr=subprocess.DEVNULL) as training:
+    with subprocess.Popen(
+        [sys.executable, str(script)], env=variables, stderr=subprocess.DEVNULL
+    ) as training:
         try:
-            assert eventually((tmp_path / "runs" / "slow" / "metrics.jsonl").exists, what="it has begun to report")
+            assert eventually(
+                (tmp_path / "runs" / "slow" / "metrics.jsonl").exists, what="it has begun to report"
+            )
             assert eventually(is_profiled, what="a worker is profiled")
         finally:
             training.kill()
@@ -123,16 +169,26 @@ def test_program_for_a_debugger_runs_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)
-def test_command_of_a_page_exists(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_of_a_page_exists(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     parse(arguments)
 
 
 def test_make_targets_of_the_pages_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = {target for name in page_names() for target in re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page(name), flags=re.MULTILINE)}
+    named = {
+        target
+        for name in page_names()
+        for target in re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page(name), flags=re.MULTILINE)
+    }
     assert {"docs", "docs-serve", "setup"} <= named
-    assert [target for target in sorted(named) if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
+    assert [
+        target
+        for target in sorted(named)
+        if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+    ] == []
 
 
 def test_files_that_contributors_are_told_of_exist() -> None:
@@ -143,7 +199,9 @@ def test_files_that_contributors_are_told_of_exist() -> None:
 
 @pytest.mark.parametrize("name", API)
 def test_api_page_has_every_public_name(name: str) -> None:
-    listed = re.findall(r"^::: (\S+)$", (DOCS / "api" / f"{name}.md").read_text(), flags=re.MULTILINE)
+    listed = re.findall(
+        r"^::: (\S+)$", (DOCS / "api" / f"{name}.md").read_text(), flags=re.MULTILINE
+    )
     module = API[name]
     public = set(importlib.import_module(module).__all__) - {"__version__"}
     assert {entry.removeprefix(module + ".") for entry in listed if entry != module} == public
@@ -151,9 +209,13 @@ def test_api_page_has_every_public_name(name: str) -> None:
 
 
 def test_files_of_a_run_directory_are_all_on_the_page() -> None:
-    documented = re.findall(r"^    ([\w*.]+(?:/(?=[ \w]))?)[\w.]* {2,}", runs.__doc__ or "", flags=re.MULTILINE)
+    documented = re.findall(
+        r"^    ([\w*.]+(?:/(?=[ \w]))?)[\w.]* {2,}", runs.__doc__ or "", flags=re.MULTILINE
+    )
     assert len(documented) > 12
-    (table,) = re.findall(r"^\| file \| content \|.*?\n\n", page("dashboard"), flags=re.MULTILINE | re.DOTALL)
+    (table,) = re.findall(
+        r"^\| file \| content \|.*?\n\n", page("dashboard"), flags=re.MULTILINE | re.DOTALL
+    )
     assert [name for name in documented if f"`{name}`" not in table] == []
 
 
@@ -161,4 +223,6 @@ def test_site_fetches_nothing_from_elsewhere() -> None:
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     assert settings["theme"]["font"] is False
     assert {"extra_javascript", "extra_css"}.isdisjoint(settings)
-    assert [name for name in page_names() if re.search(r"!\[|<(?:script|img|iframe|link)\b", page(name))] == []
+    assert [
+        name for name in page_names() if re.search(r"!\[|<(?:script|img|iframe|link)\b", page(name))
+    ] == []

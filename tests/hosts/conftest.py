@@ -1,6 +1,7 @@
 """One cluster on three hosts for all tests of this folder.
 
-Where hosts of their own are not permitted, all three are this machine, and tests that need more (the fixture `apart`) skip with the reason.
+Where hosts of their own are not permitted, all three are this machine, and tests that need more
+(the fixture `apart`) skip with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from syncline.testing.hosts import hosts
 def whole_lab() -> Iterator[Lab]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
-    with hosts(1 + len(NODES)) as rig, RayCluster(num_cpus=1, host=rig[0], object_store_memory=STORE_BYTES) as cluster:
+    with (
+        hosts(1 + len(NODES)) as rig,
+        RayCluster(num_cpus=1, host=rig[0], object_store_memory=STORE_BYTES) as cluster,
+    ):
         yield Lab(rig, cluster)
 
 

@@ -94,7 +94,9 @@ def summary(result):
 
 
 class Lab:
-    """A cluster on the hosts of a rig. The head is on the first of them, a node on each of the others."""
+    """A cluster on the hosts of a rig. The head is on the first of them, a node on each of the
+    others.
+    """
 
     def __init__(self, rig: Rig, cluster: RayCluster) -> None:
         self.rig = rig
@@ -106,8 +108,12 @@ class Lab:
         return self.rig[(HEAD, *NODES).index(name)]
 
     def start(self, name: str, host: Host | None = None) -> None:
-        """Start a node, on another host than its own if one is given. It has as much "away" as CPUs, and its own name, as resources."""
-        self.cluster.add_node(name, num_cpus=CPUS, resources={"away": CPUS, name: CPUS}, host=host or self.host(name))
+        """Start a node, on another host than its own if one is given. It has as much "away" as
+        CPUs, and its own name, as resources.
+        """
+        self.cluster.add_node(
+            name, num_cpus=CPUS, resources={"away": CPUS, name: CPUS}, host=host or self.host(name)
+        )
         self._running.add(name)
 
     def kill(self, name: str) -> None:
@@ -116,14 +122,22 @@ class Lab:
         self.cluster.kill_node(name)
 
     def start_missing(self) -> None:
-        """Both nodes run again. One after the other, as they look for free names in the same directory."""
+        """Both nodes run again. One after the other, as they look for free names in the same
+        directory.
+        """
         for name in NODES:
             if name not in self._running:
                 self.start(name)
 
     def program(self, *parts: str, shared: Path, on: str = HEAD) -> AbstractContextManager[Program]:
-        """A program that uses the cluster, on the host of the head or a node; it shares a directory with the test."""
-        environment = {**self.cluster.variables, "SYNCLINE_ADDRESS": self.cluster.address, "SHARED": str(shared)}
+        """A program that uses the cluster, on the host of the head or a node; it shares a directory
+        with the test.
+        """
+        environment = {
+            **self.cluster.variables,
+            "SYNCLINE_ADDRESS": self.cluster.address,
+            "SHARED": str(shared),
+        }
         return self.rig.run(self.host(on), "\n".join([PRELUDE, *parts]), environment=environment)
 
 

@@ -1,4 +1,6 @@
-"""A cluster on several hosts: nodes that join, objects that do not fit into memory, links that break, storage that is not shared."""
+"""A cluster on several hosts: nodes that join, objects that do not fit into memory, links that
+break, storage that is not shared.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,17 @@ import pytest
 from hosts.lab import STORE_BYTES, Lab, facts_of, go, marks_of_epoch
 from syncline.testing import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.processes, pytest.mark.xdist_group("hosts"), pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("hosts"),
+    pytest.mark.timeout(240),
+]
 
 
-def test_a_node_that_joins_is_used_by_a_group_that_waits_and_by_the_next_tasks(lab: Lab, tmp_path: Path) -> None:
+def test_a_node_that_joins_is_used_by_a_group_that_waits_and_by_the_next_tasks(
+    lab: Lab, tmp_path: Path
+) -> None:
     text = """
 @syncline.remote(resources={"second": 1})
 def where():
@@ -35,7 +44,9 @@ tell(**summary(result), where=syncline.get(where.remote()))
     assert after - before == {facts["where"]}
 
 
-def test_objects_beyond_the_memory_of_every_node_are_spilled_and_read_back_right(lab: Lab, tmp_path: Path) -> None:
+def test_objects_beyond_the_memory_of_every_node_are_spilled_and_read_back_right(
+    lab: Lab, tmp_path: Path
+) -> None:
     text = f"""
 import numpy
 
@@ -75,7 +86,10 @@ def test_doctor_finds_a_broken_link_and_names_both_ends(apart: Lab, tmp_path: Pa
     assert network["status"] == "wrong"
     assert "2 of 6 links are broken" in network["message"]
     for here, there in ((first, second), (second, first)):
-        assert f"{here.address} (" in network["message"].split(" does not reach ")[0 if here is first else 1]
+        assert (
+            f"{here.address} ("
+            in network["message"].split(" does not reach ")[0 if here is first else 1]
+        )
         assert f"does not reach {there.address}" in network["message"]
     assert apart.rig[0].address not in network["message"]
 
@@ -95,7 +109,9 @@ sys.exit(main())
     return found
 
 
-def test_storage_that_one_host_has_for_itself_is_refused_with_its_name(apart: Lab, tmp_path: Path) -> None:
+def test_storage_that_one_host_has_for_itself_is_refused_with_its_name(
+    apart: Lab, tmp_path: Path
+) -> None:
     (tmp_path / "runs").mkdir()
     apart.kill("second")
     apart.start("second", apart.rig.with_own(apart.host("second"), tmp_path / "runs"))

@@ -1,4 +1,6 @@
-"""An elastic run on several hosts: a node that joins is used, one that dies is done without, every sample is seen once an epoch."""
+"""An elastic run on several hosts: a node that joins is used, one that dies is done without, every
+sample is seen once an epoch.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ import pytest
 from hosts.lab import CPUS, Lab, facts_of
 from syncline.testing import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.processes, pytest.mark.xdist_group("hosts"), pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("hosts"),
+    pytest.mark.timeout(240),
+]
 
 ROWS = 240
 PROGRAM = f"""
@@ -75,23 +82,32 @@ def _at(shared: Path, rank: int) -> dict[str, Any]:
 
 
 def _hosts_of(shared: Path, ranks: int) -> list[str]:
-    """On which host each rank is, once there are so many and all have saved in the middle of an epoch."""
+    """On which host each rank is, once there are so many and all have saved in the middle of an
+    epoch.
+    """
 
     def found() -> list[str]:
         places = [_at(shared, rank) for rank in range(ranks)]
         return [place["host"] for place in places if place["ranks"] == ranks and place["step"]]
 
-    return eventually(lambda: hosts if len(hosts := found()) == ranks else [], what=f"training with {ranks} workers")
+    return eventually(
+        lambda: hosts if len(hosts := found()) == ranks else [],
+        what=f"training with {ranks} workers",
+    )
 
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Path]:
-    """The program's folder; in the end, whatever came of the test, the run is told to end, which would outlive its program."""
+    """The program's folder; in the end, whatever came of the test, the run is told to end, which
+    would outlive its program.
+    """
     yield tmp_path
     (tmp_path / "enough").touch()
 
 
-def test_a_node_that_joins_is_used_and_one_that_dies_is_done_without(lab: Lab, shared: Path) -> None:
+def test_a_node_that_joins_is_used_and_one_that_dies_is_done_without(
+    lab: Lab, shared: Path
+) -> None:
     lab.kill("second")
     with lab.program(PROGRAM, shared=shared) as program:
         before = _hosts_of(shared, CPUS)
@@ -103,7 +119,14 @@ def test_a_node_that_joins_is_used_and_one_that_dies_is_done_without(lab: Lab, s
         (shared / "enough").touch()
         facts = facts_of(program)
     if lab.rig.why_not is None:
-        assert (set(before), set(joined), set(left)) == ({"host-2"}, {"host-2", "host-3"}, {"host-3"})
+        assert (set(before), set(joined), set(left)) == (
+            {"host-2"},
+            {"host-2", "host-3"},
+            {"host-3"},
+        )
     states = [json.loads(file.read_text()) for file in Path(facts["path"]).glob("rank-*.json")]
-    seen = {epoch: Counter(number for state in states for number in state["seen"].get(epoch, ())) for epoch in states[0]["seen"]}
+    seen = {
+        epoch: Counter(number for state in states for number in state["seen"].get(epoch, ()))
+        for epoch in states[0]["seen"]
+    }
     assert seen == {str(epoch): Counter(range(ROWS)) for epoch in range(len(seen))}

@@ -1,4 +1,6 @@
-"""Training on several hosts: over their own addresses, and through the deaths and the silence of nodes and programs."""
+"""Training on several hosts: over their own addresses, and through the deaths and the silence of
+nodes and programs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import pytest
 from hosts.lab import Lab, facts_of, go, marked, marks_of_epoch
 from syncline.testing import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.processes, pytest.mark.xdist_group("hosts"), pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("hosts"),
+    pytest.mark.timeout(240),
+]
 
 BRIEFLY_S = 1.0
 """Less than it takes Ray to give a node up, with the settings of the tests' clusters."""
@@ -55,10 +62,18 @@ trainer(loop, workers=3, kind=TorchTrainer).fit()
         facts_of(running)
     ranks = [marked(tmp_path, f"rank-{rank}") for rank in range(3)]
     assert [rank["total"] for rank in ranks] == [6.0] * 3
-    assert ranks[0]["host"] == ranks[1]["host"] != ranks[2]["host"] or ranks[0]["host"] != ranks[1]["host"] == ranks[2]["host"]
-    assert [tuple(rank["places"]) for rank in ranks] in ([(0, 0), (0, 1), (1, 0)], [(0, 0), (1, 0), (1, 1)])
+    assert (
+        ranks[0]["host"] == ranks[1]["host"] != ranks[2]["host"]
+        or ranks[0]["host"] != ranks[1]["host"] == ranks[2]["host"]
+    )
+    assert [tuple(rank["places"]) for rank in ranks] in (
+        [(0, 0), (0, 1), (1, 0)],
+        [(0, 0), (1, 0), (1, 1)],
+    )
     (node,) = [node for node, hostname in HOSTNAMES.items() if hostname == ranks[0]["host"]]
-    assert {(rank["MASTER_ADDR"], rank["GLOO_SOCKET_IFNAME"]) for rank in ranks} == {(apart.host(node).address, "eth0")}
+    assert {(rank["MASTER_ADDR"], rank["GLOO_SOCKET_IFNAME"]) for rank in ranks} == {
+        (apart.host(node).address, "eth0")
+    }
 
 
 def test_workers_of_a_killed_node_come_back_elsewhere(lab: Lab, tmp_path: Path) -> None:
@@ -80,7 +95,9 @@ tell(**summary(result), alive=[node["NodeID"] for node in syncline.nodes() if no
 
 
 def test_a_short_silence_of_a_node_loses_and_repeats_nothing(apart: Lab, tmp_path: Path) -> None:
-    with apart.program("tell(**summary(trainer(lambda: in_step(3)).fit()))", shared=tmp_path) as program:
+    with apart.program(
+        "tell(**summary(trainer(lambda: in_step(3)).fit()))", shared=tmp_path
+    ) as program:
         marks_of_epoch(tmp_path, 0)
         apart.rig.cut(apart.host("second"))
         go(tmp_path, 0)
@@ -92,7 +109,9 @@ def test_a_short_silence_of_a_node_loses_and_repeats_nothing(apart: Lab, tmp_pat
     assert facts["value"] == 3
 
 
-def test_a_worker_that_was_given_up_with_its_node_writes_nothing_into_the_run(apart: Lab, tmp_path: Path) -> None:
+def test_a_worker_that_was_given_up_with_its_node_writes_nothing_into_the_run(
+    apart: Lab, tmp_path: Path
+) -> None:
     text = """
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
@@ -112,8 +131,12 @@ tell(**summary(result))
         apart.rig.cut(apart.host(former))
         eventually(lambda: _epoch(tmp_path, other) > 0, what=f"training on {other}")
         seen = _epoch(tmp_path, former)
-        eventually(lambda: _epoch(tmp_path, former) > seen, what="the worker that was given up goes on")
-        eventually(lambda: _epoch(tmp_path, other) > seen, what="the new worker is where the former was")
+        eventually(
+            lambda: _epoch(tmp_path, former) > seen, what="the worker that was given up goes on"
+        )
+        eventually(
+            lambda: _epoch(tmp_path, other) > seen, what="the new worker is where the former was"
+        )
         apart.rig.heal(apart.host(former))
         (tmp_path / "stop").touch()
         facts = facts_of(program)
@@ -124,7 +147,9 @@ tell(**summary(result))
     assert facts["writers"] == [[host] for host in facts["hosts"]]
 
 
-def test_a_second_program_goes_on_with_the_run_of_one_that_was_killed(lab: Lab, tmp_path: Path) -> None:
+def test_a_second_program_goes_on_with_the_run_of_one_that_was_killed(
+    lab: Lab, tmp_path: Path
+) -> None:
     with lab.program("trainer(lambda: in_step(2)).fit()", shared=tmp_path) as first:
         before = marks_of_epoch(tmp_path, 0)
         first.end()
@@ -143,12 +168,18 @@ tell(**summary(result), attached=summary(attached[0]))
     assert facts.pop("attached") == facts
     assert facts["reported"] == facts["kept"] == [0, 1, 2]
     assert facts["value"] == 2
-    assert [rank["node"] for rank in marks_of_epoch(tmp_path, 2)] == [rank["node"] for rank in before]
+    assert [rank["node"] for rank in marks_of_epoch(tmp_path, 2)] == [
+        rank["node"] for rank in before
+    ]
 
 
-def test_a_controller_that_was_given_up_with_its_node_writes_nothing_into_the_run(apart: Lab, tmp_path: Path) -> None:
+def test_a_controller_that_was_given_up_with_its_node_writes_nothing_into_the_run(
+    apart: Lab, tmp_path: Path
+) -> None:
     with (
-        apart.program('trainer(at_will, workers=1, needs="second").fit()', shared=tmp_path, on="second"),
+        apart.program(
+            'trainer(at_will, workers=1, needs="second").fit()', shared=tmp_path, on="second"
+        ),
         apart.program(
             """
 while not (shared / "cut").exists():
@@ -163,12 +194,16 @@ tell(**summary(trainer(at_will, workers=1, needs="first").fit()))
         (tmp_path / "cut").touch()
         eventually(lambda: _epoch(tmp_path, "first") > 3, what="another controller goes on")
         seen = _epoch(tmp_path, "second")
-        eventually(lambda: _epoch(tmp_path, "second") > seen, what="the former controller hears reports")
+        eventually(
+            lambda: _epoch(tmp_path, "second") > seen, what="the former controller hears reports"
+        )
         apart.rig.heal(apart.host("second"))
         (tmp_path / "stop").touch()
         facts = facts_of(heir)
         apart.kill("second")
     assert facts["kept"] == facts["reported"] == list(range(len(facts["kept"])))
-    assert facts["hosts"] == sorted(facts["hosts"], key=[HOSTNAMES["second"], HOSTNAMES["first"]].index)
+    assert facts["hosts"] == sorted(
+        facts["hosts"], key=[HOSTNAMES["second"], HOSTNAMES["first"]].index
+    )
     assert set(facts["hosts"]) == set(HOSTNAMES.values())
     assert facts["writers"] == [[host] for host in facts["hosts"]]

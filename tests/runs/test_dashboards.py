@@ -1,4 +1,6 @@
-"""Dashboards that are up, as programs find them: announced by one process, gone with it, and nobody else's."""
+"""Dashboards that are up, as programs find them: announced by one process, gone with it, and nobody
+else's.
+"""
 
 import fcntl
 import json
@@ -60,7 +62,9 @@ def test_withdrawn_is_gone(own_directory: Path):
 @pytest.mark.processes
 def test_an_announcement_dies_with_its_process(own_directory: Path):
     command = [sys.executable, "-c", HOLD, "http://127.0.0.1:7", "/runs"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         assert dashboards.page_of("/runs/a") == "http://127.0.0.1:7/run/0/a"
@@ -98,7 +102,9 @@ def test_a_link_in_place_of_the_directory_is_not_believed(own_directory: Path, t
         dashboards.announce("http://127.0.0.1:1", ["/runs"])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', '{"url": "x", "storage_paths": 3, "pid": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"url": 1}', '{"url": "x", "storage_paths": 3, "pid": 1}']
+)
 def test_damaged_announcements_are_passed_over(text: str):
     path = dashboards.directory() / "dashboard-1-1.json"
     path.write_text(text)

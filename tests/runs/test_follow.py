@@ -73,8 +73,17 @@ def test_a_log_is_read_from_its_older_part_on_or_only_its_tail(tmp_path) -> None
     append(tmp_path / "logs" / "rank-0.log", "first\nsecond\nthird\n")
     assert LogReader(LocalPlace(tmp_path), "rank-0").lines() == ["old", "first", "second", "third"]
     assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=9).lines() == ["third"]
-    assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=900).lines() == ["old", "first", "second", "third"]
-    assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=21).lines() == ["first", "second", "third"]
+    assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=900).lines() == [
+        "old",
+        "first",
+        "second",
+        "third",
+    ]
+    assert LogReader(LocalPlace(tmp_path), "rank-0", tail_bytes=21).lines() == [
+        "first",
+        "second",
+        "third",
+    ]
 
 
 def test_a_log_that_began_anew_twice_between_two_looks_loses_only_what_is_gone(tmp_path) -> None:
@@ -101,7 +110,9 @@ def test_a_new_part_is_known_though_it_is_longer_than_the_one_before(tmp_path) -
     assert reader.lines() == ["begun", "the new part is longer"]
 
 
-def test_a_large_file_is_read_in_parts_and_a_line_longer_than_a_part_is_whole(tmp_path, monkeypatch) -> None:
+def test_a_large_file_is_read_in_parts_and_a_line_longer_than_a_part_is_whole(
+    tmp_path, monkeypatch
+) -> None:
     monkeypatch.setattr(follow, "BATCH_BYTES", 100)
     records = [{"number": number, "text": "x" * (number % 5 * 60)} for number in range(50)]
     append(tmp_path / "x.jsonl", "".join(json.dumps(record) + "\n" for record in records))

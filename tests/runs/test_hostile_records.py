@@ -1,4 +1,6 @@
-"""Records that somebody made to harm whoever looks at them: too much, too deep, of odd forms, or with links in them."""
+"""Records that somebody made to harm whoever looks at them: too much, too deep, of odd forms, or
+with links in them.
+"""
 
 import json
 import math
@@ -25,7 +27,14 @@ def made(directory: Path, described: str = DESCRIBED, **files: str) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "run.json").write_text(described)
     for name, text in files.items():
-        (directory / (f"{name}.json" if name in ("outcome", "checkpoints", "trials", "latest") else f"{name}.jsonl")).write_text(text)
+        (
+            directory
+            / (
+                f"{name}.json"
+                if name in ("outcome", "checkpoints", "trials", "latest")
+                else f"{name}.jsonl"
+            )
+        ).write_text(text)
     return directory
 
 
@@ -33,11 +42,19 @@ def made(directory: Path, described: str = DESCRIBED, **files: str) -> Path:
 
 
 def test_numbers_that_no_float_holds_become_infinite_and_large_ones_floats() -> None:
-    assert parsing.parsed(f"[{HUGE}, -{HUGE}, 1e400, {2**64}, {2**53}]".encode()) == [math.inf, -math.inf, math.inf, float(2**64), 2**53]
+    assert parsing.parsed(f"[{HUGE}, -{HUGE}, 1e400, {2**64}, {2**53}]".encode()) == [
+        math.inf,
+        -math.inf,
+        math.inf,
+        float(2**64),
+        2**53,
+    ]
 
 
 def test_halves_of_characters_are_replaced_in_names_and_values() -> None:
-    assert parsing.parsed(b'{"\\ud800a": ["\\uDFFF", "\\ud83d\\ude00"]}') == {"?a": ["?", "\U0001f600"]}
+    assert parsing.parsed(b'{"\\ud800a": ["\\uDFFF", "\\ud83d\\ude00"]}') == {
+        "?a": ["?", "\U0001f600"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -88,7 +105,9 @@ def test_lines_are_read_up_to_limits(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (reader.is_full, reader.values) == (True, 7)
 
 
-def test_nothing_is_read_behind_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_behind_a_line_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow, "BATCH_BYTES", 10)
     monkeypatch.setattr(follow, "LONGEST_LINE", 100)
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"b": "' + "x" * 1_000)
@@ -98,7 +117,9 @@ def test_nothing_is_read_behind_a_line_without_end(tmp_path: Path, monkeypatch: 
     assert run.problems == ["what comes after the limits of events.jsonl"]
 
 
-def test_a_line_of_a_log_that_never_ends_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_a_log_that_never_ends_comes_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow, "LONGEST_BEGUN", 10)
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "rank-0.log"
@@ -122,48 +143,104 @@ def test_logs_with_odd_names_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("described", "files"),
     [
-        (DESCRIBED, {"metrics": f'{{"iteration": {HUGE}, "time": 1, "rank": 0, "metrics": {{"a": 1}}}}\n'}),
-        (DESCRIBED, {"metrics": '{"iteration": 1e400, "time": 1, "rank": 0, "metrics": {"a": 1}}\n'}),
-        (DESCRIBED, {"metrics": f'{{"iteration": 1, "time": {HUGE}, "rank": "²", "metrics": {{"a": {HUGE}}}}}\n'}),
-        (DESCRIBED, {"metrics": f'{{"iteration": 1, "time": 1, "rank": "{"1" * 9_000}", "metrics": {{"a": 1}}}}\n'}),
-        (DESCRIBED, {"events": f'{{"event": "attempt", "time": {HUGE}, "workers": [1, {{"rank": {{}}}}]}}\n'}),
+        (
+            DESCRIBED,
+            {"metrics": f'{{"iteration": {HUGE}, "time": 1, "rank": 0, "metrics": {{"a": 1}}}}\n'},
+        ),
+        (
+            DESCRIBED,
+            {"metrics": '{"iteration": 1e400, "time": 1, "rank": 0, "metrics": {"a": 1}}\n'},
+        ),
+        (
+            DESCRIBED,
+            {
+                "metrics": f'{{"iteration": 1, "time": {HUGE}, "rank": "²", "metrics": {{"a": {HUGE}}}}}\n'
+            },
+        ),
+        (
+            DESCRIBED,
+            {
+                "metrics": f'{{"iteration": 1, "time": 1, "rank": "{"1" * 9_000}", "metrics": {{"a": 1}}}}\n'
+            },
+        ),
+        (
+            DESCRIBED,
+            {
+                "events": f'{{"event": "attempt", "time": {HUGE}, "workers": [1, {{"rank": {{}}}}]}}\n'
+            },
+        ),
         (DESCRIBED, {"outcome": f'{{"status": ["x"], "time": {HUGE}, "error": {{}}}}'}),
-        (DESCRIBED, {"checkpoints": '{"checkpoints": "abc"}', "events": '{"event": "checkpoint", "time": 1}\n'}),
+        (
+            DESCRIBED,
+            {
+                "checkpoints": '{"checkpoints": "abc"}',
+                "events": '{"event": "checkpoint", "time": 1}\n',
+            },
+        ),
         (DESCRIBED, {"workers": f'{{"rank": 0, "time": {HUGE}, "usage": {{"gpus": 5}}}}\n'}),
         (DESCRIBED.replace("1.0", HUGE), {}),
         (DESCRIBED.replace("1.0", "NaN"), {}),
         (DESCRIBED.replace('"another"', f'"{"h"}", "pid": {HUGE}'), {}),
-        (DESCRIBED.replace('"train"', '"tune"'), {"trials": f'{{"trials": {{"RUNNING": {HUGE}}}, "expected": {HUGE}, "results": {HUGE}}}'}),
+        (
+            DESCRIBED.replace('"train"', '"tune"'),
+            {
+                "trials": f'{{"trials": {{"RUNNING": {HUGE}}}, "expected": {HUGE}, "results": {HUGE}}}'
+            },
+        ),
         (DESCRIBED.replace('"train"', '["train"]').replace('"a"', "[5]"), {}),
     ],
 )
-def test_values_of_any_form_are_summed_up_and_opened(tmp_path: Path, described: str, files: dict[str, str]) -> None:
+def test_values_of_any_form_are_summed_up_and_opened(
+    tmp_path: Path, described: str, files: dict[str, str]
+) -> None:
     directory = made(tmp_path / "a", described, **files)
     assert isinstance(summarise(place(directory)).state, str)
     run = runs.open(directory)
     run.refresh()
-    assert (run.summary.path, len(run.series.members) <= 1, len(run.attempts) <= 1) == (str(directory), True, True)
+    assert (run.summary.path, len(run.series.members) <= 1, len(run.attempts) <= 1) == (
+        str(directory),
+        True,
+        True,
+    )
 
 
 def test_a_record_that_nests_too_deeply_cannot_be_read(tmp_path: Path) -> None:
-    directory = made(tmp_path / "a", DESCRIBED.replace('"config": {}', '"config": ' + "[" * 900 + "]" * 900))
+    directory = made(
+        tmp_path / "a", DESCRIBED.replace('"config": {}', '"config": ' + "[" * 900 + "]" * 900)
+    )
     with pytest.raises(ValueError, match=r"no run\.json that can be read"):
         runs.open(directory)
 
 
 def test_a_start_that_is_no_number_does_not_have_everything_read_again(tmp_path: Path) -> None:
-    run = runs.open(made(tmp_path / "a", DESCRIBED.replace("1.0", "NaN"), events='{"event": "x", "time": 1}\n'))
+    run = runs.open(
+        made(tmp_path / "a", DESCRIBED.replace("1.0", "NaN"), events='{"event": "x", "time": 1}\n')
+    )
     run.refresh()
     assert len(run.events) == 1
 
 
 def test_a_summary_is_small_whatever_is_in_the_record(tmp_path: Path) -> None:
     long = "x" * 1_000_000
-    described = json.dumps({"name": long, "kind": long, "started": 1.0, "environment": {"hostname": long}})
-    metrics = json.dumps({"iteration": 0, "time": 1, "rank": 0, "metrics": {f"m{number}": number for number in range(2_000)}})
+    described = json.dumps(
+        {"name": long, "kind": long, "started": 1.0, "environment": {"hostname": long}}
+    )
+    metrics = json.dumps(
+        {
+            "iteration": 0,
+            "time": 1,
+            "rank": 0,
+            "metrics": {f"m{number}": number for number in range(2_000)},
+        }
+    )
     outcome = json.dumps({"status": long, "time": 2.0, "error": long})
-    summary = summarise(place(made(tmp_path / "a", described, metrics=metrics + "\n", outcome=outcome)))
-    assert max(len(text or "") for text in (summary.name, summary.kind, summary.host, summary.state)) <= 300
+    summary = summarise(
+        place(made(tmp_path / "a", described, metrics=metrics + "\n", outcome=outcome))
+    )
+    assert (
+        max(len(text or "") for text in (summary.name, summary.kind, summary.host, summary.state))
+        <= 300
+    )
     assert len(summary.error or "") <= 100_000
     assert len(summary.metrics) <= 1_000
 
@@ -180,7 +257,9 @@ def test_a_record_that_is_larger_than_any_is_not_read_for_a_summary(tmp_path: Pa
     assert runs.open(directory).environment == {"hostname": "another"}
 
 
-def test_a_directory_that_is_closed_hides_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_closed_hides_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "closed"):
         made(tmp_path / name)
     facts = LocalPlace.facts
@@ -192,7 +271,11 @@ def test_a_directory_that_is_closed_hides_no_other_run(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(LocalPlace, "facts", refused)
     assert [name for name, _ in run_names(LocalPlace(tmp_path))] == ["a"]
-    monkeypatch.setattr(LocalPlace, "facts", lambda self, name: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        LocalPlace,
+        "facts",
+        lambda self, name: (_ for _ in ()).throw(PermissionError(13, "Permission denied")),
+    )
     assert finding.summarise(place(tmp_path / "closed")).state == "unreadable"
 
 
@@ -201,12 +284,34 @@ def test_a_directory_that_is_closed_hides_no_other_run(tmp_path: Path, monkeypat
 
 def test_names_and_members_have_limits() -> None:
     series = Series()
-    series.extend({"iteration": 0, "time": 1.0, "rank": rank, "metrics": {"a": 1.0}} for rank in range(MOST_MEMBERS + 10))
+    series.extend(
+        {"iteration": 0, "time": 1.0, "rank": rank, "metrics": {"a": 1.0}}
+        for rank in range(MOST_MEMBERS + 10)
+    )
     assert len(series.members) == MOST_MEMBERS
     series = Series()
     for number in range(6):  # enough for blocks of lines
-        series.extend([{"iteration": number, "time": 1.0, "rank": 0, "metrics": {"x" * (LONGEST_NAME + 1): 1.0, "a": 1.0}}] * 6)
-    series.extend([{"iteration": 9, "time": 1.0, "rank": 0, "metrics": {f"m{number}": 1.0 for number in range(50_000)}}])
+        series.extend(
+            [
+                {
+                    "iteration": number,
+                    "time": 1.0,
+                    "rank": 0,
+                    "metrics": {"x" * (LONGEST_NAME + 1): 1.0, "a": 1.0},
+                }
+            ]
+            * 6
+        )
+    series.extend(
+        [
+            {
+                "iteration": 9,
+                "time": 1.0,
+                "rank": 0,
+                "metrics": {f"m{number}": 1.0 for number in range(50_000)},
+            }
+        ]
+    )
     assert series.names[0] == "a"
     assert len(series.names) == MOST_NAMES
     assert 1 < series.left_out <= 20_000
@@ -229,7 +334,9 @@ def test_a_place_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
             use("logs/rank-0.log")
     assert run.file_names("logs") == []
     assert run.facts_in("logs") == {}
-    assert LocalPlace(tmp_path / "storage" / "run").read("logs/rank-0.log") == b"secret"  # a link that the user named
+    assert (
+        LocalPlace(tmp_path / "storage" / "run").read("logs/rank-0.log") == b"secret"
+    )  # a link that the user named
 
 
 def test_only_so_many_names_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +370,11 @@ def test_any_text_is_masked_in_a_time_in_proportion_to_its_length(text: str) -> 
 
 
 def test_command_lines_and_headers_in_values_lose_their_secrets() -> None:
-    value = {"command": "train.py --token abc --epochs 3", "headers": ["Authorization: xyz"], "diff": "-API_KEY = 'abc'\n+api_key = 'abd'"}
+    value = {
+        "command": "train.py --token abc --epochs 3",
+        "headers": ["Authorization: xyz"],
+        "diff": "-API_KEY = 'abc'\n+api_key = 'abd'",
+    }
     assert masked(value) == {
         "command": f"train.py --token {MASK} --epochs 3",
         "headers": [f"Authorization: {MASK}"],

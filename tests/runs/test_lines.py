@@ -1,4 +1,6 @@
-"""Files of lines: whole lines on a full disk, and pieces of bounded size where a file cannot be added to."""
+"""Files of lines: whole lines on a full disk, and pieces of bounded size where a file cannot be
+added to.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Objects:
         self.written += len(data)
 
 
-def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = LineFile(str(tmp_path / "a.jsonl"))
     file.append(b"first\n")
     write, left = os.write, [3]
@@ -53,7 +57,9 @@ def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path, monk
     assert (tmp_path / "a.jsonl").read_bytes() == b"first\nthird\n"
 
 
-def test_what_a_flush_uploads_does_not_grow_with_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_flush_uploads_does_not_grow_with_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("syncline.runs.directory.SEALED_BYTES", 1000)
     files = Objects()
     per_flush = []
@@ -68,7 +74,9 @@ def test_what_a_flush_uploads_does_not_grow_with_the_record(monkeypatch: pytest.
     assert [report["iteration"] for report in RunRecord(files).reports()] == list(range(500))
 
 
-def test_a_run_that_is_opened_again_adds_to_the_newest_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_opened_again_adds_to_the_newest_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("syncline.runs.directory.SEALED_BYTES", 200)
     files = Objects()
     for index in range(30):
@@ -125,7 +133,10 @@ def test_the_log_of_an_earlier_start_becomes_the_earlier_part() -> None:
         Path(run.log_path("rank-0.log")).write_text(text)
         run.log_path("rank-1.log")  # prints nothing
         run.close()
-    assert files.objects == {"logs/rank-0.1.log": b"of the first start", "logs/rank-0.log": b"of the second start"}
+    assert files.objects == {
+        "logs/rank-0.1.log": b"of the first start",
+        "logs/rank-0.log": b"of the second start",
+    }
 
 
 def test_a_record_elsewhere_is_thinned_over_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +150,10 @@ def test_a_record_elsewhere_is_thinned_over_restarts(monkeypatch: pytest.MonkeyP
                 if index % 20 == 0:
                     run.flush()
         assert RunRecord(files).reports()[-1]["iteration"] == start * 200 + 199
-    assert sum(len(data) for name, data in files.objects.items() if name.startswith("metrics")) <= 10_000
+    assert (
+        sum(len(data) for name, data in files.objects.items() if name.startswith("metrics"))
+        <= 10_000
+    )
     kept = [report["iteration"] for report in RunRecord(files).reports()]
     assert kept == sorted(set(kept))
     assert len([number for number in kept if number > 600]) >= 3
@@ -167,7 +181,9 @@ def test_others_write_while_an_upload_takes_long() -> None:
     assert [event["event"] for event in RunRecord(files).events()] == ["first", "second"]
 
 
-def test_a_piece_that_could_not_be_uploaded_comes_before_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_that_could_not_be_uploaded_comes_before_what_follows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Unsteady(Objects):
         fails = False
 
@@ -187,13 +203,17 @@ def test_a_piece_that_could_not_be_uploaded_comes_before_what_follows_it(monkeyp
                 run.flush()
         else:
             run.flush()
-            assert [report["iteration"] for report in RunRecord(files).reports()] == list(range(index + 1))
+            assert [report["iteration"] for report in RunRecord(files).reports()] == list(
+                range(index + 1)
+            )
     files.fails = False
     run.close()
     assert [report["iteration"] for report in RunRecord(files).reports()] == list(range(60))
 
 
-def test_events_are_short_where_there_are_very_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_short_where_there_are_very_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("syncline.runs.directory._EVENTS_BYTES", 10_000)
     with RunDirectory(LocalFiles(tmp_path)) as run:
         for number in range(100):
@@ -204,7 +224,9 @@ def test_events_are_short_where_there_are_very_many(tmp_path: Path, monkeypatch:
     assert (tmp_path / "events.jsonl").stat().st_size < 20_000
 
 
-def test_a_line_that_does_not_fit_leaves_what_another_program_has_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_does_not_fit_leaves_what_another_program_has_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, other = LineFile(str(tmp_path / "a.jsonl")), LineFile(str(tmp_path / "a.jsonl"))
     other.append(b"of another\n")
     write, calls = os.write, []
@@ -222,7 +244,9 @@ def test_a_line_that_does_not_fit_leaves_what_another_program_has_added(tmp_path
     assert (tmp_path / "a.jsonl").read_bytes() == b"of another\n"
 
 
-def test_a_whole_file_that_does_not_fit_leaves_the_old_one_and_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_file_that_does_not_fit_leaves_the_old_one_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = LocalFiles(tmp_path)
     files.write("a.json", b"old")
 

@@ -1,4 +1,6 @@
-"""Records read while they are written: by another process, elsewhere in pieces, over kills and restarts, in directories made anew."""
+"""Records read while they are written: by another process, elsewhere in pieces, over kills and
+restarts, in directories made anew.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ with RunDirectory(LocalFiles(sys.argv[1])) as run:
 
 
 class Objects(Place):
-    """Files that only exist as whole objects, as in an object store; to be written to and read from by several threads."""
+    """Files that only exist as whole objects, as in an object store; to be written to and read from
+    by several threads.
+    """
 
     local_path = None
     path = "objects://run"
@@ -78,7 +82,9 @@ def tear(path, *, leave: int) -> None:
 
 
 @pytest.mark.processes
-def test_whoever_reads_while_another_process_writes_sees_whole_values_in_their_order(tmp_path) -> None:
+def test_whoever_reads_while_another_process_writes_sees_whole_values_in_their_order(
+    tmp_path,
+) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)]) as writer:
         while not (tmp_path / "run.json").exists():
             assert writer.poll() is None
@@ -144,7 +150,9 @@ def test_the_last_report_is_known_when_all_are_in_sealed_pieces(monkeypatch) -> 
 
 @pytest.mark.parametrize("leave", [1, 20])
 @pytest.mark.parametrize("name", ["metrics.jsonl", "workers.jsonl", "events.jsonl"])
-def test_a_reader_goes_on_where_a_kill_has_torn_a_line_and_the_next_start_cut_it_off(tmp_path, name: str, leave: int) -> None:
+def test_a_reader_goes_on_where_a_kill_has_torn_a_line_and_the_next_start_cut_it_off(
+    tmp_path, name: str, leave: int
+) -> None:
     run = None
     for start in range(4):
         with RunDirectory(LocalFiles(tmp_path)) as record:
@@ -163,7 +171,11 @@ def test_a_reader_goes_on_where_a_kill_has_torn_a_line_and_the_next_start_cut_it
         assert reader.problems == []
         assert len(reader.events) == (8 if name != "events.jsonl" else 4)
         assert len(reader.samples["0"]) == (12 if name != "workers.jsonl" else 8)
-        expected = [10 * start + index for start in range(4) for index in range(3 if name != "metrics.jsonl" else 2)]
+        expected = [
+            10 * start + index
+            for start in range(4)
+            for index in range(3 if name != "metrics.jsonl" else 2)
+        ]
         assert reader.series.curve("number", "0")[0] == expected
 
 
@@ -235,4 +247,6 @@ def test_a_storage_path_may_be_a_link(tmp_path) -> None:
         record.write_run("linked", {}, detailed=False)
         record.report(0, 0, {"number": 1})
     assert runs.open(tmp_path / "link" / "run").summary.reports == 1
-    assert [run.name for run in runs.finding.runs_below(runs.places.place(tmp_path / "link"))] == ["linked"]
+    assert [run.name for run in runs.finding.runs_below(runs.places.place(tmp_path / "link"))] == [
+        "linked"
+    ]

@@ -1,4 +1,6 @@
-"""Writing and reading a run's record: whole files, lines, kills in the middle of a line, places that are not this machine's."""
+"""Writing and reading a run's record: whole files, lines, kills in the middle of a line, places
+that are not this machine's.
+"""
 
 import dataclasses
 import json
@@ -62,13 +64,25 @@ def test_a_run_is_read_as_it_was_written(files):
     ]
     assert [report["rank"] for report in record.reports(rank=0)] == [0]
     assert record.checkpoints() == {"checkpoints": []}
-    assert record.outcome() == {"status": "failed", "error": "it broke", "time": 13.0, "started": 10.0, "attempts": 1}
+    assert record.outcome() == {
+        "status": "failed",
+        "error": "it broke",
+        "time": 13.0,
+        "started": 10.0,
+        "attempts": 1,
+    }
 
 
 def test_nothing_written_reads_as_nothing(files):
     record = RunRecord(files)
     assert not record.exists()
-    assert (record.run(), record.events(), record.reports(), record.checkpoints(), record.outcome()) == ({}, [], [], None, None)
+    assert (
+        record.run(),
+        record.events(),
+        record.reports(),
+        record.checkpoints(),
+        record.outcome(),
+    ) == ({}, [], [], None, None)
 
 
 def test_opening_again_adds(files):
@@ -113,7 +127,9 @@ def test_remote_lines_and_logs_are_uploaded_by_flush():
 
 
 def test_local_logs_lie_in_the_run_directory(tmp_path):
-    assert RunDirectory(LocalFiles(tmp_path)).log_path("attempt-1/rank-0.log") == str(tmp_path / "logs" / "attempt-1" / "rank-0.log")
+    assert RunDirectory(LocalFiles(tmp_path)).log_path("attempt-1/rank-0.log") == str(
+        tmp_path / "logs" / "attempt-1" / "rank-0.log"
+    )
     assert (tmp_path / "logs" / "attempt-1").is_dir()
 
 
@@ -169,7 +185,9 @@ def test_lines_of_several_threads_do_not_mix(tmp_path):
     for thread in threads:
         thread.join(60)
     run.close()
-    assert [report["iteration"] for report in RunRecord(LocalFiles(tmp_path)).reports(rank=3)] == list(range(200))
+    assert [
+        report["iteration"] for report in RunRecord(LocalFiles(tmp_path)).reports(rank=3)
+    ] == list(range(200))
 
 
 def test_not_a_number_and_infinities_survive(tmp_path):
@@ -196,7 +214,15 @@ class Unprintable:
 
 
 def test_any_value_becomes_plain():
-    value = plain({"settings": Settings(Color.RED, (1, 2)), "fn": git_revision, "set": {1}, "none": None, 3: Unprintable()})
+    value = plain(
+        {
+            "settings": Settings(Color.RED, (1, 2)),
+            "fn": git_revision,
+            "set": {1},
+            "none": None,
+            3: Unprintable(),
+        }
+    )
     assert value["settings"] == {"color": "red", "numbers": [1, 2]}
     assert value["fn"] == "syncline.runs.environment.git_revision"
     assert (value["set"], value["none"]) == ([1], None)
@@ -209,7 +235,9 @@ def test_long_descriptions_are_cut():
 
 
 def test_values_of_environment_variables_are_left_out():
-    written = json.dumps(plain({"worker_runtime_env": {"env_vars": {"TOKEN": "secret"}, "working_dir": "/code"}}))
+    written = json.dumps(
+        plain({"worker_runtime_env": {"env_vars": {"TOKEN": "secret"}, "working_dir": "/code"}})
+    )
     assert "secret" not in written
     assert "TOKEN" in written
     assert "/code" in written
@@ -243,4 +271,14 @@ def test_the_git_revision_is_read_from_the_repository_around_a_directory(tmp_pat
 
 
 def test_the_package_names_what_it_exports():
-    assert set(runs.__all__) == {"Attempt", "Files", "LocalFiles", "Run", "RunDirectory", "RunRecord", "RunSummary", "environment", "open"}
+    assert set(runs.__all__) == {
+        "Attempt",
+        "Files",
+        "LocalFiles",
+        "Run",
+        "RunDirectory",
+        "RunRecord",
+        "RunSummary",
+        "environment",
+        "open",
+    }

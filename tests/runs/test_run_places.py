@@ -1,4 +1,6 @@
-"""Directories as readers see them: nothing leads out of them, nothing that is no regular file is read."""
+"""Directories as readers see them: nothing leads out of them, nothing that is no regular file is
+read.
+"""
 
 import os
 
@@ -16,7 +18,11 @@ def made(request, tmp_path):
     (tmp_path / "run" / "run.json").write_text("{}")
     (tmp_path / "run" / "logs" / "rank-0.log").write_text("0123456789")
     (tmp_path / "outside").write_text("secret")
-    return LocalPlace(tmp_path / "run") if request.param == "local" else ArrowPlace(f"file://{tmp_path}/run")
+    return (
+        LocalPlace(tmp_path / "run")
+        if request.param == "local"
+        else ArrowPlace(f"file://{tmp_path}/run")
+    )
 
 
 def test_files_are_listed_and_read_in_parts(made) -> None:
@@ -33,9 +39,18 @@ def test_files_are_listed_and_read_in_parts(made) -> None:
     assert made.below("logs").read("rank-0.log") == b"0123456789"
 
 
-@pytest.mark.parametrize("name", ["../outside", "logs/../../outside", "/etc/passwd", "logs//x", "..", "a\0b", "./run.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["../outside", "logs/../../outside", "/etc/passwd", "logs//x", "..", "a\0b", "./run.json"],
+)
 def test_no_name_leads_out(made, name: str) -> None:
-    for use in (made.facts, made.below, made.file_names, made.read, lambda each: made.read_from(each, 0)):
+    for use in (
+        made.facts,
+        made.below,
+        made.file_names,
+        made.read,
+        lambda each: made.read_from(each, 0),
+    ):
         with pytest.raises(ValueError, match="leads out of"):
             use(name)
 
@@ -85,12 +100,16 @@ def test_options_of_a_uri_stay_behind_names_below_it(tmp_path) -> None:
     assert run.path == f"file://{tmp_path}/runs/a?option=1"
     assert (run.name, run.read("run.json")) == ("a", b"{}")
     assert list(storage.below("a").facts_in("")) == ["run.json"]
-    assert run_names(storage) == [("a", pytest.approx((tmp_path / "runs" / "a" / "run.json").stat().st_mtime))]
+    assert run_names(storage) == [
+        ("a", pytest.approx((tmp_path / "runs" / "a" / "run.json").stat().st_mtime))
+    ]
     assert LocalPlace(tmp_path / "what?").name == "what?"
 
 
 def test_keys_in_a_uri_are_not_shown() -> None:
-    made = ArrowPlace("s3://key:secret@bucket/runs?region=us-east-1&scheme=http&endpoint_override=127.0.0.1%3A9")
+    made = ArrowPlace(
+        "s3://key:secret@bucket/runs?region=us-east-1&scheme=http&endpoint_override=127.0.0.1%3A9"
+    )
     assert "secret" not in made.path + made.below("a").path
 
 

@@ -1,4 +1,6 @@
-"""`runs.open`: a run as those see it who show it, while it grows, after a kill, damaged, and made by somebody else."""
+"""`runs.open`: a run as those see it who show it, while it grows, after a kill, damaged, and made
+by somebody else.
+"""
 
 import json
 import os
@@ -22,21 +24,34 @@ def write(directory, **changes):
         run.report(0, 0, {"loss": 2.0})
         run.report(0, 1, {"loss": 4.0})
         run.sample(0, 1, 5, {"rss_bytes": 10}, {"total_s": 1.0})
-        run.event("failure", attempt=1, ranks={"1": "ValueError()"}, tracebacks={"1": "Traceback: here"})
+        run.event(
+            "failure", attempt=1, ranks={"1": "ValueError()"}, tracebacks={"1": "Traceback: here"}
+        )
         run.event("attempt", number=2, workers=[{"rank": 0, "pid": 7}])
         run.report(1, 0, {"loss": 1.0})
-        run.write_checkpoints({"checkpoints": [{"index": 1, "name": "checkpoint_000001"}, "nonsense"]})
+        run.write_checkpoints(
+            {"checkpoints": [{"index": 1, "name": "checkpoint_000001"}, "nonsense"]}
+        )
     return directory
 
 
 def test_everything_is_read(tmp_path) -> None:
     run = runs.open(write(tmp_path))
-    assert (run.name, run.kind, run.state) == ("demo", "train", "killed" if run.environment["pid"] == NOBODY else run.state)
+    assert (run.name, run.kind, run.state) == (
+        "demo",
+        "train",
+        "killed" if run.environment["pid"] == NOBODY else run.state,
+    )
     assert run.config == {"lr": 0.1, "api_key": "***"}
     assert run.environment["packages"]
     assert [event["event"] for event in run.events] == ["started", "attempt", "failure", "attempt"]
     first, second = run.attempts
-    assert (first.number, len(first.workers), first.ended is not None, first.failures) == (1, 2, True, {"1": "Traceback: here"})
+    assert (first.number, len(first.workers), first.ended is not None, first.failures) == (
+        1,
+        2,
+        True,
+        {"1": "Traceback: here"},
+    )
     assert (second.ended, second.failures) == (None, {})
     assert run.series.reduced("loss") == ([0.0, 1.0], [3.0, 1.0])
     assert run.samples["0"][0]["usage"] == {"rss_bytes": 10}
@@ -93,21 +108,63 @@ def test_no_run_and_later_formats_are_refused(tmp_path) -> None:
 @pytest.mark.parametrize("value", [[], 5, "x", None, {"a": []}, -1e400])
 @pytest.mark.parametrize(
     "name",
-    ["run.json", "environment.json", "outcome.json", "checkpoints.json", "latest.json", "events.jsonl", "metrics.jsonl", "workers.jsonl"],
+    [
+        "run.json",
+        "environment.json",
+        "outcome.json",
+        "checkpoints.json",
+        "latest.json",
+        "events.jsonl",
+        "metrics.jsonl",
+        "workers.jsonl",
+    ],
 )
-def test_a_record_of_other_forms_is_shown_as_far_as_it_goes(tmp_path, name: str, value: object) -> None:
+def test_a_record_of_other_forms_is_shown_as_far_as_it_goes(
+    tmp_path, name: str, value: object
+) -> None:
     directory = write(tmp_path)
     text = json.dumps(value)
     if name == "run.json":
-        text = json.dumps({key: value for key in ("format", "kind", "name", "started", "config", "environment") if key != "format"})
+        text = json.dumps(
+            {
+                key: value
+                for key in ("format", "kind", "name", "started", "config", "environment")
+                if key != "format"
+            }
+        )
     if name.endswith(".jsonl"):
-        keys = ("time", "event", "iteration", "rank", "metrics", "usage", "workers", "ranks", "tracebacks", "number")
+        keys = (
+            "time",
+            "event",
+            "iteration",
+            "rank",
+            "metrics",
+            "usage",
+            "workers",
+            "ranks",
+            "tracebacks",
+            "number",
+        )
         text = "".join(
-            json.dumps({key: value, "event": kind, "time": 1.0}) + "\n" for key in keys for kind in ("attempt", "failure", value)
+            json.dumps({key: value, "event": kind, "time": 1.0}) + "\n"
+            for key in keys
+            for kind in ("attempt", "failure", value)
         )
     (directory / name).write_text(text)
     run = runs.open(directory)
-    for look in ("name", "kind", "state", "config", "environment", "events", "attempts", "samples", "checkpoints", "summary", "logs"):
+    for look in (
+        "name",
+        "kind",
+        "state",
+        "config",
+        "environment",
+        "events",
+        "attempts",
+        "samples",
+        "checkpoints",
+        "summary",
+        "logs",
+    ):
         getattr(run, look)
     for metric in run.series.names:
         run.series.reduced(metric)

@@ -1,4 +1,6 @@
-"""The numbers of reports as files for TensorBoard: what is in them, kills, restarts, full disks, size."""
+"""The numbers of reports as files for TensorBoard: what is in them, kills, restarts, full disks,
+size.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,32 @@ class Objects:
         self.uploads.append((name, data))
 
 
-def writer(directory: Path, now: float = 1700000000.5, first_bytes: int = 5_000_000) -> ScalarWriter:
+def writer(
+    directory: Path, now: float = 1700000000.5, first_bytes: int = 5_000_000
+) -> ScalarWriter:
     return ScalarWriter(LocalFiles(directory), lambda: now, first_bytes)
 
 
 def test_numbers_are_scalars_with_their_step_and_time(tmp_path: Path) -> None:
     board = writer(tmp_path)
-    board.add(0, {"loss": 0.5, "eval": {"top1": 1, "by": {"cat": 0.25}}, "ok": True, "note": "x", "list": [1.0], "none": None})
+    board.add(
+        0,
+        {
+            "loss": 0.5,
+            "eval": {"top1": 1, "by": {"cat": 0.25}},
+            "ok": True,
+            "note": "x",
+            "list": [1.0],
+            "none": None,
+        },
+    )
     board.add(1, {"loss": 0.25}, time_s=1700000100.0)
     board.close()
-    assert curves(tmp_path) == {"loss": [(0, 0.5), (1, 0.25)], "eval/top1": [(0, 1.0)], "eval/by/cat": [(0, 0.25)]}
+    assert curves(tmp_path) == {
+        "loss": [(0, 0.5), (1, 0.25)],
+        "eval/top1": [(0, 1.0)],
+        "eval/by/cat": [(0, 0.25)],
+    }
     (path,) = event_files(tmp_path)
     first, second, third = events(path.read_bytes())
     assert first.file_version == "brain.Event:2"
@@ -85,8 +103,14 @@ def test_a_record_that_a_kill_has_torn_takes_nothing_else_with_it(tmp_path: Path
     assert curves(tmp_path) == {"loss": [(0, 0.0), (1, 1.0), (2, 2.5)]}
 
 
-@pytest.mark.parametrize("later", [1700000001.0, 1700000000.5, 1600000000.0], ids=["later", "at once", "with a clock set back"])
-def test_a_restart_begins_a_file_that_is_read_after_the_others_and_voids_what_is_done_again(tmp_path: Path, later: float) -> None:
+@pytest.mark.parametrize(
+    "later",
+    [1700000001.0, 1700000000.5, 1600000000.0],
+    ids=["later", "at once", "with a clock set back"],
+)
+def test_a_restart_begins_a_file_that_is_read_after_the_others_and_voids_what_is_done_again(
+    tmp_path: Path, later: float
+) -> None:
     first = writer(tmp_path)
     for step in range(5):
         first.add(step, {"loss": float(step), "rare": 1.0})
@@ -109,7 +133,9 @@ def test_another_attempt_of_one_program_stays_in_its_file(tmp_path: Path) -> Non
     assert len(event_files(tmp_path)) == 1
 
 
-def test_all_files_together_stay_below_the_limit_and_later_steps_are_still_shown(tmp_path: Path) -> None:
+def test_all_files_together_stay_below_the_limit_and_later_steps_are_still_shown(
+    tmp_path: Path,
+) -> None:
     for start in range(0, 40_000, 10_000):
         board = writer(tmp_path, 1700000000.0 + start, first_bytes=20_000)
         board.restart(start)
@@ -177,4 +203,8 @@ def test_a_writer_that_was_closed_goes_on_in_another_file(tmp_path: Path) -> Non
 
 
 def test_nested_numbers_get_paths() -> None:
-    assert dict(numbers({"a": 1, "b": {"c": 2.5, "d": {"e": 3}}, "f": False})) == {"a": 1, "b/c": 2.5, "b/d/e": 3}
+    assert dict(numbers({"a": 1, "b": {"c": 2.5, "d": {"e": 3}}, "f": False})) == {
+        "a": 1,
+        "b/c": 2.5,
+        "b/d/e": 3,
+    }

@@ -6,20 +6,55 @@ from syncline.runs.secrets import MASK, is_secret_name, masked, masked_code, mas
 
 
 @pytest.mark.parametrize(
-    "name", ["password", "DB_PASSWORD", "api_key", "apiKey", "wandb-api-key", "token", "hf_token", "client_secret", "AWS_SECRET_ACCESS_KEY"]
+    "name",
+    [
+        "password",
+        "DB_PASSWORD",
+        "api_key",
+        "apiKey",
+        "wandb-api-key",
+        "token",
+        "hf_token",
+        "client_secret",
+        "AWS_SECRET_ACCESS_KEY",
+    ],
 )
 def test_telling_names(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["tokenizer", "key", "keyword", "max_tokens_per_batch", "passes", "author", "monkey", "secretary"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer",
+        "key",
+        "keyword",
+        "max_tokens_per_batch",
+        "passes",
+        "author",
+        "monkey",
+        "secretary",
+    ],
+)
 def test_harmless_names(name: str) -> None:
     assert not is_secret_name(name)
 
 
 def test_nested_values_are_masked_and_numbers_stay() -> None:
-    value = {"lr": 0.1, "token": 5, "auth": [{"password": "x", "user": "ann"}], "api_key": "", "text": "ghp_" + "a" * 30}
-    assert masked(value) == {"lr": 0.1, "token": 5, "auth": [{"password": MASK, "user": "ann"}], "api_key": "", "text": MASK}
+    value = {
+        "lr": 0.1,
+        "token": 5,
+        "auth": [{"password": "x", "user": "ann"}],
+        "api_key": "",
+        "text": "ghp_" + "a" * 30,
+    }
+    assert masked(value) == {
+        "lr": 0.1,
+        "token": 5,
+        "auth": [{"password": MASK, "user": "ann"}],
+        "api_key": "",
+        "text": MASK,
+    }
 
 
 @pytest.mark.parametrize(
@@ -38,5 +73,11 @@ def test_telling_forms(text: str, shown: str) -> None:
 
 def test_code_and_command_lines_are_masked_by_name() -> None:
     assert masked_code('+API_KEY = "abc"\n+lr = 0.1') == f"+API_KEY = {MASK}\n+lr = 0.1"
-    assert masked_code("--token abc --epochs 3 --api-key=xyz") == f"--token {MASK} --epochs 3 --api-key={MASK}"
-    assert masked_code("token = tokens[0]\ntokenizer = load('x')") == "token = tokens[0]\ntokenizer = load('x')"
+    assert (
+        masked_code("--token abc --epochs 3 --api-key=xyz")
+        == f"--token {MASK} --epochs 3 --api-key={MASK}"
+    )
+    assert (
+        masked_code("token = tokens[0]\ntokenizer = load('x')")
+        == "token = tokens[0]\ntokenizer = load('x')"
+    )

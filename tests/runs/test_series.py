@@ -17,11 +17,19 @@ def series_of(*records) -> Series:
 
 
 def report(iteration, rank=0, time=None, **metrics):
-    return {"iteration": iteration, "time": 100.0 + iteration if time is None else time, "rank": rank, "metrics": metrics}
+    return {
+        "iteration": iteration,
+        "time": 100.0 + iteration if time is None else time,
+        "rank": rank,
+        "metrics": metrics,
+    }
 
 
 def test_nested_numbers_are_curves_and_other_values_are_not() -> None:
-    made = series_of(report(0, loss=1, text="x", ok=True, inner={"a": 2.0}), report(1, loss=0.5, none=None, values=[1, 2]))
+    made = series_of(
+        report(0, loss=1, text="x", ok=True, inner={"a": 2.0}),
+        report(1, loss=0.5, none=None, values=[1, 2]),
+    )
     assert made.names == ["loss", "inner/a"]
     assert made.curve("loss", "0") == ([0.0, 1.0], [1.0, 0.5])
     assert made.curve("loss", "0", over="time")[0] == [100.0, 101.0]
@@ -37,13 +45,19 @@ def test_mean_over_those_who_reported() -> None:
 
 
 def test_ranks_are_in_the_order_of_numbers_and_trials_by_name() -> None:
-    made = series_of(report(0, 10, a=1), report(0, 2, a=1), {"iteration": 0, "time": 1.0, "trial": "b_1", "metrics": {"c": 1}})
+    made = series_of(
+        report(0, 10, a=1),
+        report(0, 2, a=1),
+        {"iteration": 0, "time": 1.0, "trial": "b_1", "metrics": {"c": 1}},
+    )
     assert made.members == ["2", "10", "b_1"]
     assert made.members_of("c") == ["b_1"]
 
 
 def test_what_was_trained_again_takes_the_place_of_what_was_lost() -> None:
-    made = series_of(*(report(index, loss=index) for index in range(5)), report(2, loss=20), report(3, loss=30))
+    made = series_of(
+        *(report(index, loss=index) for index in range(5)), report(2, loss=20), report(3, loss=30)
+    )
     assert made.curve("loss", "0") == ([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 20.0, 30.0])
 
 
@@ -105,13 +119,22 @@ def lines_of(kind: str, generator: np.random.Generator) -> list[dict]:
                 metrics["loss"] = 10**400 if index % 9 == 0 else math.nan
             if kind == "orders" and index % 2:
                 metrics = dict(reversed(metrics.items()))
-            found.append({"iteration": number, "time": 100.0 + index, "rank": rank, "metrics": metrics})
+            found.append(
+                {"iteration": number, "time": 100.0 + index, "rank": rank, "metrics": metrics}
+            )
         if kind == "odd":
-            found += [{"metrics": {"loss": 1}}, {"iteration": True, "time": 1.0, "rank": 0, "metrics": {"loss": 1}}, {"rank": 0}]
+            found += [
+                {"metrics": {"loss": 1}},
+                {"iteration": True, "time": 1.0, "rank": 0, "metrics": {"loss": 1}},
+                {"rank": 0},
+            ]
     return found
 
 
-@pytest.mark.parametrize("kind", ["plain", "restarts", "alternating", "texts", "mixed", "nested", "huge", "orders", "odd"])
+@pytest.mark.parametrize(
+    "kind",
+    ["plain", "restarts", "alternating", "texts", "mixed", "nested", "huge", "orders", "odd"],
+)
 def test_many_lines_at_once_come_to_the_same_as_one_by_one(kind: str) -> None:
     records = lines_of(kind, np.random.default_rng(1))
     single, together = series_of(*records), Series()
@@ -122,8 +145,12 @@ def test_many_lines_at_once_come_to_the_same_as_one_by_one(kind: str) -> None:
     for name in single.names:
         for member in single.members:
             for over in ("iteration", "time"):
-                np.testing.assert_equal(together.curve(name, member, over=over), single.curve(name, member, over=over))
-    assert [together.last(member) for member in single.members] == [single.last(member) for member in single.members]
+                np.testing.assert_equal(
+                    together.curve(name, member, over=over), single.curve(name, member, over=over)
+                )
+    assert [together.last(member) for member in single.members] == [
+        single.last(member) for member in single.members
+    ]
 
 
 def test_more_metrics_than_are_kept_are_left_out_of_many_lines_too(monkeypatch) -> None:

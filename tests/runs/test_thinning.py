@@ -1,4 +1,6 @@
-"""Which reports are kept: all of them at first, fewer and fewer later, and never more than the limit."""
+"""Which reports are kept: all of them at first, fewer and fewer later, and never more than the
+limit.
+"""
 
 import pytest
 
@@ -8,7 +10,9 @@ from syncline.runs.thinning import Thinning
 RULE = Thinning(first_bytes=1000)
 
 
-def written(reports: int, *, ranks: int = 1, line_bytes: int = 10) -> tuple[dict[int, list[int]], int]:
+def written(
+    reports: int, *, ranks: int = 1, line_bytes: int = 10
+) -> tuple[dict[int, list[int]], int]:
     kept: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
     size = 0
     for iteration in range(reports):
@@ -45,7 +49,9 @@ def test_the_end_of_a_long_run_is_there_too() -> None:
 
 def test_ranks_keep_the_same_iterations() -> None:
     kept, _ = written(5000, ranks=3)
-    assert len(set(kept[0]) & set(kept[1]) & set(kept[2])) >= len(kept[0]) - 10  # but for those where the stride changes
+    assert (
+        len(set(kept[0]) & set(kept[1]) & set(kept[2])) >= len(kept[0]) - 10
+    )  # but for those where the stride changes
 
 
 def test_one_line_larger_than_all_room_is_left_out() -> None:
@@ -68,11 +74,15 @@ def test_wanted_reports_do_not_take_the_room_of_the_later_ones() -> None:
 
 
 def test_trials_keep_some_reports_each_though_all_count_from_one() -> None:
-    kept = {name for name in map(str, range(200)) if RULE.keeps(name, 1, line_bytes=10, size_bytes=1400)}
+    kept = {
+        name for name in map(str, range(200)) if RULE.keeps(name, 1, line_bytes=10, size_bytes=1400)
+    }
     assert 20 < len(kept) < 90
 
 
-def test_the_latest_report_is_known_though_it_is_not_among_those_that_are_kept(tmp_path, monkeypatch) -> None:
+def test_the_latest_report_is_known_though_it_is_not_among_those_that_are_kept(
+    tmp_path, monkeypatch
+) -> None:
     monkeypatch.setitem(directory._THINNED, directory.METRICS_FILE, Thinning(first_bytes=2000))
     for reopened in range(2):
         with RunDirectory(LocalFiles(tmp_path)) as run:

@@ -1,4 +1,6 @@
-"""What a process uses: this one, its children, GPUs that a stand-in for the driver's library knows."""
+"""What a process uses: this one, its children, GPUs that a stand-in for the driver's library
+knows.
+"""
 
 import os
 import subprocess
@@ -28,7 +30,9 @@ def test_rates_come_with_the_second_look() -> None:
 def test_processes_that_it_has_started_count(tmp_path) -> None:
     alone = Sampler().sample()
     code = "x = bytearray(150_000_000); print(len(x), flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         together = Sampler().sample()

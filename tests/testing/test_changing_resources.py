@@ -23,7 +23,9 @@ def engine() -> Iterator[None]:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("engine")
-def test_actor_that_waits_starts_when_the_machine_grows_and_keeps_what_it_has_when_it_shrinks() -> None:
+def test_actor_that_waits_starts_when_the_machine_grows_and_keeps_what_it_has_when_it_shrinks() -> (
+    None
+):
     @syncline.remote(num_cpus=2)
     class Worker:
         def answer(self) -> int:
@@ -40,7 +42,10 @@ def test_actor_that_waits_starts_when_the_machine_grows_and_keeps_what_it_has_wh
     assert syncline.available_resources().get("CPU", 0) == 0
     assert syncline.get([first.answer.remote(), second.answer.remote()], timeout=60) == [42, 42]
     del first, second, answer
-    eventually(lambda: syncline.available_resources().get("CPU") == 1, what="what the actors held beyond the machine is gone")
+    eventually(
+        lambda: syncline.available_resources().get("CPU") == 1,
+        what="what the actors held beyond the machine is gone",
+    )
 
 
 @pytest.mark.processes

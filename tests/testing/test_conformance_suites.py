@@ -12,7 +12,9 @@ def test_every_suite_is_listed_once() -> None:
         return {cls, *(deeper for sub in cls.__subclasses__() for deeper in below(sub))}
 
     defined = {
-        suite for suite in below(conformance.Suite) - {conformance.Suite} if suite.__module__ != "syncline.testing.conformance.suite"
+        suite
+        for suite in below(conformance.Suite) - {conformance.Suite}
+        if suite.__module__ != "syncline.testing.conformance.suite"
     }
     assert set(conformance.SUITES) == defined
     assert len(conformance.SUITES) == len({suite.__name__ for suite in conformance.SUITES})
@@ -21,14 +23,27 @@ def test_every_suite_is_listed_once() -> None:
 def test_engine_without_processes_skips_what_needs_them() -> None:
     traits = conformance.EngineTraits(processes=False, parallel=True)
     names = conformance.tests_for_engine({}, traits=traits)
-    skipped = {name for name, value in names.items() if inspect.isclass(value) and any(mark.name == "skip" for mark in value.pytestmark)}
-    assert skipped == {f"Test{suite.__name__}" for suite in conformance.SUITES if "processes" in suite.needs}
+    skipped = {
+        name
+        for name, value in names.items()
+        if inspect.isclass(value) and any(mark.name == "skip" for mark in value.pytestmark)
+    }
+    assert skipped == {
+        f"Test{suite.__name__}" for suite in conformance.SUITES if "processes" in suite.needs
+    }
 
 
 def test_engine_with_everything_skips_nothing() -> None:
-    names = conformance.tests_for_engine({}, traits=conformance.EngineTraits(processes=True, parallel=True))
+    names = conformance.tests_for_engine(
+        {}, traits=conformance.EngineTraits(processes=True, parallel=True)
+    )
     assert len(names) == len(conformance.SUITES) + 1
-    assert not any(mark.name == "skip" for value in names.values() if inspect.isclass(value) for mark in value.pytestmark)
+    assert not any(
+        mark.name == "skip"
+        for value in names.values()
+        if inspect.isclass(value)
+        for mark in value.pytestmark
+    )
 
 
 def test_every_suite_has_tests() -> None:

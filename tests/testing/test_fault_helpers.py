@@ -15,7 +15,9 @@ def test_faults_of_this_process_end_with_the_block() -> None:
 
 
 def test_environment_for_a_program() -> None:
-    assert fault_environment({"a": "kill:3", "b": "sleep:0.5"}) == {"SYNCLINE_FAULTS": "a=kill:3,b=sleep:0.5"}
+    assert fault_environment({"a": "kill:3", "b": "sleep:0.5"}) == {
+        "SYNCLINE_FAULTS": "a=kill:3,b=sleep:0.5"
+    }
 
 
 def test_unknown_action_is_refused() -> None:

@@ -1,4 +1,6 @@
-"""Hosts made of this machine: what they share and what not, links that break, and what is left of them."""
+"""Hosts made of this machine: what they share and what not, links that break, and what is left of
+them.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,14 @@ def rig() -> Iterator[Rig]:
 
 
 def output(host: Host, *command: str) -> str:
-    return subprocess.run(host.command(*command), capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    return subprocess.run(
+        host.command(*command), capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
 
 
-def test_every_host_has_an_address_a_name_and_processes_of_its_own_but_the_same_files(rig: Rig, tmp_path: Path) -> None:
+def test_every_host_has_an_address_a_name_and_processes_of_its_own_but_the_same_files(
+    rig: Rig, tmp_path: Path
+) -> None:
     assert len({host.address for host in rig}) == len(rig) == 3
     describe = "import os, socket; print(socket.gethostname(), os.getpid(), os.getcwd())"
     told = [output(host, sys.executable, "-c", describe).split() for host in rig]
@@ -103,13 +109,31 @@ with hosts(2) as rig:
 """
     with run_program(text) as program:
         program.wait_for("UP")
-        eventually(lambda: "sleep" in [process.name() for process in psutil.Process(program.pid).children(recursive=True)])
+        eventually(
+            lambda: (
+                "sleep"
+                in [
+                    process.name()
+                    for process in psutil.Process(program.pid).children(recursive=True)
+                ]
+            )
+        )
         family = psutil.Process(program.pid).children(recursive=True)
         program.send_signal(signal.SIGKILL)
-        eventually(lambda: not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE])
+        eventually(
+            lambda: (
+                not [
+                    process
+                    for process in family
+                    if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+                ]
+            )
+        )
 
 
-def test_where_hosts_are_not_permitted_all_of_them_are_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_hosts_are_not_permitted_all_of_them_are_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "")
     with hosts(2) as rig:
         assert list(rig) == [THIS_HOST, THIS_HOST]

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.processes
 
 def test_program_runs_with_arguments_in_a_directory_of_its_own() -> None:
     with run_program(
-        "import os, sys; print(os.getcwd()); print(sys.argv[1], os.environ['EXTRA'])", "x", environment={"EXTRA": "y"}
+        "import os, sys; print(os.getcwd()); print(sys.argv[1], os.environ['EXTRA'])",
+        "x",
+        environment={"EXTRA": "y"},
     ) as program:
         ended = program.wait().check()
         directory, rest = ended.stdout.splitlines()
@@ -43,7 +45,10 @@ def test_signal_at_a_marker() -> None:
 
 
 def test_marker_that_never_comes_is_an_error_with_the_output() -> None:
-    with run_program("print('something else')") as program, pytest.raises(AssertionError, match="something else"):
+    with (
+        run_program("print('something else')") as program,
+        pytest.raises(AssertionError, match="something else"),
+    ):
         program.wait_for("marker")
 
 
@@ -70,7 +75,9 @@ print("ready")
 """
 
 
-def test_process_that_outlives_its_program_is_found_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_outlives_its_program_is_found_and_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(programs, "LAST_OUTPUT_S", 0.1)  # the orphan holds both of its pipes open
     with run_program(ORPHAN) as program:
         program.wait_for("ready")
@@ -100,9 +107,13 @@ def test_files_in_shared_memory_are_found(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(leftovers(program).files) == 1
 
 
-def test_standard_input_is_closed_and_settings_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_closed_and_settings_are_not_inherited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SYNCLINE_NAMESPACE", "from outside")
-    with run_program("import os, sys; print(repr(sys.stdin.read()), os.environ.get('SYNCLINE_NAMESPACE'))") as program:
+    with run_program(
+        "import os, sys; print(repr(sys.stdin.read()), os.environ.get('SYNCLINE_NAMESPACE'))"
+    ) as program:
         assert program.wait().check().stdout == "'' None\n"
 
 

@@ -1,4 +1,6 @@
-"""Filesystems that are not this machine's, for tests: an S3-compatible server in this process, steady or not, and two of fsspec's."""
+"""Filesystems that are not this machine's, for tests: an S3-compatible server in this process,
+steady or not, and two of fsspec's.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,21 @@ from typing import Any
 
 import fsspec
 import pytest
-from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem, FSSpecHandler, PyFileSystem, S3FileSystem
+from pyarrow.fs import (
+    AwsStandardS3RetryStrategy,
+    FileSystem,
+    FSSpecHandler,
+    PyFileSystem,
+    S3FileSystem,
+)
 
 BUCKET = "bucket"
 
 
 class EveryThirdFails:
-    """A WSGI application of which every third request, once `armed`, is answered with 503; the same one never twice in a row, so that what
-    takes several requests gets further each time."""
+    """A WSGI application of which every third request, once `armed`, is answered with 503; the same
+    one never twice in a row, so that what takes several requests gets further each time.
+    """
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application
@@ -28,8 +37,14 @@ class EveryThirdFails:
         self.armed = False
         self.failed = 0
 
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        request = environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"].partition("=")[0]
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        request = (
+            environ["REQUEST_METHOD"],
+            environ["PATH_INFO"],
+            environ["QUERY_STRING"].partition("=")[0],
+        )
         with self._lock:
             self._requests += self.armed
             fails = self.armed and self._requests % 3 == 0 and request not in self._just_failed
@@ -46,7 +61,9 @@ class EveryThirdFails:
 
 @contextmanager
 def s3_server() -> Iterator[tuple[str, EveryThirdFails]]:
-    """A server that listens on this machine only, with one bucket; its endpoint, and what makes it fail."""
+    """A server that listens on this machine only, with one bucket; its endpoint, and what makes it
+    fail.
+    """
     moto = pytest.importorskip("moto.server")
     serving = importlib.import_module("werkzeug.serving")
     application = EveryThirdFails(moto.DomainDispatcherApplication(moto.create_backend_app))
@@ -66,7 +83,13 @@ def connect(endpoint: str, **options: Any) -> FileSystem:
     """A client that tries every request once, so that trying again is syncline's."""
     retry = AwsStandardS3RetryStrategy(max_attempts=1)
     return S3FileSystem(
-        access_key="none", secret_key="none", region="us-east-1", scheme="http", endpoint_override=endpoint, retry_strategy=retry, **options
+        access_key="none",
+        secret_key="none",
+        region="us-east-1",
+        scheme="http",
+        endpoint_override=endpoint,
+        retry_strategy=retry,
+        **options,
     )
 
 
@@ -81,4 +104,6 @@ def in_memory() -> FileSystem:
 def in_directory(directory: Path) -> FileSystem:
     """fsspec's view of a local directory, which syncline cannot know to be local."""
     directory.mkdir(exist_ok=True)
-    return PyFileSystem(FSSpecHandler(fsspec.filesystem("dir", path=str(directory), fs=fsspec.filesystem("file"))))
+    return PyFileSystem(
+        FSSpecHandler(fsspec.filesystem("dir", path=str(directory), fs=fsspec.filesystem("file")))
+    )

@@ -34,12 +34,18 @@ def summing(width: int) -> nn.Linear:
 
 @pytest.fixture
 def rows() -> Any:
-    return syncline.data.from_pandas(pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [10, 20, 30], "label": ["x", "y", "z"]}))
+    return syncline.data.from_pandas(
+        pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [10, 20, 30], "label": ["x", "y", "z"]})
+    )
 
 
-def test_predictions_come_in_the_order_of_the_rows_beside_the_columns_that_are_kept(rows: Any) -> None:
+def test_predictions_come_in_the_order_of_the_rows_beside_the_columns_that_are_kept(
+    rows: Any,
+) -> None:
     predictor = BatchPredictor(TorchCheckpoint.from_model(summing(2)), TorchPredictor)
-    predictions = predictor.predict(rows, feature_columns=["a", "b"], keep_columns=["label"], batch_size=2)
+    predictions = predictor.predict(
+        rows, feature_columns=["a", "b"], keep_columns=["label"], batch_size=2
+    )
     assert sorted(predictions.schema().names) == ["label", "predictions"]
     batch = predictions.take_batch(3)
     assert batch["predictions"].tolist() == [[11.0], [22.0], [33.0]]
@@ -47,24 +53,40 @@ def test_predictions_come_in_the_order_of_the_rows_beside_the_columns_that_are_k
 
 
 def test_pipelined_prediction_takes_all_columns_and_ignores_windows(rows: Any) -> None:
-    predictor = BatchPredictor.from_checkpoint(TorchCheckpoint.from_model(summing(2)), TorchPredictor)
+    predictor = BatchPredictor.from_checkpoint(
+        TorchCheckpoint.from_model(summing(2)), TorchPredictor
+    )
     predictions = predictor.predict_pipelined(rows.drop_columns(["label"]), blocks_per_window=10)
-    values = [value for batch in predictions.iter_batches(batch_size=2) for value in batch["predictions"].ravel().tolist()]
+    values = [
+        value
+        for batch in predictions.iter_batches(batch_size=2)
+        for value in batch["predictions"].ravel().tolist()
+    ]
     assert values == [11.0, 22.0, 33.0]
 
 
-def test_the_preprocessor_of_the_checkpoint_comes_first_unless_another_one_is_set(rows: Any) -> None:
+def test_the_preprocessor_of_the_checkpoint_comes_first_unless_another_one_is_set(
+    rows: Any,
+) -> None:
     checkpoint = TorchCheckpoint.from_model(summing(2), preprocessor=MinMaxScaler(["a"]).fit(rows))
     predictor = BatchPredictor(checkpoint, TorchPredictor)
     assert isinstance(predictor.get_preprocessor(), MinMaxScaler)
-    assert predictor.predict(rows, feature_columns=["a", "b"]).take_batch(3)["predictions"].tolist() == [[10.0], [20.5], [31.0]]
+    assert predictor.predict(rows, feature_columns=["a", "b"]).take_batch(3)[
+        "predictions"
+    ].tolist() == [[10.0], [20.5], [31.0]]
     predictor.set_preprocessor(MinMaxScaler(["b"]).fit(rows))
-    assert predictor.predict(rows, feature_columns=["a", "b"]).take_batch(3)["predictions"].tolist() == [[1.0], [2.5], [4.0]]
+    assert predictor.predict(rows, feature_columns=["a", "b"]).take_batch(3)[
+        "predictions"
+    ].tolist() == [[1.0], [2.5], [4.0]]
 
 
 def test_a_function_on_frames_predicts(rows: Any) -> None:
-    predictor = BatchPredictor.from_pandas_udf(lambda frame, factor: pd.DataFrame({"p": frame["a"] * factor}))
-    result = predictor.predict(rows, feature_columns=["a"], keep_columns=["label"], factor=2).to_pandas()
+    predictor = BatchPredictor.from_pandas_udf(
+        lambda frame, factor: pd.DataFrame({"p": frame["a"] * factor})
+    )
+    result = predictor.predict(
+        rows, feature_columns=["a"], keep_columns=["label"], factor=2
+    ).to_pandas()
     assert result["p"].tolist() == [2.0, 4.0, 6.0]
     assert result["label"].tolist() == ["x", "y", "z"]
 

@@ -18,12 +18,20 @@ class Model:
 
 
 def reports(**fields: Any) -> BoostingReports:
-    defaults: dict[str, Any] = {"metrics": None, "filename": "model", "frequency": 0, "checkpoint_at_end": True, "postprocess": None}
+    defaults: dict[str, Any] = {
+        "metrics": None,
+        "filename": "model",
+        "frequency": 0,
+        "checkpoint_at_end": True,
+        "postprocess": None,
+    }
     return BoostingReports(**(defaults | fields))
 
 
 def local(function: Any) -> train.Result:
-    return train.DataParallelTrainer(function, scaling_config=train.ScalingConfig(num_workers=0)).fit()
+    return train.DataParallelTrainer(
+        function, scaling_config=train.ScalingConfig(num_workers=0)
+    ).fit()
 
 
 def test_a_frequency_counts_rounds_and_zero_means_never() -> None:
@@ -32,7 +40,15 @@ def test_a_frequency_counts_rounds_and_zero_means_never() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"frequency": -1}, {"frequency": 1.5}, {"frequency": True}, {"filename": ""}, {"filename": "a/b"}, {"filename": "../b"}]
+    "fields",
+    [
+        {"frequency": -1},
+        {"frequency": 1.5},
+        {"frequency": True},
+        {"filename": ""},
+        {"filename": "a/b"},
+        {"filename": "../b"},
+    ],
 )
 def test_fields_that_cannot_be_meant_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(fields))):
@@ -40,7 +56,11 @@ def test_fields_that_cannot_be_meant_are_refused(fields: dict[str, Any]) -> None
 
 
 def test_metrics_are_chosen_then_postprocessed_and_come_with_the_model() -> None:
-    chosen = reports(metrics={"loss": "train-rmse"}, filename="model.x", postprocess=lambda metrics: {"half": metrics["loss"] / 2})
+    chosen = reports(
+        metrics={"loss": "train-rmse"},
+        filename="model.x",
+        postprocess=lambda metrics: {"half": metrics["loss"] / 2},
+    )
 
     def loop() -> list[str]:
         chosen.report({"train-rmse": 4.0, "train-mae": 1.0})
@@ -55,5 +75,8 @@ def test_metrics_are_chosen_then_postprocessed_and_come_with_the_model() -> None
 
 def test_the_older_form_is_refused_with_the_new_one() -> None:
     refuse_older_form("XGBoostTrainer", params=None, label_column=None)
-    with pytest.raises(TypeError, match=r"XGBoostTrainer no longer takes `params`, `label_column`: write a training function"):
+    with pytest.raises(
+        TypeError,
+        match=r"XGBoostTrainer no longer takes `params`, `label_column`: write a training function",
+    ):
         refuse_older_form("XGBoostTrainer", params={}, label_column="y")

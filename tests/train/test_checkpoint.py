@@ -71,7 +71,9 @@ def test_from_directory_makes_an_existing_relative_path_absolute(local, monkeypa
     assert Checkpoint("source/").path == os.path.join(os.getcwd(), "source")
 
 
-def test_from_directory_refuses_a_missing_relative_path_naming_the_absolute_one(monkeypatch, tmp_path):
+def test_from_directory_refuses_a_missing_relative_path_naming_the_absolute_one(
+    monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"'missing'.*{tmp_path}/missing.*does not exist"):
         Checkpoint.from_directory("missing")
@@ -156,7 +158,11 @@ def test_a_remote_checkpoint_that_is_gone_is_file_not_found_and_leaves_nothing(r
 def test_readers_share_one_download_that_goes_with_the_last(remote, monkeypatch):
     downloads = []
     download = Checkpoint._download
-    monkeypatch.setattr(Checkpoint, "_download", lambda self, target: (downloads.append(target), download(self, target)))
+    monkeypatch.setattr(
+        Checkpoint,
+        "_download",
+        lambda self, target: (downloads.append(target), download(self, target)),
+    )
     with remote.as_directory() as first:
         with Checkpoint(remote.path, remote.filesystem).as_directory() as second:
             assert first == second
@@ -169,7 +175,10 @@ def test_readers_share_one_download_that_goes_with_the_last(remote, monkeypatch)
 
 def test_different_checkpoints_do_not_meet(remote):
     remote.filesystem.create_dir("store/other", recursive=True)
-    with remote.as_directory() as first, Checkpoint("store/other", remote.filesystem).as_directory() as second:
+    with (
+        remote.as_directory() as first,
+        Checkpoint("store/other", remote.filesystem).as_directory() as second,
+    ):
         assert first != second
 
 
@@ -196,7 +205,9 @@ def test_metadata_that_json_cannot_hold_is_refused_and_the_old_stays(local):
 
 
 class TestLocks:
-    """Threads stand for processes: each opens the lock file itself, which is what the kernel counts."""
+    """Threads stand for processes: each opens the lock file itself, which is what the kernel
+    counts.
+    """
 
     def test_who_waits_for_a_download_does_not_repeat_it(self, tmp_path):
         target = str(tmp_path / "target")
@@ -210,7 +221,9 @@ class TestLocks:
         first = threading.Thread(target=locks.download_once, args=(target, "key", slow))
         first.start()
         assert started.wait(60)
-        second = threading.Thread(target=locks.download_once, args=(target, "key", lambda: calls.append("second")))
+        second = threading.Thread(
+            target=locks.download_once, args=(target, "key", lambda: calls.append("second"))
+        )
         second.start()
         wait_until_blocked(f"{target}.lock", 2)
         may_end.set()
@@ -235,7 +248,9 @@ class TestLocks:
         first = threading.Thread(target=first_try)
         first.start()
         assert started.wait(60)
-        second = threading.Thread(target=locks.download_once, args=(target, "key", lambda: calls.append("second")))
+        second = threading.Thread(
+            target=locks.download_once, args=(target, "key", lambda: calls.append("second"))
+        )
         second.start()
         wait_until_blocked(f"{target}.lock", 2)
         may_end.set()
@@ -270,7 +285,9 @@ class TestLocks:
 
 
 def wait_until_blocked(path, descriptors):
-    """Wait until this process has that many descriptors open on `path`: the second caller then holds the file that it waits for."""
+    """Wait until this process has that many descriptors open on `path`: the second caller then
+    holds the file that it waits for.
+    """
     for _ in range(6000):
         links = []
         for descriptor in os.listdir("/proc/self/fd"):

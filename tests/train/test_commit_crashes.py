@@ -1,6 +1,8 @@
-"""SIGKILL at every step of every commit: what the list names is whole then, and the next start leaves nothing else.
+"""SIGKILL at every step of every commit: what the list names is whole then, and the next start
+leaves nothing else.
 
-One program forks a process for each kill, so that hundreds of them take seconds; it is itself without threads.
+One program forks a process for each kill, so that hundreds of them take seconds; it is itself
+without threads.
 """
 
 from __future__ import annotations
@@ -131,9 +133,16 @@ REMOTE = "train.stage.file train.before_commit train.after_commit train.listed t
 
 @pytest.mark.parametrize(
     ("kind", "name", "points"),
-    [("local", "", LOCAL), ("local", "last", REPLACING), ("remote", "", REMOTE), ("remote", "last", REMOTE)],
+    [
+        ("local", "", LOCAL),
+        ("local", "last", REPLACING),
+        ("remote", "", REMOTE),
+        ("remote", "last", REMOTE),
+    ],
     ids=["local", "local, one name", "remote", "remote, one name"],
 )
-def test_a_kill_at_any_step_leaves_whole_checkpoints_and_the_next_start_nothing_else(kind: str, name: str, points: str) -> None:
+def test_a_kill_at_any_step_leaves_whole_checkpoints_and_the_next_start_nothing_else(
+    kind: str, name: str, points: str
+) -> None:
     with run_program(PROGRAM, kind, name, points) as program:
         assert "done" in program.wait().check().stdout

@@ -1,4 +1,6 @@
-"""Shares of datasets as readers: what they say of their place, and that a restart goes on there, in the order of a run without one."""
+"""Shares of datasets as readers: what they say of their place, and that a restart goes on there, in
+the order of a run without one.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ class Attempt:
     """A worker group, each rank of which is a thread."""
 
     def __init__(
-        self, dataset: Any, world_size: int, saved: train.Checkpoint | None = None, config: train.DataConfig | None = None
+        self,
+        dataset: Any,
+        world_size: int,
+        saved: train.Checkpoint | None = None,
+        config: train.DataConfig | None = None,
     ) -> None:
         config = config or train.DataConfig()
         shares = config.configure({"train": dataset}, world_size=world_size)
@@ -66,7 +72,10 @@ class Attempt:
             except BaseException as error:
                 results[rank] = error
 
-        threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(len(self.sessions))]
+        threads = [
+            threading.Thread(target=work, args=(rank,), daemon=True)
+            for rank in range(len(self.sessions))
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -93,7 +102,9 @@ def epoch(share: Any) -> list[int]:
 
 
 def stop_after(share: Any, epochs: int, batches: int) -> tuple[list[int], Any]:
-    """What was read in whole epochs and some batches, and the loop, in which the program still is."""
+    """What was read in whole epochs and some batches, and the loop, in which the program still
+    is.
+    """
     seen = [value for _ in range(epochs) for value in epoch(share)]
     loop = iter(share.iter_batches(batch_size=BATCH))
     for _ in range(batches):
@@ -115,7 +126,9 @@ def shuffled(seed: Any = None) -> Any:
 def test_order_after_a_restart_is_that_of_a_run_without_one(
     tmp_path: Path, world_size: int, split: bool, seed: Any, at: tuple[int, int]
 ) -> None:
-    """The rest of the epoch, and those after it; seeds that nobody fixed come from before the restart."""
+    """The rest of the epoch, and those after it; seeds that nobody fixed come from before the
+    restart.
+    """
     config = train.DataConfig(datasets_to_split="all" if split else [])
     first = Attempt(shuffled(seed), world_size, config=config)
     epochs, batches = at
@@ -123,24 +136,39 @@ def test_order_after_a_restart_is_that_of_a_run_without_one(
     def undisturbed(rank: int, share: Any) -> list[int]:
         seen, loop = stop_after(share, epochs, batches) if batches else (epoch(share), iter(()))
         states[rank] = first.sessions[rank].readers.capture()
-        return [*seen, -1, *(value for batch in loop for value in ids(batch)), *epoch(share), *epoch(share)]
+        return [
+            *seen,
+            -1,
+            *(value for batch in loop for value in ids(batch)),
+            *epoch(share),
+            *epoch(share),
+        ]
 
     states: dict[int, bytes] = {}
     expected = [seen[seen.index(-1) + 1 :] for seen in first.run(undisturbed)]
     for rank, text in states.items():
         (tmp_path / states_path(rank)).parent.mkdir(exist_ok=True)
         (tmp_path / states_path(rank)).write_bytes(text)
-    again = Attempt(shuffled(seed), world_size, saved=train.Checkpoint(str(tmp_path)), config=config)
+    again = Attempt(
+        shuffled(seed), world_size, saved=train.Checkpoint(str(tmp_path)), config=config
+    )
     rest = 3 if batches else 2
-    assert again.run(lambda rank, share: [value for _ in range(rest) for value in epoch(share)]) == expected
+    assert (
+        again.run(lambda rank, share: [value for _ in range(rest) for value in epoch(share)])
+        == expected
+    )
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3), (3, 2)])
-def test_another_number_of_ranks_sees_each_sample_once(tmp_path: Path, before: int, after: int) -> None:
+def test_another_number_of_ranks_sees_each_sample_once(
+    tmp_path: Path, before: int, after: int
+) -> None:
     first = Attempt(shuffled(), before)
     seen = first.run(lambda rank, share: stop_after(share, 0, 2))
     saved = first.save(tmp_path)
-    later = Attempt(shuffled(), after, saved=saved).run(lambda rank, share: (epoch(share), epoch(share)))
+    later = Attempt(shuffled(), after, saved=saved).run(
+        lambda rank, share: (epoch(share), epoch(share))
+    )
     rest = [value for own, _ in later for value in own]
     got = [value for own, _ in seen for value in own]
     assert len(set(rest)) == len(rest)
@@ -168,11 +196,15 @@ def test_ranks_that_have_read_unequally_go_on_each_where_it_was(tmp_path: Path) 
     saved = first.save(tmp_path)
     rests = Attempt(shuffled(), 2, saved=saved).run(lambda rank, share: epoch(share))
     assert [len(rest) for rest in rests] == [ROWS // 2 - BATCH, ROWS // 2 - 4 * BATCH]
-    assert sorted(value for (own, _), rest in zip(seen, rests, strict=True) for value in [*own, *rest]) == list(range(ROWS))
+    assert sorted(
+        value for (own, _), rest in zip(seen, rests, strict=True) for value in [*own, *rest]
+    ) == list(range(ROWS))
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_a_rank_that_has_ended_the_epoch_before_has_read_nothing_of_the_next(tmp_path: Path, world_size: int) -> None:
+def test_a_rank_that_has_ended_the_epoch_before_has_read_nothing_of_the_next(
+    tmp_path: Path, world_size: int
+) -> None:
     first = Attempt(shuffled(), 2)
     began = threading.Event()
 
@@ -189,7 +221,9 @@ def test_a_rank_that_has_ended_the_epoch_before_has_read_nothing_of_the_next(tmp
 
     seen = first.run(read)
     assert began.is_set()
-    rests = Attempt(shuffled(), world_size, saved=train.Checkpoint(str(tmp_path))).run(lambda rank, share: epoch(share))
+    rests = Attempt(shuffled(), world_size, saved=train.Checkpoint(str(tmp_path))).run(
+        lambda rank, share: epoch(share)
+    )
     assert sorted([*seen[1][0], *(value for rest in rests for value in rest)]) == list(range(ROWS))
 
 
@@ -197,7 +231,9 @@ def test_a_rank_that_has_ended_the_epoch_before_has_read_nothing_of_the_next(tmp
 
 
 def state_of(attempt: Attempt) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(attempt.sessions[0].readers.capture())["readers"]["dataset 'train'"]
+    state: dict[str, Any] = json.loads(attempt.sessions[0].readers.capture())["readers"][
+        "dataset 'train'"
+    ]
     return state
 
 
@@ -206,7 +242,11 @@ def test_place_is_told_while_the_program_is_in_its_loop() -> None:
     share = attempt.share(0)
     assert state_of(attempt) == {}
     seen, loop = stop_after(share, 1, 3)
-    assert {key: state_of(attempt)[key] for key in ("epoch", "ended", "place")} == {"epoch": 1, "ended": False, "place": "12 rows"}
+    assert {key: state_of(attempt)[key] for key in ("epoch", "ended", "place")} == {
+        "epoch": 1,
+        "ended": False,
+        "place": "12 rows",
+    }
     assert len(list(loop)) == 12
     assert state_of(attempt)["ended"]
 
@@ -245,8 +285,12 @@ def test_a_place_that_was_loaded_is_saved_again_before_the_first_pass(tmp_path: 
     for rank in range(3):
         second.share(rank)
     assert state_of(second)["ended"] is False
-    rests = Attempt(shuffled(), 2, saved=second.save(tmp_path / "2")).run(lambda rank, share: epoch(share))
-    assert sorted(value for (own, _), rest in zip(seen, rests, strict=True) for value in [*own, *rest]) == list(range(ROWS))
+    rests = Attempt(shuffled(), 2, saved=second.save(tmp_path / "2")).run(
+        lambda rank, share: epoch(share)
+    )
+    assert sorted(
+        value for (own, _), rest in zip(seen, rests, strict=True) for value in [*own, *rest]
+    ) == list(range(ROWS))
 
 
 def test_a_share_is_counted_in_once_and_its_waiting_counts() -> None:
@@ -263,12 +307,17 @@ def test_another_dataset_in_the_middle_of_a_pass_is_an_error_with_a_remedy(tmp_p
     first = Attempt(shuffled(), 1)
     keep = stop_after(first.share(0), 0, 1)
     again = Attempt(data.range(5), 1, saved=first.save(tmp_path))
-    with pytest.raises(CursorError, match=r"dataset 'train' cannot be read on.*epoch 0.*another dataset.*DataConfig\(resume=False\)"):
+    with pytest.raises(
+        CursorError,
+        match=r"dataset 'train' cannot be read on.*epoch 0.*another dataset.*DataConfig\(resume=False\)",
+    ):
         again.share(0)
     del keep
 
 
-def test_another_dataset_between_two_passes_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_dataset_between_two_passes_begins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first = Attempt(shuffled(), 1)
     epoch(first.share(0))
     again = Attempt(data.range(5), 1, saved=first.save(tmp_path))
@@ -305,19 +354,26 @@ def test_what_a_program_gives_out_itself_goes_on_if_it_has_states(tmp_path: Path
 def test_a_state_that_json_cannot_hold_is_named() -> None:
     attempt = Attempt(Stateful(at=object()), 1, config=Foreign())
     attempt.share(0)
-    with pytest.raises(TypeError, match=r"the state of dataset 'train', a Stateful, cannot be kept.*state_dict\(\)"):
+    with pytest.raises(
+        TypeError, match=r"the state of dataset 'train', a Stateful, cannot be kept.*state_dict\(\)"
+    ):
         attempt.sessions[0].readers.capture()
 
 
 # -- random numbers
 
 
-def test_random_states_come_back_as_the_first_pass_begins_and_functions_do_not_move_them(tmp_path: Path) -> None:
+def test_random_states_come_back_as_the_first_pass_begins_and_functions_do_not_move_them(
+    tmp_path: Path,
+) -> None:
     def augment(batch: dict[str, Any]) -> dict[str, Any]:
         return {**batch, "noise": np.random.rand(len(batch["id"])) + random.random()}
 
     def steps(loop: Any) -> list[tuple[float, ...]]:
-        return [(random.random(), float(np.random.rand()), *map(float, batch["noise"])) for batch in loop]
+        return [
+            (random.random(), float(np.random.rand()), *map(float, batch["noise"]))
+            for batch in loop
+        ]
 
     def dataset() -> Any:
         return data.range(ROWS, override_num_blocks=7).map_batches(augment, batch_size=3)
@@ -332,4 +388,7 @@ def test_random_states_come_back_as_the_first_pass_begins_and_functions_do_not_m
     random.seed(1)
     np.random.seed(2)
     again = Attempt(dataset(), 1, saved=saved).share(0)
-    assert [*steps(again.iter_batches(batch_size=BATCH)), *steps(again.iter_batches(batch_size=BATCH))] == expected
+    assert [
+        *steps(again.iter_batches(batch_size=BATCH)),
+        *steps(again.iter_batches(batch_size=BATCH)),
+    ] == expected

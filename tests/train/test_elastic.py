@@ -1,7 +1,9 @@
-"""Groups that grow and shrink while they train: resources come and go, and every sample of every epoch is seen exactly once.
+"""Groups that grow and shrink while they train: resources come and go, and every sample of every
+epoch is seen exactly once.
 
-The machine's CPUs are changed under the running program (`syncline.testing.resources`). What each rank has learned, the ids of its samples,
-is in the checkpoints; the ranks of the next group share out what those of the last one knew.
+The machine's CPUs are changed under the running program (`syncline.testing.resources`). What each
+rank has learned, the ids of its samples, is in the checkpoints; the ranks of the next group share
+out what those of the last one knew.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ def dataset() -> Any:
 def ids_of(mode: str) -> Any:
     """Something that yields batches of ids in every pass over it."""
     if mode == "data":
-        return map_each(lambda: train.get_dataset_shard("train").iter_batches(batch_size=BATCH), lambda batch: batch["id"].tolist())
+        return map_each(
+            lambda: train.get_dataset_shard("train").iter_batches(batch_size=BATCH),
+            lambda batch: batch["id"].tolist(),
+        )
     loader = prepare_data_loader(DataLoader(range(ROWS), batch_size=BATCH, shuffle=True))  # type: ignore[arg-type]
     return map_each(lambda: loader, lambda batch: batch.tolist())
 
@@ -77,7 +82,9 @@ class map_each:
 
 
 def learn(config: dict[str, Any]) -> None:
-    """Remembers which ids it has seen, by epoch, until the test says that it is enough; in the middle of epochs, too, it saves that."""
+    """Remembers which ids it has seen, by epoch, until the test says that it is enough; in the
+    middle of epochs, too, it saves that.
+    """
     context, folder = train.get_context(), Path(config["folder"])
     rank, ranks = context.get_world_rank(), context.get_world_size()
     epoch, step, seen = 0, 0, {}
@@ -95,7 +102,9 @@ def learn(config: dict[str, Any]) -> None:
         state = {"rank": rank, "epoch": epoch, "step": step, "seen": seen}
         Path(directory, f"rank-{rank}.json").write_text(json.dumps(state))
         facts = {"epoch": epoch, "step": step, "ranks": ranks}
-        train.report(facts, train.Checkpoint.from_directory(directory), checkpoint_upload_mode=config["mode"])
+        train.report(
+            facts, train.Checkpoint.from_directory(directory), checkpoint_upload_mode=config["mode"]
+        )
         train.collective.barrier()
         (folder / f".at-{rank}").write_text(json.dumps({**facts, "pid": os.getpid()}))
         (folder / f".at-{rank}").rename(folder / f"at-{rank}")
@@ -115,16 +124,29 @@ def learn(config: dict[str, Any]) -> None:
 class ElasticRun:
     """A training under way on another thread."""
 
-    def __init__(self, folder: Path, reader: str = "data", *, workers: tuple[int, int] = (1, 4), mode: Any = SYNC, **run: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        reader: str = "data",
+        *,
+        workers: tuple[int, int] = (1, 4),
+        mode: Any = SYNC,
+        **run: Any,
+    ) -> None:
         self.folder = folder
         self._thread = ThreadPoolExecutor(1)
         self._failures = run.pop("failures", 0)
         trainer = train.DataParallelTrainer(
             learn,
             train_loop_config={"folder": str(folder), "reader": reader, "mode": mode},
-            scaling_config=train.ScalingConfig(num_workers=workers, elastic_resize_monitor_interval_s=LOOK_S),
+            scaling_config=train.ScalingConfig(
+                num_workers=workers, elastic_resize_monitor_interval_s=LOOK_S
+            ),
             run_config=train.RunConfig(
-                name="run", storage_path=str(folder), failure_config=train.FailureConfig(max_failures=self._failures), **run
+                name="run",
+                storage_path=str(folder),
+                failure_config=train.FailureConfig(max_failures=self._failures),
+                **run,
             ),
             datasets={"train": dataset()} if reader == "data" else {},
         )
@@ -148,7 +170,10 @@ class ElasticRun:
 
     def trains_with(self, ranks: int) -> None:
         """Wait until the group has so many ranks, and has saved in the middle of an epoch."""
-        eventually(lambda: all(self._is_in_middle(rank, ranks) for rank in range(ranks)), what=f"training with {ranks} workers")
+        eventually(
+            lambda: all(self._is_in_middle(rank, ranks) for rank in range(ranks)),
+            what=f"training with {ranks} workers",
+        )
 
     def _is_in_middle(self, rank: int, ranks: int) -> bool:
         at = self.at(rank)
@@ -173,12 +198,18 @@ def check_seen_once(result: train.Result) -> int:
 
 def resizes(folder: Path) -> list[tuple[int, int]]:
     """(size before, size after) of each change, as the record tells."""
-    told = [event for event in RunRecord(LocalFiles(folder / "run")).events() if event["event"] == "resize"]
+    told = [
+        event
+        for event in RunRecord(LocalFiles(folder / "run")).events()
+        if event["event"] == "resize"
+    ]
     return [(event["world_size"], event["workers"]) for event in told]
 
 
 @pytest.mark.parametrize("reader", ["data", "loader"])
-def test_a_group_shrinks_and_grows_and_every_sample_is_seen_once(tmp_path: Path, reader: str) -> None:
+def test_a_group_shrinks_and_grows_and_every_sample_is_seen_once(
+    tmp_path: Path, reader: str
+) -> None:
     with ElasticRun(tmp_path, reader) as run:
         for workers in (4, 2, 3):
             set_total(CPU=workers)
@@ -188,7 +219,9 @@ def test_a_group_shrinks_and_grows_and_every_sample_is_seen_once(tmp_path: Path,
     assert resizes(tmp_path) == [(4, 2), (2, 3)]
 
 
-def test_a_group_starts_with_what_there_is_and_shrinks_while_checkpoints_are_uploaded(tmp_path: Path) -> None:
+def test_a_group_starts_with_what_there_is_and_shrinks_while_checkpoints_are_uploaded(
+    tmp_path: Path,
+) -> None:
     set_total(CPU=3)
     with ElasticRun(tmp_path, mode=ASYNC) as run:
         for workers in (3, 2, 1, 4):
@@ -213,7 +246,9 @@ def test_fewer_resources_than_the_smallest_group_needs_change_nothing(tmp_path: 
     assert resizes(tmp_path) == [(4, 3)]
 
 
-def test_a_rank_is_killed_while_resources_go_and_the_group_waits_until_there_are_enough(tmp_path: Path) -> None:
+def test_a_rank_is_killed_while_resources_go_and_the_group_waits_until_there_are_enough(
+    tmp_path: Path,
+) -> None:
     with ElasticRun(tmp_path, workers=(2, 4), failures=2) as run:
         run.trains_with(4)
         os.kill(run.at(rank=3)["pid"], signal.SIGKILL)
@@ -221,7 +256,9 @@ def test_a_rank_is_killed_while_resources_go_and_the_group_waits_until_there_are
         run.trains_with(2)
         set_total(CPU=1)
         os.kill(run.at(rank=1)["pid"], signal.SIGKILL)
-        eventually(lambda: syncline.available_resources().get("CPU") == 1, what="the group has let go")
+        eventually(
+            lambda: syncline.available_resources().get("CPU") == 1, what="the group has let go"
+        )
         set_total(CPU=3)
         run.trains_with(3)
         result = run.finish()

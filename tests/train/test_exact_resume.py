@@ -1,6 +1,8 @@
-"""Runs whose workers are killed, or that are started again: the weights are those of an undisturbed run, each sample is seen once an epoch.
+"""Runs whose workers are killed, or that are started again: the weights are those of an undisturbed
+run, each sample is seen once an epoch.
 
-The dataset is shuffled anew in each epoch and augmented at random in its workers, and the training function draws random numbers, too.
+The dataset is shuffled anew in each epoch and augmented at random in its workers, and the training
+function draws random numbers, too.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ pytestmark = pytest.mark.processes
 
 ROWS, BATCH, EPOCHS = 48, 4, 3
 STEPS = ROWS // BATCH // 2  # of a rank in an epoch
-SYNC, ASYNC, NO_UPLOAD = train.CheckpointUploadMode.SYNC, train.CheckpointUploadMode.ASYNC, train.CheckpointUploadMode.NO_UPLOAD
+SYNC, ASYNC, NO_UPLOAD = (
+    train.CheckpointUploadMode.SYNC,
+    train.CheckpointUploadMode.ASYNC,
+    train.CheckpointUploadMode.NO_UPLOAD,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,21 +42,32 @@ def engine() -> Iterator[None]:
 
 
 def augment(batch: dict[str, Any]) -> dict[str, Any]:
-    return {"id": batch["id"], "x": batch["id"] + np.random.rand(len(batch["id"])) + random.random()}
+    return {
+        "id": batch["id"],
+        "x": batch["id"] + np.random.rand(len(batch["id"])) + random.random(),
+    }
 
 
 def dataset() -> Any:
-    """Drawn from one seed in every run, in another order in each epoch; tasks of several batches, so that restarts are in their middle."""
+    """Drawn from one seed in every run, in another order in each epoch; tasks of several batches,
+    so that restarts are in their middle.
+    """
     context = data.DataContext.get_current()
     before, context.seed = context.seed, 11
     try:
-        return data.range(ROWS, override_num_blocks=4).random_shuffle(num_blocks=3).map_batches(augment, batch_size=5)
+        return (
+            data.range(ROWS, override_num_blocks=4)
+            .random_shuffle(num_blocks=3)
+            .map_batches(augment, batch_size=5)
+        )
     finally:
         context.seed = before
 
 
 def loop(config: dict[str, Any]) -> None:
-    """Trains one number per rank, and keeps which ids it has seen in each epoch. What it saves ends in the run directory."""
+    """Trains one number per rank, and keeps which ids it has seen in each epoch. What it saves ends
+    in the run directory.
+    """
     faults.configure(config.get("faults", ""))
     rank = train.get_context().get_world_rank()
     random.seed(rank)
@@ -64,17 +81,29 @@ def loop(config: dict[str, Any]) -> None:
     def save(epoch: int) -> None:
         run = Path(train.get_context().get_storage().experiment_fs_path)
         mode = config["mode"]
-        target = run / (f"step-{step}-{epoch}" if mode is NO_UPLOAD else f"../source-{os.getpid()}-{rank}-{step}-{epoch}")
+        target = run / (
+            f"step-{step}-{epoch}"
+            if mode is NO_UPLOAD
+            else f"../source-{os.getpid()}-{rank}-{step}-{epoch}"
+        )
         target.mkdir(exist_ok=True, parents=True)
         (target / f"rank{rank}").write_text(json.dumps([weight, epoch, step, seen]))
-        train.report({"step": step}, checkpoint=train.Checkpoint(str(target)), checkpoint_upload_mode=mode)
+        train.report(
+            {"step": step}, checkpoint=train.Checkpoint(str(target)), checkpoint_upload_mode=mode
+        )
 
     while epoch < config["epochs"]:
         for batch in train.get_dataset_shard("train").iter_batches(batch_size=BATCH):
             seen[epoch] += batch["id"].tolist()
-            weight = 0.9 * weight + float(batch["x"].mean()) * random.random() + float(np.random.rand())
+            weight = (
+                0.9 * weight + float(batch["x"].mean()) * random.random() + float(np.random.rand())
+            )
             step += 1
-            if config.get("die_at") == step and train.get_checkpoint() is not None and not Path(config["marker"]).exists():
+            if (
+                config.get("die_at") == step
+                and train.get_checkpoint() is not None
+                and not Path(config["marker"]).exists()
+            ):
                 Path(config["marker"]).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             if step % config["every"] == 0:
@@ -85,15 +114,29 @@ def loop(config: dict[str, Any]) -> None:
     Path(config["out"], f"rank{rank}").write_text(json.dumps([weight, seen]))
 
 
-def fit(storage: Path, out: Path, *, resume: bool = True, failures: int = 0, **config: Any) -> list[Any]:
+def fit(
+    storage: Path, out: Path, *, resume: bool = True, failures: int = 0, **config: Any
+) -> list[Any]:
     """(weight, ids by epoch) of each rank."""
     out.mkdir(exist_ok=True)
-    settings = {"out": str(out), "mode": SYNC, "every": 2, "at_ends": True, "epochs": EPOCHS, "marker": str(out / "marker"), **config}
+    settings = {
+        "out": str(out),
+        "mode": SYNC,
+        "every": 2,
+        "at_ends": True,
+        "epochs": EPOCHS,
+        "marker": str(out / "marker"),
+        **config,
+    }
     train.DataParallelTrainer(
         loop,
         train_loop_config=settings,
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(storage_path=str(storage), name="run", failure_config=train.FailureConfig(max_failures=failures)),
+        run_config=train.RunConfig(
+            storage_path=str(storage),
+            name="run",
+            failure_config=train.FailureConfig(max_failures=failures),
+        ),
         datasets={"train": dataset()},
         dataset_config=train.DataConfig(resume=resume),
     ).fit()
@@ -116,7 +159,9 @@ def test_undisturbed_runs_are_alike(tmp_path: Path, undisturbed: list[Any]) -> N
 
 
 @pytest.mark.parametrize(("point", "times"), [("train.report", 2), ("train.uploaded", 6)])
-def test_a_worker_killed_in_a_report_changes_nothing(tmp_path: Path, undisturbed: list[Any], point: str, times: int) -> None:
+def test_a_worker_killed_in_a_report_changes_nothing(
+    tmp_path: Path, undisturbed: list[Any], point: str, times: int
+) -> None:
     out = tmp_path / "out"
     fault = f"{point}=kill:{times}@{tmp_path / 'killed'}"
     assert fit(tmp_path, out, failures=1, faults=fault) == undisturbed
@@ -124,13 +169,17 @@ def test_a_worker_killed_in_a_report_changes_nothing(tmp_path: Path, undisturbed
 
 
 @pytest.mark.parametrize(("mode", "die_at"), [(ASYNC, STEPS + 3), (NO_UPLOAD, 2 * STEPS + 1)])
-def test_a_worker_killed_between_reports_changes_nothing(tmp_path: Path, undisturbed: list[Any], mode: Any, die_at: int) -> None:
+def test_a_worker_killed_between_reports_changes_nothing(
+    tmp_path: Path, undisturbed: list[Any], mode: Any, die_at: int
+) -> None:
     assert fit(tmp_path, tmp_path / "out", failures=1, mode=mode, die_at=die_at) == undisturbed
     assert (tmp_path / "out" / "marker").exists()
 
 
 def test_only_ends_of_epochs_are_saved(tmp_path: Path, undisturbed: list[Any]) -> None:
-    assert fit(tmp_path, tmp_path / "out", failures=1, every=1000, die_at=2 * STEPS + 2) == undisturbed
+    assert (
+        fit(tmp_path, tmp_path / "out", failures=1, every=1000, die_at=2 * STEPS + 2) == undisturbed
+    )
     assert (tmp_path / "out" / "marker").exists()
 
 
@@ -146,14 +195,18 @@ def test_the_run_started_again_goes_on_where_it_was_and_says_so(
 
 
 def test_without_resume_the_epoch_begins_anew(tmp_path: Path) -> None:
-    ranks = fit(tmp_path, tmp_path / "out", failures=1, resume=False, at_ends=False, every=4, die_at=5)
+    ranks = fit(
+        tmp_path, tmp_path / "out", failures=1, resume=False, at_ends=False, every=4, die_at=5
+    )
     seen = Counter(ranks[0][1][0] + ranks[1][1][0])
     assert sum(seen.values()) == ROWS + 4 * BATCH * 2
     assert max(seen.values()) == 2
 
 
 def test_ranks_that_give_no_files_go_on_where_they_were_too(tmp_path: Path) -> None:
-    """Only rank 0 saves, as with models that are equal on all ranks: ids and random numbers of rank 1 are exact all the same."""
+    """Only rank 0 saves, as with models that are equal on all ranks: ids and random numbers of rank
+    1 are exact all the same.
+    """
     out = tmp_path / "out"
     out.mkdir()
 
@@ -166,7 +219,9 @@ def test_ranks_that_give_no_files_go_on_where_they_were_too(tmp_path: Path) -> N
         lines = log.read_text().splitlines()[:step] if checkpoint is not None else []
         while step < 2 * STEPS:
             for batch in train.get_dataset_shard("train").iter_batches(batch_size=BATCH):
-                lines.append(json.dumps([batch["id"].tolist(), batch["x"].tolist(), random.random()]))
+                lines.append(
+                    json.dumps([batch["id"].tolist(), batch["x"].tolist(), random.random()])
+                )
                 log.write_text("\n".join(lines))
                 step += 1
                 files = None
@@ -186,7 +241,11 @@ def test_ranks_that_give_no_files_go_on_where_they_were_too(tmp_path: Path) -> N
             rank_zero_saves,
             train_loop_config={"name": name, "dies": dies},
             scaling_config=train.ScalingConfig(num_workers=2),
-            run_config=train.RunConfig(storage_path=str(tmp_path), name=name, failure_config=train.FailureConfig(max_failures=1)),
+            run_config=train.RunConfig(
+                storage_path=str(tmp_path),
+                name=name,
+                failure_config=train.FailureConfig(max_failures=1),
+            ),
             datasets={"train": dataset()},
         ).fit()
         return [(out / f"{name}-rank{rank}").read_text().splitlines() for rank in (0, 1)]

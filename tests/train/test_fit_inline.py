@@ -22,12 +22,23 @@ def inline_engine() -> Iterator[None]:
     syncline.shutdown()
 
 
-def fit(function: Any, storage: Path, *, name: str = "run", config: dict[str, Any] | None = None, **options: Any) -> train.Result:
+def fit(
+    function: Any,
+    storage: Path,
+    *,
+    name: str = "run",
+    config: dict[str, Any] | None = None,
+    **options: Any,
+) -> train.Result:
     run_options = {
-        key: options.pop(key) for key in ("failure_config", "checkpoint_config", "callbacks", "logging_config", "verbose") if key in options
+        key: options.pop(key)
+        for key in ("failure_config", "checkpoint_config", "callbacks", "logging_config", "verbose")
+        if key in options
     }
     run_config = train.RunConfig(name=name, storage_path=str(storage), **run_options)
-    return train.DataParallelTrainer(function, train_loop_config=config, run_config=run_config, **options).fit()
+    return train.DataParallelTrainer(
+        function, train_loop_config=config, run_config=run_config, **options
+    ).fit()
 
 
 def report(metrics: dict[str, Any], **options: Any) -> None:
@@ -63,7 +74,9 @@ def test_the_error_of_the_function_is_raised_with_its_own_frames_only(tmp_path: 
     assert isinstance(raised.value.worker_failures[0], LookupError)
     assert "in broken" in str(raised.value)
     assert "workers/worker.py" not in str(raised.value)
-    assert isinstance(train.Result.from_path(str(tmp_path / "run")).error, train.TrainingFailedError)
+    assert isinstance(
+        train.Result.from_path(str(tmp_path / "run")).error, train.TrainingFailedError
+    )
 
 
 def test_leaving_early_counts_as_an_error(tmp_path: Path) -> None:
@@ -75,7 +88,11 @@ def test_leaving_early_counts_as_an_error(tmp_path: Path) -> None:
 def test_a_failed_attempt_is_followed_by_one_from_the_latest_checkpoint(tmp_path: Path) -> None:
     def loop() -> int:
         checkpoint = train.get_checkpoint()
-        start = 0 if checkpoint is None else eval(Path(checkpoint.path, "value").read_text())["step"] + 1
+        start = (
+            0
+            if checkpoint is None
+            else eval(Path(checkpoint.path, "value").read_text())["step"] + 1
+        )
         for step in range(start, 4):
             if step == 2 and not (tmp_path / "failed").exists():
                 (tmp_path / "failed").touch()
@@ -109,10 +126,20 @@ def test_all_upload_modes_and_names_end_as_checkpoints(tmp_path: Path) -> None:
         assert isinstance(session, WorkerSession)
         inside = Path(session.storage.experiment_fs_path, "third")
         kept = tempfile.mkdtemp()
-        train.report({"step": 1}, train.Checkpoint.from_directory(kept), checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
+        train.report(
+            {"step": 1},
+            train.Checkpoint.from_directory(kept),
+            checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC,
+        )
         inside.mkdir()
-        train.report({"step": 2}, train.Checkpoint(str(inside)), checkpoint_upload_mode=train.CheckpointUploadMode.NO_UPLOAD)
-        return [Path(reported.checkpoint.path).name for reported in train.get_all_reported_checkpoints()]
+        train.report(
+            {"step": 2},
+            train.Checkpoint(str(inside)),
+            checkpoint_upload_mode=train.CheckpointUploadMode.NO_UPLOAD,
+        )
+        return [
+            Path(reported.checkpoint.path).name for reported in train.get_all_reported_checkpoints()
+        ]
 
     assert fit(loop, tmp_path).return_value == ["first", "checkpoint_000001", "third"]
 
@@ -125,7 +152,10 @@ def test_only_the_best_and_the_latest_are_kept(tmp_path: Path) -> None:
     config = train.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score")
     result = fit(loop, tmp_path, checkpoint_config=config)
     assert [metrics["score"] for _, metrics in result.best_checkpoints] == [5]
-    assert sorted(p.name for p in (tmp_path / "run").glob("checkpoint_*")) == ["checkpoint_000001", "checkpoint_000003"]
+    assert sorted(p.name for p in (tmp_path / "run").glob("checkpoint_*")) == [
+        "checkpoint_000001",
+        "checkpoint_000003",
+    ]
 
 
 class Recorder(train.UserCallback):
@@ -133,7 +163,9 @@ class Recorder(train.UserCallback):
         self.reports: list[Any] = []
         self.exceptions: list[Any] = []
 
-    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None) -> None:
+    def after_report(
+        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None
+    ) -> None:
         self.reports.append((run_context.name, metrics, checkpoint is not None))
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
@@ -167,7 +199,9 @@ def test_an_error_of_a_callback_is_the_controllers(tmp_path: Path) -> None:
     assert isinstance(raised.value.controller_failure, KeyError)
 
 
-def test_validations_are_merged_before_fit_returns_and_their_failures_fail_nothing(tmp_path: Path) -> None:
+def test_validations_are_merged_before_fit_returns_and_their_failures_fail_nothing(
+    tmp_path: Path,
+) -> None:
     def validate(checkpoint: train.Checkpoint, offset: int = 0) -> dict[str, Any]:
         step = eval(Path(checkpoint.path, "value").read_text())["step"]
         if step == 1:
@@ -209,7 +243,9 @@ def test_several_workers_need_several_processes(tmp_path: Path) -> None:
         fit(lambda: None, tmp_path, scaling_config=train.ScalingConfig(num_workers=2))
 
 
-def test_a_quiet_run_prints_three_lines_and_none_above_its_level(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_run_prints_three_lines_and_none_above_its_level(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     fit(lambda: train.report({"loss": 0.5}), tmp_path)
     out, err = capfd.readouterr()
     assert out == ""

@@ -33,11 +33,24 @@ def engine() -> Iterator[None]:
     syncline.shutdown()
 
 
-def fit(function: Any, storage: Path, *, workers: int | tuple[int, int] = 2, config: dict[str, Any] | None = None, **options: Any) -> Any:
-    run_options = {key: options.pop(key) for key in ("failure_config", "checkpoint_config", "callbacks") if key in options}
+def fit(
+    function: Any,
+    storage: Path,
+    *,
+    workers: int | tuple[int, int] = 2,
+    config: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    run_options = {
+        key: options.pop(key)
+        for key in ("failure_config", "checkpoint_config", "callbacks")
+        if key in options
+    }
     scaling = options.pop("scaling_config", None) or train.ScalingConfig(num_workers=workers)
     run_config = train.RunConfig(name="run", storage_path=str(storage), **run_options)
-    return train.DataParallelTrainer(function, train_loop_config=config, scaling_config=scaling, run_config=run_config, **options).fit()
+    return train.DataParallelTrainer(
+        function, train_loop_config=config, scaling_config=scaling, run_config=run_config, **options
+    ).fit()
 
 
 def report(metrics: dict[str, Any], **options: Any) -> None:
@@ -73,11 +86,20 @@ def test_ranks_report_together_and_their_files_merge(tmp_path: Path) -> None:
         report({"rank": rank}, checkpoint_dir_name=f"by-{rank}")
         checkpoint = train.get_checkpoint()
         assert checkpoint is not None
-        assert sorted(os.listdir(checkpoint.path)) == [".resume", *(f"rank{r}" for r in range(size))]
+        assert sorted(os.listdir(checkpoint.path)) == [
+            ".resume",
+            *(f"rank{r}" for r in range(size)),
+        ]
         told = train.collective.broadcast_from_rank_zero(("told", rank))
         assert told == ("told", 0)
         train.collective.barrier()
-        return [rank, size, context.get_local_rank(), context.get_local_world_size(), context.get_node_rank()]
+        return [
+            rank,
+            size,
+            context.get_local_rank(),
+            context.get_local_world_size(),
+            context.get_node_rank(),
+        ]
 
     result = fit(loop, tmp_path, workers=3)
     assert result.return_value == [0, 3, 0, 3, 0]
@@ -91,13 +113,17 @@ def test_every_worker_sees_the_gpus_of_its_node(tmp_path: Path) -> None:
         mine = train.session.get_session().gpu_ids
         train.report({"visible": visible, "mine": list(mine)})
 
-    seen = fit(loop, tmp_path, scaling_config=train.ScalingConfig(num_workers=2, use_gpu=True)).metrics
+    seen = fit(
+        loop, tmp_path, scaling_config=train.ScalingConfig(num_workers=2, use_gpu=True)
+    ).metrics
     assert len(seen["visible"]) == 2
     assert len(seen["mine"]) == 1
     assert seen["mine"][0] == seen["visible"][0]
 
 
-def test_a_killed_worker_is_named_with_its_cause_and_the_error_can_be_pickled(tmp_path: Path) -> None:
+def test_a_killed_worker_is_named_with_its_cause_and_the_error_can_be_pickled(
+    tmp_path: Path,
+) -> None:
     def loop() -> None:
         if train.get_context().get_world_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -113,7 +139,11 @@ def test_training_goes_on_from_the_latest_checkpoint_after_a_kill(tmp_path: Path
     def loop(config: dict[str, Any]) -> int:
         context = train.get_context()
         checkpoint = train.get_checkpoint()
-        start = 0 if checkpoint is None else json.loads(Path(checkpoint.path, "rank0").read_text())["step"] + 1
+        start = (
+            0
+            if checkpoint is None
+            else json.loads(Path(checkpoint.path, "rank0").read_text())["step"] + 1
+        )
         for step in range(start, 5):
             report({"step": step})
             train.get_checkpoint()  # registered, so that the step at which the next attempt begins is certain
@@ -139,7 +169,9 @@ def test_an_error_of_one_rank_ends_the_others_which_wait_for_it(tmp_path: Path) 
     assert isinstance(raised.value.worker_failures[1], LookupError)
 
 
-def test_a_rank_that_does_not_report_is_named_with_its_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_does_not_report_is_named_with_its_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "1")
 
     def asleep_at_the_wheel() -> None:
@@ -162,19 +194,28 @@ def test_a_rank_that_returns_without_its_report_is_named_at_once(tmp_path: Path)
             report({})
             train.get_checkpoint()
 
-    with pytest.raises(train.WorkerGroupError, match="rank 1 returned from its training function without the report number 0"):
+    with pytest.raises(
+        train.WorkerGroupError,
+        match="rank 1 returned from its training function without the report number 0",
+    ):
         fit(loop, tmp_path)
 
 
 def test_more_than_there_is_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`num_workers=8` needs 8 CPUs \(1 per worker\) but there are 4.*lower `num_workers` to 4"):
+    with pytest.raises(
+        ValueError,
+        match=r"`num_workers=8` needs 8 CPUs \(1 per worker\) but there are 4.*lower `num_workers` to 4",
+    ):
         fit(lambda: None, tmp_path, workers=8)
     with pytest.raises(ValueError, match=r"needs 5 GPUs"):
         fit(lambda: None, tmp_path, scaling_config=train.ScalingConfig(num_workers=5, use_gpu=True))
 
 
 def test_an_elastic_group_takes_what_there_is(tmp_path: Path) -> None:
-    assert fit(lambda: train.get_context().get_world_size(), tmp_path, workers=(1, 16)).return_value == 4
+    assert (
+        fit(lambda: train.get_context().get_world_size(), tmp_path, workers=(1, 16)).return_value
+        == 4
+    )
 
 
 def test_what_cannot_be_pickled_is_named(tmp_path: Path) -> None:
@@ -252,10 +293,14 @@ PROGRAM = textwrap.dedent(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(tmp_path: Path, stop: signal.Signals) -> None:
+def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as program:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as program:
         pids = _wait_for_pids(tmp_path, 2)
         program.send_signal(stop)
         output, _ = program.communicate(timeout=PATIENCE_S)
@@ -289,11 +334,19 @@ def test_a_validation_that_takes_too_long_is_given_up_and_training_is_not(tmp_pa
         return {"validated": len(os.listdir(checkpoint.path))}
 
     def loop() -> list[str]:
-        report({"step": 0}, validation=train.ValidationTaskConfig(fn_kwargs={"seconds": 1_000}, timeout_s=0.5))
+        report(
+            {"step": 0},
+            validation=train.ValidationTaskConfig(fn_kwargs={"seconds": 1_000}, timeout_s=0.5),
+        )
         report({"step": 1}, validation=True)
         return [reported.status.value for reported in train.get_all_reported_checkpoints()]
 
-    config = train.ValidationConfig(fn=validate, task_config=train.ValidationTaskConfig(fn_kwargs={"seconds": 0}))
+    config = train.ValidationConfig(
+        fn=validate, task_config=train.ValidationTaskConfig(fn_kwargs={"seconds": 0})
+    )
     result = fit(loop, tmp_path, validation_config=config)
     assert result.return_value == ["VALIDATION_TIMEOUT", "VALIDATED"]
-    assert result.best_checkpoints[-1][1] == {"step": 1, "validated": 3}  # the states of the readers among them
+    assert result.best_checkpoints[-1][1] == {
+        "step": 1,
+        "validated": 3,
+    }  # the states of the readers among them

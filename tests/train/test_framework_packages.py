@@ -12,17 +12,24 @@ PACKAGES = ("xgboost", "lightgbm", "tensorflow", "jax")
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "tensorflow"])
-def test_a_package_without_its_library_is_an_import_error_with_the_remedy(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_without_its_library_is_an_import_error_with_the_remedy(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = f"syncline.train.{library}"
     for name in [name for name in sys.modules if name.startswith(package)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ImportError, match=rf"'{library}', which is not installed: pip install 'syncline\[{library}\]'"):
+    with pytest.raises(
+        ImportError,
+        match=rf"'{library}', which is not installed: pip install 'syncline\[{library}\]'",
+    ):
         __import__(package)
 
 
 def test_importing_the_packages_and_making_their_trainers_imports_no_framework() -> None:
-    installed = [name for name in PACKAGES if name == "jax" or (spec := find_spec(name)) and spec.origin]
+    installed = [
+        name for name in PACKAGES if name == "jax" or (spec := find_spec(name)) and spec.origin
+    ]
     program = f"""
 import sys
 from importlib import import_module
@@ -35,7 +42,12 @@ for name in {installed!r}:
 print(*[name for name in {PACKAGES!r} if name in sys.modules])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

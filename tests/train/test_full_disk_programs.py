@@ -158,7 +158,9 @@ def _may_mount(directory: Path) -> bool:
 
 
 @pytest.mark.parametrize("program", [CHECKPOINTS, METRICS], ids=["checkpoints", "metrics"])
-def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room_again(tmp_path: Path, program: str) -> None:
+def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room_again(
+    tmp_path: Path, program: str
+) -> None:
     if not _may_mount(tmp_path):
         pytest.skip("needs the right to mount a small disk of its own")
     with run_program(ON_A_SMALL_DISK + program) as running:

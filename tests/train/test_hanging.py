@@ -14,7 +14,9 @@ from syncline.train.torch import TorchTrainer
 pytestmark = pytest.mark.processes
 
 
-def test_a_rank_that_stays_away_from_a_collective_is_named_with_its_line(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_stays_away_from_a_collective_is_named_with_its_line(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "5")
 
     def train() -> None:

@@ -1,4 +1,6 @@
-"""Live actions on real workers, as another process asks for them: stacks of a hang, each kind of profile, and a worker that is killed."""
+"""Live actions on real workers, as another process asks for them: stacks of a hang, each kind of
+profile, and a worker that is killed.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class Training:
 
 @contextmanager
 def training(function: Any, path: Path, **options: Any) -> Iterator[Training]:
-    """Run it until the block ends; the function ends when there is a file `over` beside its run directory."""
+    """Run it until the block ends; the function ends when there is a file `over` beside its run
+    directory.
+    """
     over = path.parent / "over"
     made = Training(path)
     trainer = TorchTrainer(
@@ -129,13 +133,18 @@ def test_the_rank_that_the_other_waits_for_is_the_odd_one(tmp_path: Path) -> Non
             return stacks if "all_reduce" in stacks["0"] and "time.sleep" in stacks["1"] else None
 
         found = standings(eventually(waiting, what="one rank waits, the other sleeps"))
-        assert [(place.members, place.is_odd, place.waits) for place in found] == [(("1",), True, False), (("0",), False, True)]
+        assert [(place.members, place.is_odd, place.waits) for place in found] == [
+            (("1",), True, False),
+            (("0",), False, True),
+        ]
         assert found[0].stack.lstrip().startswith(f'File "{__file__}"')
         assert list(live.stacks(["1"])) == ["1"]
     assert run.error is None
 
 
-def test_profiles_of_each_kind_are_files_of_the_run_and_the_training_goes_on(tmp_path: Path) -> None:
+def test_profiles_of_each_kind_are_files_of_the_run_and_the_training_goes_on(
+    tmp_path: Path,
+) -> None:
     with training(steps, tmp_path / "steps") as run:
         live = run.live()
         assert [worker["rank"] for worker in live.members()] == [0, 1]
@@ -151,7 +160,9 @@ def test_profiles_of_each_kind_are_files_of_the_run_and_the_training_goes_on(tmp
         assert not re.search(r"<(script|link|img)[^>]*(src|href)=[\"']https?:", html)
         goes_on(run)
 
-        trace = json.loads(gzip.decompress((run.path / live.profile(1, "torch", steps=3)).read_bytes()))
+        trace = json.loads(
+            gzip.decompress((run.path / live.profile(1, "torch", steps=3)).read_bytes())
+        )
         names = [event.get("name") for event in trace["traceEvents"]]
         assert {"step 1", "step 2", "step 3"} <= set(names)
         assert "step 4" not in names
@@ -169,7 +180,9 @@ def goes_on(run: Training) -> None:
     eventually(lambda: run.reports() > before, what="the training goes on")
 
 
-def test_a_worker_killed_while_it_is_profiled_ends_the_profile_with_an_error(tmp_path: Path) -> None:
+def test_a_worker_killed_while_it_is_profiled_ends_the_profile_with_an_error(
+    tmp_path: Path,
+) -> None:
     failure_config = FailureConfig(max_failures=1)
     with training(steps, tmp_path / "killed", failure_config=failure_config) as run:
         live = run.live()
@@ -188,9 +201,16 @@ def test_a_worker_killed_while_it_is_profiled_ends_the_profile_with_an_error(tmp
         os.kill(pid, signal.SIGKILL)
         asking.join(60)
         assert "ended" in asked[0]
-        eventually(lambda: not Path(f"/proc/{spy}").exists() or is_zombie(spy), what="py-spy ends with what it looks at")
-        eventually(lambda: run.live().members()[1]["pid"] != pid, what="the run goes on with other workers")
-        eventually(lambda: "in steps" in run.live().stacks()["1"], what="they can be looked at, too")
+        eventually(
+            lambda: not Path(f"/proc/{spy}").exists() or is_zombie(spy),
+            what="py-spy ends with what it looks at",
+        )
+        eventually(
+            lambda: run.live().members()[1]["pid"] != pid, what="the run goes on with other workers"
+        )
+        eventually(
+            lambda: "in steps" in run.live().stacks()["1"], what="they can be looked at, too"
+        )
     assert run.error is None
 
 

@@ -11,7 +11,15 @@ from syncline.train.metrics import clean, flatten, lookup, score, select
 
 
 def test_numpy_scalars_become_python_numbers():
-    cleaned = clean({"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True), "d": np.array(2.5), "e": {"f": [np.float64(1)]}})
+    cleaned = clean(
+        {
+            "a": np.float32(0.5),
+            "b": np.int64(3),
+            "c": np.bool_(True),
+            "d": np.array(2.5),
+            "e": {"f": [np.float64(1)]},
+        }
+    )
     assert cleaned == {"a": 0.5, "b": 3, "c": True, "d": 2.5, "e": {"f": [1.0]}}
     assert [type(cleaned[key]) for key in "abcd"] == [float, int, bool, float]
     assert type(cleaned["e"]["f"][0]) is float
@@ -45,7 +53,9 @@ def test_anything_but_a_dictionary_is_a_type_error(metrics):
 
 def test_a_tensor_is_refused_with_its_key_and_the_remedy():
     torch = pytest.importorskip("torch")
-    with pytest.raises(ValueError, match=r"'loss' is a torch\.Tensor of shape \(\) on cpu.*`loss\.item\(\)`"):
+    with pytest.raises(
+        ValueError, match=r"'loss' is a torch\.Tensor of shape \(\) on cpu.*`loss\.item\(\)`"
+    ):
         clean({"loss": torch.tensor(1.0)})
     with pytest.raises(ValueError, match=r"'logits'.*\(2, 3\).*tolist"):
         clean({"logits": torch.zeros(2, 3)})
@@ -68,7 +78,12 @@ def test_what_cannot_be_pickled_is_refused_with_its_key():
 
 
 def test_flatten_joins_keys():
-    assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e": 3, "f": {}}) == {"a/b": 1, "a/c/d": 2, "e": 3, "f": {}}
+    assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e": 3, "f": {}}) == {
+        "a/b": 1,
+        "a/c/d": 2,
+        "e": 3,
+        "f": {},
+    }
 
 
 def test_lookup_finds_nested_values_and_prefers_the_literal_key():

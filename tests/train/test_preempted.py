@@ -1,4 +1,6 @@
-"""SIGTERM to workers or to the program: a notice, a last checkpoint, and the run goes on or ends in good order."""
+"""SIGTERM to workers or to the program: a notice, a last checkpoint, and the run goes on or ends in
+good order.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,23 @@ import pytest
 
 import syncline
 from syncline import train
-from syncline.train import Checkpoint, FailureConfig, PreemptionError, Result, RunConfig, ScalingConfig
+from syncline.train import (
+    Checkpoint,
+    FailureConfig,
+    PreemptionError,
+    Result,
+    RunConfig,
+    ScalingConfig,
+)
 from syncline.train.torch import TorchTrainer
 
 pytestmark = pytest.mark.processes
 
 
 def train_until_told(config: dict[str, Any]) -> str:
-    """Counts steps; in the first attempt, one rank's process gets SIGTERM; saves its step when it hears of a preemption, and stops."""
+    """Counts steps; in the first attempt, one rank's process gets SIGTERM; saves its step when it
+    hears of a preemption, and stops.
+    """
     first = train.get_checkpoint() is None
     rank = train.get_context().get_world_rank()
     if first and rank == config["rank"]:
@@ -42,13 +53,17 @@ def train_until_told(config: dict[str, Any]) -> str:
     return "done"
 
 
-def test_a_rank_that_is_told_to_end_saves_its_work_and_the_run_goes_on_from_there(tmp_path: Any) -> None:
+def test_a_rank_that_is_told_to_end_saves_its_work_and_the_run_goes_on_from_there(
+    tmp_path: Any,
+) -> None:
     syncline.init(num_cpus=2, ignore_reinit_error=True)
     result = TorchTrainer(
         train_until_told,
         train_loop_config={"rank": 1},
         scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(name="preempted", storage_path=tmp_path, failure_config=FailureConfig(max_failures=0)),
+        run_config=RunConfig(
+            name="preempted", storage_path=tmp_path, failure_config=FailureConfig(max_failures=0)
+        ),
     ).fit()
     assert result.return_value == "done"
     assert result.metrics_dataframe is not None
@@ -62,7 +77,9 @@ def test_preemptions_have_a_budget_of_their_own(tmp_path: Any) -> None:
         train_loop_config={"rank": 0},
         scaling_config=ScalingConfig(num_workers=2),
         run_config=RunConfig(
-            name="budget", storage_path=tmp_path, failure_config=FailureConfig(max_failures=-1, max_preemption_failures=0)
+            name="budget",
+            storage_path=tmp_path,
+            failure_config=FailureConfig(max_failures=-1, max_preemption_failures=0),
         ),
     )
     with pytest.raises(PreemptionError) as raised:
@@ -91,10 +108,17 @@ if __name__ == "__main__":
 """
 
 
-def test_a_program_that_is_told_to_end_commits_a_last_checkpoint_and_ends_with_the_reason(tmp_path: Any) -> None:
+def test_a_program_that_is_told_to_end_commits_a_last_checkpoint_and_ends_with_the_reason(
+    tmp_path: Any,
+) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    program = subprocess.Popen([sys.executable, script, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    program = subprocess.Popen(
+        [sys.executable, script, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert program.stdout is not None
     for line in program.stdout:
         if "training" in line and "2 workers" not in line:

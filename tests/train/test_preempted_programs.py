@@ -1,4 +1,6 @@
-"""SIGTERM to programs that train, at moments and in ways that do not suit them: how they end, what they leave, what is saved."""
+"""SIGTERM to programs that train, at moments and in ways that do not suit them: how they end, what
+they leave, what is saved.
+"""
 
 from __future__ import annotations
 
@@ -81,10 +83,22 @@ class Training:
         environment = {**os.environ, "SYNCLINE_TERMINATION_NOTICE_S": str(notice_s)}
         self.log = folder / "log"
         with self.log.open("w") as log:
-            self._program = subprocess.Popen([sys.executable, script, how, folder], stdout=log, stderr=log, env=environment)
-        marks = [folder / "waits"] if how == "waits" else [folder / f"trains-{rank}" for rank in range(2)]
-        eventually(lambda: all(mark.exists() for mark in marks) and self._listens(), what="a program that trains, or waits to")
-        self._started = [psutil.Process(self._program.pid), *psutil.Process(self._program.pid).children(recursive=True)]
+            self._program = subprocess.Popen(
+                [sys.executable, script, how, folder], stdout=log, stderr=log, env=environment
+            )
+        marks = (
+            [folder / "waits"]
+            if how == "waits"
+            else [folder / f"trains-{rank}" for rank in range(2)]
+        )
+        eventually(
+            lambda: all(mark.exists() for mark in marks) and self._listens(),
+            what="a program that trains, or waits to",
+        )
+        self._started = [
+            psutil.Process(self._program.pid),
+            *psutil.Process(self._program.pid).children(recursive=True),
+        ]
 
     def _listens(self) -> bool:
         """Whether it has a handler for SIGTERM."""
@@ -93,7 +107,9 @@ class Training:
         return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
     def terminate(self, *, everything: bool = False) -> None:
-        """SIGTERM to the program; to each of its processes too if `everything`, as batch systems do."""
+        """SIGTERM to the program; to each of its processes too if `everything`, as batch systems
+        do.
+        """
         for process in self._started if everything else self._started[:1]:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGTERM)
@@ -101,13 +117,18 @@ class Training:
     def wait(self) -> int:
         """How it ends; no process of it is left."""
         code = self._program.wait(60)
-        eventually(lambda: not any(map(_runs, self._started)), what="all processes of the program have ended")
+        eventually(
+            lambda: not any(map(_runs, self._started)),
+            what="all processes of the program have ended",
+        )
         return code
 
     def saved(self) -> bool:
         """Whether both ranks' work is in the latest checkpoint."""
         checkpoint = Result.from_path(self._folder / "run").checkpoint
-        return checkpoint is not None and all(Path(checkpoint.path, f"rank-{rank}").exists() for rank in range(2))
+        return checkpoint is not None and all(
+            Path(checkpoint.path, f"rank-{rank}").exists() for rank in range(2)
+        )
 
     def end(self) -> None:
         if self._program.poll() is None:
@@ -135,7 +156,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Training]]:
         training.end()
 
 
-def test_a_training_function_that_does_not_listen_is_stopped_at_the_deadline(start: Callable[..., Training]) -> None:
+def test_a_training_function_that_does_not_listen_is_stopped_at_the_deadline(
+    start: Callable[..., Training],
+) -> None:
     training = start("ignores", notice_s=0.2)
     training.terminate()
     assert training.wait() == 1
@@ -149,7 +172,9 @@ def test_uploads_under_way_are_finished(start: Callable[..., Training]) -> None:
     assert training.saved()
 
 
-def test_a_notice_to_every_process_leaves_the_ranks_their_data_until_they_have_saved_their_work(start: Callable[..., Training]) -> None:
+def test_a_notice_to_every_process_leaves_the_ranks_their_data_until_they_have_saved_their_work(
+    start: Callable[..., Training],
+) -> None:
     training = start("reads")
     training.terminate(everything=True)
     assert training.wait() == 1
@@ -165,7 +190,9 @@ def test_a_second_notice_ends_the_program_as_ever(start: Callable[..., Training]
     assert training.wait() == -signal.SIGTERM
 
 
-def test_a_program_that_waits_for_resources_ends_at_once_and_with_the_reason(start: Callable[..., Training]) -> None:
+def test_a_program_that_waits_for_resources_ends_at_once_and_with_the_reason(
+    start: Callable[..., Training],
+) -> None:
     training = start("waits")
     training.terminate()
     assert training.wait() == 1

@@ -15,7 +15,13 @@ from syncline.train import random_states
 
 
 def drawn() -> tuple[float, ...]:
-    return random.random(), random.gauss(0, 1), float(np.random.rand()), float(np.random.randn()), float(torch.rand(1))
+    return (
+        random.random(),
+        random.gauss(0, 1),
+        float(np.random.rand()),
+        float(np.random.randn()),
+        float(torch.rand(1)),
+    )
 
 
 def test_generators_go_on_where_they_were() -> None:
@@ -38,7 +44,9 @@ def test_torch_is_left_alone_where_nobody_has_loaded_it(monkeypatch: pytest.Monk
 class FakeCuda:
     """Two devices whose states are single numbers."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, initialised: bool, devices: int = 2) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, initialised: bool, devices: int = 2
+    ) -> None:
         self.states = [torch.tensor([number], dtype=torch.uint8) for number in range(devices)]
         self.initialised = initialised
         for name, function in {

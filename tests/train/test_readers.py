@@ -1,4 +1,6 @@
-"""Readers of a rank: what is saved of them with a checkpoint, and who gets what of it in the next attempt."""
+"""Readers of a rank: what is saved of them with a checkpoint, and who gets what of it in the next
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def saved_by(directory: Path, *ranks: Mapping[str, Fake]) -> Checkpoint:
     return save(directory, made)
 
 
-def loaded_by(checkpoint: Checkpoint | None, name: str, *, rank: int, world_size: int) -> list[Mapping[str, Any]] | None:
+def loaded_by(
+    checkpoint: Checkpoint | None, name: str, *, rank: int, world_size: int
+) -> list[Mapping[str, Any]] | None:
     fake = Fake()
     Readers(rank=rank, world_size=world_size, saved=checkpoint).add(name, fake)
     return fake.loaded
@@ -78,9 +82,14 @@ def test_waiting_is_that_of_all_readers() -> None:
 def test_as_many_ranks_get_their_own_states_and_others_those_of_all(tmp_path: Path) -> None:
     checkpoint = saved_by(tmp_path, {"data": in_middle(at=10)}, {"data": in_middle(at=11)})
     first, second = {"epoch": 0, "ended": False, "at": 10}, {"epoch": 0, "ended": False, "at": 11}
-    assert [loaded_by(checkpoint, "data", rank=rank, world_size=2) for rank in (0, 1)] == [[first], [second]]
+    assert [loaded_by(checkpoint, "data", rank=rank, world_size=2) for rank in (0, 1)] == [
+        [first],
+        [second],
+    ]
     assert loaded_by(checkpoint, "data", rank=0, world_size=1) == [first, second]
-    assert [loaded_by(checkpoint, "data", rank=rank, world_size=3) for rank in (0, 2)] == [[first, second]] * 2
+    assert [loaded_by(checkpoint, "data", rank=rank, world_size=3) for rank in (0, 2)] == [
+        [first, second]
+    ] * 2
 
 
 def test_readers_that_nothing_is_known_of_begin_anew(tmp_path: Path) -> None:
@@ -92,14 +101,20 @@ def test_readers_that_nothing_is_known_of_begin_anew(tmp_path: Path) -> None:
 
 def test_checkpoint_without_states_resumes_nothing(tmp_path: Path) -> None:
     for world_size in (1, 2):
-        assert loaded_by(Checkpoint(str(tmp_path)), "data", rank=world_size - 1, world_size=world_size) is None
+        assert (
+            loaded_by(Checkpoint(str(tmp_path)), "data", rank=world_size - 1, world_size=world_size)
+            is None
+        )
 
 
 def test_a_rank_that_saved_nothing_among_those_that_did_begins_anew(tmp_path: Path) -> None:
     checkpoint = saved_by(tmp_path, {"data": in_middle(at=1)}, {"data": in_middle(at=2)})
     (tmp_path / states_path(1)).unlink()
     assert loaded_by(checkpoint, "data", rank=1, world_size=2) is None
-    assert loaded_by(checkpoint, "data", rank=0, world_size=1) == [{"epoch": 0, "ended": False, "at": 1}, {}]
+    assert loaded_by(checkpoint, "data", rank=0, world_size=1) == [
+        {"epoch": 0, "ended": False, "at": 1},
+        {},
+    ]
 
 
 def test_files_of_an_earlier_number_of_ranks_do_not_count(tmp_path: Path) -> None:
@@ -111,19 +126,35 @@ def test_files_of_an_earlier_number_of_ranks_do_not_count(tmp_path: Path) -> Non
     assert loaded_by(checkpoint, "data", rank=3, world_size=4) == loaded
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}', json.dumps({"version": 99, "readers": {}, "random": {}, "world_size": 1})])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"version": 1}',
+        json.dumps({"version": 99, "readers": {}, "random": {}, "world_size": 1}),
+    ],
+)
 def test_damaged_states_are_an_error_with_a_remedy(tmp_path: Path, text: str) -> None:
     checkpoint = saved_by(tmp_path, {})
     (tmp_path / states_path(0)).write_text(text)
-    with pytest.raises(ValueError, match=r"rank-00000.json.*cannot be read.*delete this checkpoint.*resume=False"):
+    with pytest.raises(
+        ValueError, match=r"rank-00000.json.*cannot be read.*delete this checkpoint.*resume=False"
+    ):
         loaded_by(checkpoint, "data", rank=0, world_size=1)
 
 
 def test_states_of_readers_that_are_not_asked_for_are_kept(tmp_path: Path) -> None:
     first = saved_by(tmp_path / "1", {"data": in_middle(at=1)}, {"data": in_middle(at=2)})
-    second = save(tmp_path / "2", [Readers(rank=rank, world_size=2, saved=first) for rank in (0, 1)])
-    assert loaded_by(second, "data", rank=1, world_size=2) == [{"epoch": 0, "ended": False, "at": 2}]
-    third = save(tmp_path / "3", [Readers(rank=rank, world_size=3, saved=second) for rank in (0, 1, 2)])
+    second = save(
+        tmp_path / "2", [Readers(rank=rank, world_size=2, saved=first) for rank in (0, 1)]
+    )
+    assert loaded_by(second, "data", rank=1, world_size=2) == [
+        {"epoch": 0, "ended": False, "at": 2}
+    ]
+    third = save(
+        tmp_path / "3", [Readers(rank=rank, world_size=3, saved=second) for rank in (0, 1, 2)]
+    )
     for world_size in (1, 2, 3):
         loaded = loaded_by(third, "data", rank=0, world_size=world_size)
         assert loaded is not None
@@ -156,7 +187,9 @@ def number_after(reader: Fake, mine: Readers) -> float:
     return random.random()
 
 
-def test_random_states_come_back_with_the_reader_that_was_in_the_middle_of_a_pass(tmp_path: Path) -> None:
+def test_random_states_come_back_with_the_reader_that_was_in_the_middle_of_a_pass(
+    tmp_path: Path,
+) -> None:
     checkpoint = with_random(tmp_path, [7], {"valid": ended(), "train": in_middle()})
     mine = Readers(rank=0, world_size=1, saved=checkpoint)
     valid, train = Fake(), Fake()
@@ -167,7 +200,9 @@ def test_random_states_come_back_with_the_reader_that_was_in_the_middle_of_a_pas
     assert number_after(train, mine) != first_number(7)  # only once
 
 
-def test_random_states_come_back_with_the_first_reader_if_none_was_in_a_pass(tmp_path: Path) -> None:
+def test_random_states_come_back_with_the_first_reader_if_none_was_in_a_pass(
+    tmp_path: Path,
+) -> None:
     checkpoint = with_random(tmp_path, [7], {"valid": ended(), "train": ended()})
     mine = Readers(rank=0, world_size=1, saved=checkpoint)
     train, new = Fake(), Fake()
@@ -181,12 +216,18 @@ def test_each_rank_has_its_own_random_states_and_new_ranks_have_none(tmp_path: P
     checkpoint = with_random(tmp_path, [7, 8], {}, {})
     for world_size in (1, 2, 3):
         for rank in range(world_size):
-            number = number_after(Fake(), Readers(rank=rank, world_size=world_size, saved=checkpoint))
-            expected = first_number(7 + rank) if rank < 2 else random.Random("something else").random()
+            number = number_after(
+                Fake(), Readers(rank=rank, world_size=world_size, saved=checkpoint)
+            )
+            expected = (
+                first_number(7 + rank) if rank < 2 else random.Random("something else").random()
+            )
             assert number == expected
 
 
-def test_forked_processes_draw_in_their_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_processes_draw_in_their_own_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = Readers(rank=0, world_size=1, saved=with_random(tmp_path, [7], {}))
     monkeypatch.setattr(readers.os, "getpid", lambda: -1)
     assert number_after(Fake(), mine) != first_number(7)
@@ -197,7 +238,12 @@ def test_forked_processes_draw_in_their_own_way(tmp_path: Path, monkeypatch: pyt
 
 def test_places_are_told_in_one_line(tmp_path: Path) -> None:
     checkpoint = saved_by(
-        tmp_path, {"dataset 'train'": in_middle(3, place="30720 rows"), "data loader 1": ended(3), "data loader 2": Fake()}
+        tmp_path,
+        {
+            "dataset 'train'": in_middle(3, place="30720 rows"),
+            "data loader 1": ended(3),
+            "data loader 2": Fake(),
+        },
     )
     assert places(checkpoint) == "dataset 'train': epoch 3, 30720 rows; data loader 1: epoch 4"
 

@@ -1,4 +1,6 @@
-"""Whole runs on filesystems that are not this machine's: an S3-compatible server, fsspec's memory and directories."""
+"""Whole runs on filesystems that are not this machine's: an S3-compatible server, fsspec's memory
+and directories.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,12 @@ def inline_engine() -> Iterator[None]:
 
 
 def fit(function: Any, remote: fs.FileSystem, *, name: str, **options: Any) -> train.Result:
-    run_options = {key: options.pop(key) for key in ("failure_config", "checkpoint_config") if key in options}
-    run_config = train.RunConfig(name=name, storage_path=f"{BUCKET}/runs", storage_filesystem=remote, **run_options)
+    run_options = {
+        key: options.pop(key) for key in ("failure_config", "checkpoint_config") if key in options
+    }
+    run_config = train.RunConfig(
+        name=name, storage_path=f"{BUCKET}/runs", storage_filesystem=remote, **run_options
+    )
     return train.DataParallelTrainer(function, run_config=run_config, **options).fit()
 
 
@@ -63,18 +69,27 @@ def save(text: str, name: str = "value") -> train.Checkpoint:
 
 def value(checkpoint: train.Checkpoint) -> str:
     with checkpoint.as_directory() as directory:
-        assert Path(directory, "below", "value").read_text() == f"below {Path(directory, 'value').read_text()}"
+        assert (
+            Path(directory, "below", "value").read_text()
+            == f"below {Path(directory, 'value').read_text()}"
+        )
         return Path(directory, "value").read_text()
 
 
 def names(remote: fs.FileSystem, name: str) -> set[str]:
     """What lies in the run directory: directories, and hidden files."""
     found = remote.get_file_info(fs.FileSelector(f"{BUCKET}/runs/{name}"))
-    return {info.base_name for info in found if info.type == fs.FileType.Directory or info.base_name.startswith(".")}
+    return {
+        info.base_name
+        for info in found
+        if info.type == fs.FileType.Directory or info.base_name.startswith(".")
+    }
 
 
 @pytest.mark.usefixtures("inline_engine")
-def test_a_run_reports_validates_ranks_and_goes_on(remote: fs.FileSystem, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_run_reports_validates_ranks_and_goes_on(
+    remote: fs.FileSystem, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     name = f"whole-{request.node.callspec.id}"
 
     def validate(checkpoint: train.Checkpoint) -> dict[str, Any]:
@@ -84,12 +99,16 @@ def test_a_run_reports_validates_ranks_and_goes_on(remote: fs.FileSystem, reques
         checkpoint = train.get_checkpoint()
         start = 0 if checkpoint is None else int(value(checkpoint)) + 1
         for step in range(start, start + 4):
-            train.report({"step": step}, save(str(step)), checkpoint_upload_mode=ASYNC, validation=True)
+            train.report(
+                {"step": step}, save(str(step)), checkpoint_upload_mode=ASYNC, validation=True
+            )
         return [reported.status.value for reported in train.get_all_reported_checkpoints()]
 
     options: dict[str, Any] = {
         "validation_config": train.ValidationConfig(fn=validate),
-        "checkpoint_config": train.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score"),
+        "checkpoint_config": train.CheckpointConfig(
+            num_to_keep=2, checkpoint_score_attribute="score"
+        ),
     }
     first = fit(loop, remote, name=name, **options)
     assert set(first.return_value) == {"VALIDATED"}
@@ -100,20 +119,30 @@ def test_a_run_reports_validates_ranks_and_goes_on(remote: fs.FileSystem, reques
     assert [report["metrics"]["step"] for report in second.reports] == list(range(8))
     read = train.Result.from_path(f"{BUCKET}/runs/{name}", remote)
     assert read.checkpoint == second.checkpoint
-    assert value(train.Checkpoint.from_directory(read.checkpoint.to_directory(tmp_path / "copy"))) == "7"
+    assert (
+        value(train.Checkpoint.from_directory(read.checkpoint.to_directory(tmp_path / "copy")))
+        == "7"
+    )
     with read.checkpoint.as_directory() as directory, read.checkpoint.as_directory() as again:
         assert directory == again
     assert not os.path.exists(directory)
 
 
 @pytest.mark.usefixtures("inline_engine")
-def test_files_that_a_program_puts_there_itself_are_checkpoints_too(remote: fs.FileSystem, request: pytest.FixtureRequest) -> None:
+def test_files_that_a_program_puts_there_itself_are_checkpoints_too(
+    remote: fs.FileSystem, request: pytest.FixtureRequest
+) -> None:
     name = f"own-{request.node.callspec.id}"
 
     def put(checkpoint: train.Checkpoint, target: str) -> train.Checkpoint:
         place = f"{BUCKET}/runs/{name}/{target}"
         remote.create_dir(place)
-        fs.copy_files(checkpoint.path, place, source_filesystem=checkpoint.filesystem, destination_filesystem=remote)
+        fs.copy_files(
+            checkpoint.path,
+            place,
+            source_filesystem=checkpoint.filesystem,
+            destination_filesystem=remote,
+        )
         return train.Checkpoint(place, remote)
 
     def loop() -> None:
@@ -121,12 +150,16 @@ def test_files_that_a_program_puts_there_itself_are_checkpoints_too(remote: fs.F
         train.report({"step": 1}, save("1"), checkpoint_dir_name="other", checkpoint_upload_fn=put)
 
     result = fit(loop, remote, name=name)
-    assert [(Path(checkpoint.path).name, value(checkpoint)) for checkpoint, _ in result.best_checkpoints] == [("mine", "0"), ("other", "1")]
+    assert [
+        (Path(checkpoint.path).name, value(checkpoint)) for checkpoint, _ in result.best_checkpoints
+    ] == [("mine", "0"), ("other", "1")]
     assert not {entry for entry in names(remote, name) if entry.startswith(".")}
 
 
 @pytest.mark.usefixtures("inline_engine")
-def test_a_name_that_is_reported_again_never_overwrites_what_is_listed(remote: fs.FileSystem, request: pytest.FixtureRequest) -> None:
+def test_a_name_that_is_reported_again_never_overwrites_what_is_listed(
+    remote: fs.FileSystem, request: pytest.FixtureRequest
+) -> None:
     name = f"again-{request.node.callspec.id}"
 
     def loop() -> list[str]:
@@ -151,13 +184,17 @@ def report_steps(directory: Path) -> None:
         source = directory / f"{step}-{rank}"
         source.mkdir()
         (source / f"rank{rank}").write_text(str(step))
-        train.report({"step": step}, train.Checkpoint.from_directory(source), checkpoint_upload_mode=ASYNC)
+        train.report(
+            {"step": step}, train.Checkpoint.from_directory(source), checkpoint_upload_mode=ASYNC
+        )
 
 
 def check_steps(result: train.Result, remote: fs.FileSystem, ranks: int) -> None:
     assert [report["metrics"]["step"] for report in result.reports] == [0, 1]
     with result.checkpoint.as_directory() as directory:
-        assert {path.name: path.read_text() for path in Path(directory).glob("rank*")} == {f"rank{rank}": "1" for rank in range(ranks)}
+        assert {path.name: path.read_text() for path in Path(directory).glob("rank*")} == {
+            f"rank{rank}": "1" for rank in range(ranks)
+        }
     assert names(remote, Path(result.path).name) - {"logs"} == {"checkpoint_000001"}
 
 
@@ -166,8 +203,13 @@ def test_ranks_upload_together(server: tuple[str, EveryThirdFails], tmp_path: Pa
     remote = connect(server[0])
     syncline.init(num_cpus=2)
     try:
-        options = {"scaling_config": train.ScalingConfig(num_workers=2), "checkpoint_config": train.CheckpointConfig(num_to_keep=1)}
-        check_steps(fit(lambda: report_steps(tmp_path), remote, name=tmp_path.name, **options), remote, 2)
+        options = {
+            "scaling_config": train.ScalingConfig(num_workers=2),
+            "checkpoint_config": train.CheckpointConfig(num_to_keep=1),
+        }
+        check_steps(
+            fit(lambda: report_steps(tmp_path), remote, name=tmp_path.name, **options), remote, 2
+        )
     finally:
         syncline.shutdown()
 
@@ -176,7 +218,11 @@ def test_ranks_upload_together(server: tuple[str, EveryThirdFails], tmp_path: Pa
 def test_a_run_is_followed_while_it_is_recorded_elsewhere(
     server: tuple[str, EveryThirdFails], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"ACCESS_KEY_ID": "none", "SECRET_ACCESS_KEY": "none", "EC2_METADATA_DISABLED": "true"}.items():
+    for name, value in {
+        "ACCESS_KEY_ID": "none",
+        "SECRET_ACCESS_KEY": "none",
+        "EC2_METADATA_DISABLED": "true",
+    }.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     before = os.listdir(tempfile.gettempdir())
     options = f"?scheme=http&region=us-east-1&endpoint_override={quote(server[0])}"
@@ -189,7 +235,12 @@ def test_a_run_is_followed_while_it_is_recorded_elsewhere(
             except ValueError:  # not begun
                 continue
             if run.summary.reports and run.samples and [log for log in run.logs if log.size_bytes]:
-                seen.update(state=run.state, workers=run.summary.workers, reports=run.summary.reports, log=run.log("rank-1").lines())
+                seen.update(
+                    state=run.state,
+                    workers=run.summary.workers,
+                    reports=run.summary.reports,
+                    log=run.log("rank-1").lines(),
+                )
                 (tmp_path / "seen").touch()
             time.sleep(0.05)
 
@@ -217,17 +268,30 @@ def test_a_run_is_followed_while_it_is_recorded_elsewhere(
     (summary,) = [run for run in finding.runs_below(storage) if run.name == "followed"]
     assert (summary.state, summary.reports, summary.workers) == ("finished", len(result.reports), 2)
     run = runs.open(finding.find_run("followed", storage))
-    assert [event["event"] for event in run.events] == ["started", "attempt", "step_times", "goodput", "finished"]
+    assert [event["event"] for event in run.events] == [
+        "started",
+        "attempt",
+        "step_times",
+        "goodput",
+        "finished",
+    ]
     assert run.environment["packages"]
     assert [log.member for log in run.logs] == ["rank-0", "rank-1"]
     assert set(run.samples) == {"0", "1"}
     assert seen["reports"] <= summary.reports
-    assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("syncline-run-") and name not in before]
+    assert not [
+        name
+        for name in os.listdir(tempfile.gettempdir())
+        if name.startswith("syncline-run-") and name not in before
+    ]
 
 
 @pytest.mark.usefixtures("inline_engine")
 def test_a_server_that_fails_every_third_request_is_good_enough(
-    server: tuple[str, EveryThirdFails], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: tuple[str, EveryThirdFails],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(retries, "POLICY", RetryPolicy(first_pause_s=0.001))
     monkeypatch.setattr(retries, "_NOTICES", retries.Notices())
@@ -236,15 +300,26 @@ def test_a_server_that_fails_every_third_request_is_good_enough(
     failing.armed = True
     try:
         checkpoint_config = train.CheckpointConfig(num_to_keep=1)
-        result = fit(lambda: report_steps(tmp_path), remote, name="unsteady", checkpoint_config=checkpoint_config)
+        result = fit(
+            lambda: report_steps(tmp_path),
+            remote,
+            name="unsteady",
+            checkpoint_config=checkpoint_config,
+        )
     finally:
         failing.armed = False
     assert failing.failed > 20
     check_steps(result, remote, 1)
-    assert len([record for record in caplog.records if "is tried again" in record.getMessage()]) == 1
+    assert (
+        len([record for record in caplog.records if "is tried again" in record.getMessage()]) == 1
+    )
 
 
-def test_a_bucket_that_does_not_exist_is_told_at_once(server: tuple[str, EveryThirdFails], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries.time, "sleep", lambda seconds: pytest.fail("there is nothing to wait for"))
+def test_a_bucket_that_does_not_exist_is_told_at_once(
+    server: tuple[str, EveryThirdFails], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        retries.time, "sleep", lambda seconds: pytest.fail("there is nothing to wait for")
+    )
     with pytest.raises(ValueError, match="nowhere/run.*cannot be written.*bucket"):
         train.storage.StorageContext("nowhere", "run", connect(server[0])).prepare()

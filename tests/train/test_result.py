@@ -24,7 +24,9 @@ def place(kind, tmp_path):
     if kind == "local":
         return StorageContext(tmp_path, "run")
     (tmp_path / "bucket").mkdir()
-    return StorageContext("runs", "run", fs.SubTreeFileSystem(str(tmp_path / "bucket"), fs.LocalFileSystem()))
+    return StorageContext(
+        "runs", "run", fs.SubTreeFileSystem(str(tmp_path / "bucket"), fs.LocalFileSystem())
+    )
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -35,7 +37,9 @@ def storage(request, tmp_path):
 
 
 def write_run(storage, scores=(0.2, 0.9, 0.5), keep=2, error=None):
-    manager = CheckpointManager(CheckpointConfig(num_to_keep=keep, checkpoint_score_attribute="acc"))
+    manager = CheckpointManager(
+        CheckpointConfig(num_to_keep=keep, checkpoint_score_attribute="acc")
+    )
     with RunDirectory(storage.files) as run:
         run.write_run("run", {})
         for index, score in enumerate(scores):
@@ -48,11 +52,15 @@ def write_run(storage, scores=(0.2, 0.9, 0.5), keep=2, error=None):
 
 
 def read(storage):
-    return Result.from_path(storage.experiment_fs_path, storage_filesystem=storage.storage_filesystem)
+    return Result.from_path(
+        storage.experiment_fs_path, storage_filesystem=storage.storage_filesystem
+    )
 
 
 def test_the_dataframe_has_a_row_for_every_report():
-    table = Result(metrics=REPORTS[-1]["metrics"], checkpoint=None, reports=REPORTS).metrics_dataframe
+    table = Result(
+        metrics=REPORTS[-1]["metrics"], checkpoint=None, reports=REPORTS
+    ).metrics_dataframe
     assert len(table) == 2
     assert list(table["loss"]) == [2.0, 1.0]
     assert table["valid/acc"][0] == 0.1
@@ -70,12 +78,19 @@ def test_the_filesystem_is_local_if_not_told():
 
 def test_it_prints_its_fields_readably():
     text = repr(Result(metrics={"loss": 1.0}, checkpoint=Checkpoint("/run/c"), path="/run"))
-    assert text.startswith("Result(\n  metrics={'loss': 1.0},\n  checkpoint=Checkpoint(filesystem=local, path=/run/c),\n")
+    assert text.startswith(
+        "Result(\n  metrics={'loss': 1.0},\n  checkpoint=Checkpoint(filesystem=local, path=/run/c),\n"
+    )
     assert "path='/run'" in text
 
 
 def test_it_survives_pickle():
-    result = Result(metrics={"a": 1}, checkpoint=Checkpoint("/run/c"), path="/run", best_checkpoints=[(Checkpoint("/run/c"), {"a": 1})])
+    result = Result(
+        metrics={"a": 1},
+        checkpoint=Checkpoint("/run/c"),
+        path="/run",
+        best_checkpoints=[(Checkpoint("/run/c"), {"a": 1})],
+    )
     assert pickle.loads(pickle.dumps(result)) == result
 
 
@@ -116,11 +131,16 @@ class TestFromPath:
         result = read(storage)
         assert result.metrics == {"done": True}
         assert result.checkpoint == storage.checkpoint("checkpoint_000002")
-        assert [(checkpoint.path[-1], metrics["acc"]) for checkpoint, metrics in result.best_checkpoints] == [("2", 0.5), ("1", 0.9)]
+        assert [
+            (checkpoint.path[-1], metrics["acc"]) for checkpoint, metrics in result.best_checkpoints
+        ] == [("2", 0.5), ("1", 0.9)]
         assert result.get_best_checkpoint("acc", "max") == storage.checkpoint("checkpoint_000001")
         assert len(result.metrics_dataframe) == 4
         assert result.error is None
-        assert (result.path, result.filesystem) == (storage.experiment_fs_path, storage.storage_filesystem)
+        assert (result.path, result.filesystem) == (
+            storage.experiment_fs_path,
+            storage.storage_filesystem,
+        )
 
     def test_the_latest_checkpoint_need_not_be_among_the_best(self, storage):
         write_run(storage, scores=(0.9, 0.8, 0.1), keep=2)
@@ -137,14 +157,22 @@ class TestFromPath:
         with RunDirectory(storage.files) as run:
             run.write_run("run", {})
         result = read(storage)
-        assert (result.metrics, result.checkpoint, result.error, result.best_checkpoints) == (None, None, None, [])
+        assert (result.metrics, result.checkpoint, result.error, result.best_checkpoints) == (
+            None,
+            None,
+            None,
+            [],
+        )
 
     def test_a_moved_run_finds_its_checkpoints(self, tmp_path):
         storage = StorageContext(tmp_path, "run")
         storage.prepare()
         write_run(storage)
         (tmp_path / "run").rename(tmp_path / "moved")
-        assert Result.from_path(tmp_path / "moved").checkpoint.path == f"{tmp_path}/moved/checkpoint_000002"
+        assert (
+            Result.from_path(tmp_path / "moved").checkpoint.path
+            == f"{tmp_path}/moved/checkpoint_000002"
+        )
 
     def test_a_missing_directory_is_refused(self, tmp_path):
         with pytest.raises(RuntimeError, match="no directory.*missing"):

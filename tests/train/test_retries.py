@@ -37,13 +37,22 @@ class ServerDisconnectedError(Exception):
 PASSING = [
     ConnectionResetError("reset by peer"),
     TimeoutError("timed out"),
-    *(OSError(code, "of a network filesystem") for code in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH)),
+    *(
+        OSError(code, "of a network filesystem")
+        for code in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH)
+    ),
     OSError(
         "When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart operation: Please reduce your request rate."
     ),
-    OSError("AWS Error INTERNAL_FAILURE during PutObject operation: We encountered an internal error. Please try again."),
-    OSError("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 28, Timeout was reached"),
-    OSError("AWS Error UNKNOWN (HTTP status 503) during ListObjectsV2 operation: Service Unavailable"),
+    OSError(
+        "AWS Error INTERNAL_FAILURE during PutObject operation: We encountered an internal error. Please try again."
+    ),
+    OSError(
+        "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 28, Timeout was reached"
+    ),
+    OSError(
+        "AWS Error UNKNOWN (HTTP status 503) during ListObjectsV2 operation: Service Unavailable"
+    ),
     OSError("AWS Error UNKNOWN (HTTP status 429) during PutObject operation: No response body."),
     OSError("google::cloud::Status(UNAVAILABLE: Retry policy exhausted in WriteObject)"),
     ClientError(response=Response(502)),
@@ -57,9 +66,13 @@ LASTING = [
     OSError(errno.ENOSPC, "No space left on device"),
     OSError(errno.EROFS, "Read-only file system"),
     OSError("AWS Error ACCESS_DENIED during PutObject operation: Access Denied"),
-    OSError("AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist"),
+    OSError(
+        "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload operation: The specified bucket does not exist"
+    ),
     OSError("AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No response body."),
-    OSError("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 60, SSL peer certificate was not OK"),
+    OSError(
+        "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 60, SSL peer certificate was not OK"
+    ),
     ClientError(response=Response(404)),
     ClientError(response={"ResponseMetadata": {"HTTPStatusCode": 403}}),
     ValueError("a mistake"),
@@ -107,10 +120,18 @@ def test_it_is_told_once_and_ends_well(caplog: pytest.LogCaptureFixture) -> None
     pauses: list[float] = []
     operation = Flaky(3, ConnectionResetError("reset by peer"))
     with caplog.at_level(logging.INFO, logger="syncline"):
-        assert keep_trying(operation, "copying a to b", sleep=pauses.append, spread=upper, notices=Notices()) == "done"
+        assert (
+            keep_trying(
+                operation, "copying a to b", sleep=pauses.append, spread=upper, notices=Notices()
+            )
+            == "done"
+        )
     assert (operation.calls, pauses) == (4, [0.25, 0.5, 1.0])
     (record,) = caplog.records
-    assert record.getMessage() == "copying a to b failed for now, and is tried again for about 46 s: reset by peer"
+    assert (
+        record.getMessage()
+        == "copying a to b failed for now, and is tried again for about 46 s: reset by peer"
+    )
 
 
 def test_many_failures_at_once_are_told_once_a_while() -> None:
@@ -126,7 +147,9 @@ def test_after_the_last_attempt_its_error_is_raised() -> None:
     pauses: list[float] = []
     operation = Flaky(99, ConnectionResetError())
     with pytest.raises(ConnectionResetError):
-        keep_trying(operation, "it", policy=RetryPolicy(attempts=3), sleep=pauses.append, spread=upper)
+        keep_trying(
+            operation, "it", policy=RetryPolicy(attempts=3), sleep=pauses.append, spread=upper
+        )
     assert (operation.calls, pauses) == (3, [0.25, 0.5])
 
 
@@ -168,9 +191,13 @@ for method in (
     setattr(Unsteady, method, _unsteady(method))
 
 
-def test_everything_that_is_done_to_directories_gets_through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_everything_that_is_done_to_directories_gets_through(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(retries.time, "sleep", lambda seconds: None)
-    handler = Unsteady(fsspec.filesystem("dir", path=str(tmp_path / "bucket"), fs=fsspec.filesystem("file")))
+    handler = Unsteady(
+        fsspec.filesystem("dir", path=str(tmp_path / "bucket"), fs=fsspec.filesystem("file"))
+    )
     unsteady = PyFileSystem(handler)
     source = tmp_path / "source"
     (source / "below").mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""What a run tells its callbacks, and TensorBoard: start, steps over restarts, end. On the inline engine."""
+"""What a run tells its callbacks, and TensorBoard: start, steps over restarts, end. On the inline
+engine.
+"""
 
 from __future__ import annotations
 
@@ -38,40 +40,67 @@ class Noting(train.UserCallback):
     def on_report(self, run_context: train.RunConfig, step: int, metrics: dict[str, Any]) -> None:
         self.calls.append(("report", step, metrics))
 
-    def after_report(self, run_context: train.RunConfig, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None) -> None:
+    def after_report(
+        self,
+        run_context: train.RunConfig,
+        metrics: list[dict[str, Any]],
+        checkpoint: train.Checkpoint | None,
+    ) -> None:
         self.calls.append(("after", len(metrics), checkpoint is not None))
 
-    def after_exception(self, run_context: train.RunConfig, worker_exceptions: dict[int, Exception]) -> None:
+    def after_exception(
+        self, run_context: train.RunConfig, worker_exceptions: dict[int, Exception]
+    ) -> None:
         self.calls.append(("exception", type(worker_exceptions[0])))
 
-    def on_run_end(self, run_context: train.RunConfig, result: train.Result | None, error: BaseException | None) -> None:
+    def on_run_end(
+        self, run_context: train.RunConfig, result: train.Result | None, error: BaseException | None
+    ) -> None:
         self.calls.append(("end", result.metrics if result is not None else None, type(error)))
 
     def of(self, kind: str) -> list[Any]:
         return [call[1:] for call in self.calls if call[0] == kind]
 
 
-def fit(function: Any, storage: Path, *callbacks: Any, config: dict[str, Any] | None = None, failures: int = 0) -> train.Result:
+def fit(
+    function: Any,
+    storage: Path,
+    *callbacks: Any,
+    config: dict[str, Any] | None = None,
+    failures: int = 0,
+) -> train.Result:
     run_config = train.RunConfig(
-        name="run", storage_path=str(storage), callbacks=list(callbacks), failure_config=train.FailureConfig(max_failures=failures)
+        name="run",
+        storage_path=str(storage),
+        callbacks=list(callbacks),
+        failure_config=train.FailureConfig(max_failures=failures),
     )
-    return train.DataParallelTrainer(function, train_loop_config=config, run_config=run_config).fit()
+    return train.DataParallelTrainer(
+        function, train_loop_config=config, run_config=run_config
+    ).fit()
 
 
 def report(step: int, *, keep: bool) -> None:
     """Report a loss of that number, with a checkpoint that says it if it is to be kept."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, "step").write_text(str(step))
-        train.report({"loss": float(step)}, checkpoint=train.Checkpoint.from_directory(directory) if keep else None)
+        train.report(
+            {"loss": float(step)},
+            checkpoint=train.Checkpoint.from_directory(directory) if keep else None,
+        )
 
 
 def training(until: int, fail_at: int | None = None) -> Any:
-    """Reports each step, every second one with a checkpoint, and goes on from the latest; fails once before step `fail_at`."""
+    """Reports each step, every second one with a checkpoint, and goes on from the latest; fails
+    once before step `fail_at`.
+    """
     left = [fail_at]
 
     def loop() -> None:
         checkpoint = train.get_checkpoint()
-        for step in range(0 if checkpoint is None else int(Path(checkpoint.path, "step").read_text()) + 1, until):
+        for step in range(
+            0 if checkpoint is None else int(Path(checkpoint.path, "step").read_text()) + 1, until
+        ):
             if step == left[0]:
                 left[0] = None
                 raise ValueError("once")
@@ -88,7 +117,12 @@ def test_a_run_is_told_from_its_start_to_its_end(tmp_path: Path) -> None:
 
     noting = Noting()
     fit(loop, tmp_path, noting, config={"lr": 0.1, "activation": len, "api_key": "very secret"})
-    assert noting.calls[0] == ("start", "run", {"lr": 0.1, "activation": "builtins.len", "api_key": "***"}, 0)
+    assert noting.calls[0] == (
+        "start",
+        "run",
+        {"lr": 0.1, "activation": "builtins.len", "api_key": "***"},
+        0,
+    )
     assert noting.of("report") == [(0, {"loss": 0.0}), (1, {"loss": 1.0})]
     assert noting.of("after") == [(1, True), (1, False)]
     assert noting.calls[-1] == ("end", {"loss": 1.0}, type(None))
@@ -100,11 +134,18 @@ def test_the_end_says_how_a_run_has_failed(tmp_path: Path) -> None:
     noting = Noting()
     with pytest.raises(train.WorkerGroupError):
         fit(training(3, fail_at=1), tmp_path, noting)
-    assert [call[0] for call in noting.calls if call[0] != "after"] == ["start", "report", "exception", "end"]
+    assert [call[0] for call in noting.calls if call[0] != "after"] == [
+        "start",
+        "report",
+        "exception",
+        "end",
+    ]
     assert noting.of("end") == [(None, train.WorkerGroupError)]
 
 
-def test_the_end_says_that_a_run_was_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_says_that_a_run_was_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
@@ -118,7 +159,14 @@ def test_the_end_says_that_a_run_was_broken_off(tmp_path: Path, monkeypatch: pyt
 def test_steps_that_are_done_again_have_the_steps_that_they_had(tmp_path: Path) -> None:
     noting = Noting()
     fit(training(5, fail_at=4), tmp_path, noting, failures=1)
-    assert [(step, metrics["loss"]) for step, metrics in noting.of("report")] == [(0, 0), (1, 1), (2, 2), (3, 3), (3, 3), (4, 4)]
+    assert [(step, metrics["loss"]) for step, metrics in noting.of("report")] == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (3, 3),
+        (4, 4),
+    ]
     assert curves(tmp_path / "run") == {"loss": [(step, float(step)) for step in range(5)]}
     assert len(event_files(tmp_path / "run")) == 1
 
@@ -150,9 +198,16 @@ def test_a_callback_that_refuses_the_run_ends_it_before_it_begins(tmp_path: Path
     assert after.calls == []
 
 
-def test_a_callback_that_fails_at_the_end_is_logged_and_the_outcome_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_fails_at_the_end_is_logged_and_the_outcome_stands(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Failing(train.UserCallback):
-        def on_run_end(self, run_context: train.RunConfig, result: train.Result | None, error: BaseException | None) -> None:
+        def on_run_end(
+            self,
+            run_context: train.RunConfig,
+            result: train.Result | None,
+            error: BaseException | None,
+        ) -> None:
             raise LookupError("no route")
 
     noting = Noting()
@@ -166,7 +221,9 @@ def test_a_callback_that_fails_at_the_end_is_logged_and_the_outcome_stands(tmp_p
 
 def test_callbacks_of_searches_in_a_configuration_for_both_are_left_alone(tmp_path: Path) -> None:
     noting = Noting()
-    run_config = tune.RunConfig(name="run", storage_path=str(tmp_path), callbacks=[tune.Callback(), noting])
+    run_config = tune.RunConfig(
+        name="run", storage_path=str(tmp_path), callbacks=[tune.Callback(), noting]
+    )
     train.DataParallelTrainer(training(1), run_config=run_config).fit()
     assert [call[0] for call in noting.calls] == ["start", "report", "after", "end"]
 
@@ -184,11 +241,20 @@ def test_a_disk_that_takes_no_file_for_tensorboard_ends_no_run(
 
 def test_attempts_say_their_steps_in_the_record(tmp_path: Path) -> None:
     fit(training(5, fail_at=4), tmp_path, failures=1)
-    attempts = [event for event in RunRecord(LocalFiles(tmp_path / "run")).events() if event["event"] == "attempt"]
-    assert [(attempt["first_report"], attempt["first_step"]) for attempt in attempts] == [(0, 0), (4, 3)]
+    attempts = [
+        event
+        for event in RunRecord(LocalFiles(tmp_path / "run")).events()
+        if event["event"] == "attempt"
+    ]
+    assert [(attempt["first_report"], attempt["first_step"]) for attempt in attempts] == [
+        (0, 0),
+        (4, 3),
+    ]
 
 
-def test_storage_elsewhere_gets_the_file_for_tensorboard_with_the_checkpoints_and_at_the_end(tmp_path: Path) -> None:
+def test_storage_elsewhere_gets_the_file_for_tensorboard_with_the_checkpoints_and_at_the_end(
+    tmp_path: Path,
+) -> None:
     filesystem = in_memory()
     run_config = train.RunConfig(name="run", storage_path="runs", storage_filesystem=filesystem)
     train.DataParallelTrainer(training(4), run_config=run_config).fit()
@@ -199,9 +265,13 @@ def test_storage_elsewhere_gets_the_file_for_tensorboard_with_the_checkpoints_an
     assert curves(tmp_path) == {"loss": [(step, float(step)) for step in range(4)]}
 
 
-def test_what_rank_0_has_reported_alone_is_told_too_because_the_record_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_rank_0_has_reported_alone_is_told_too_because_the_record_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noting = Noting()
-    monkeypatch.setattr("syncline.train.controller.barriers.ReportGathering._complete", lambda self: [])
+    monkeypatch.setattr(
+        "syncline.train.controller.barriers.ReportGathering._complete", lambda self: []
+    )
     fit(training(2), tmp_path, noting)
     assert [step for step, _ in noting.of("report")] == [0, 1]
     assert RunRecord(LocalFiles(tmp_path / "run")).reports(0)[-1]["iteration"] == 1

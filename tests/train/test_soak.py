@@ -1,4 +1,5 @@
-"""A run with many reports and many restarts leaves nothing behind: what it holds and what it writes per report stays what it was.
+"""A run with many reports and many restarts leaves nothing behind: what it holds and what it writes
+per report stays what it was.
 
 The suite's run is short; `SOAK_RESTARTS=50` has 2 000 reports and prints its figures (`pytest -s`).
 """
@@ -74,7 +75,12 @@ class Load:
     @classmethod
     def typical(cls, loads: Sequence[Load]) -> Load:
         """The median of each figure."""
-        return cls(**{each.name: statistics.median(getattr(load, each.name) for load in loads) for each in fields(cls)})
+        return cls(
+            **{
+                each.name: statistics.median(getattr(load, each.name) for load in loads)
+                for each in fields(cls)
+            }
+        )
 
 
 class Measure(train.UserCallback):
@@ -128,7 +134,9 @@ def test_many_reports_and_restarts_leave_nothing_behind(tmp_path: Path) -> None:
     assert result.metrics["step"] == REPORTS_PER_RESTART * RESTARTS
     assert len(measure.loads) == RESTARTS
     early, late = (Load.typical(measure.loads[part]) for part in (EARLY, LATE))
-    print(f"{RESTARTS} restarts, {REPORTS_PER_RESTART * RESTARTS} reports\n  early: {early}\n  late:  {late}")
+    print(
+        f"{RESTARTS} restarts, {REPORTS_PER_RESTART * RESTARTS} reports\n  early: {early}\n  late:  {late}"
+    )
     assert late.memory_bytes - early.memory_bytes < GROWTH_BYTES
     assert late.descriptors <= early.descriptors + 2
     assert late.threads <= early.threads + 1

@@ -26,23 +26,40 @@ class TestScalingConfig:
     def test_a_worker_gets_one_cpu_by_default(self):
         config = ScalingConfig()
         assert config.bundle() == {"CPU": 1}
-        assert (config.num_workers, config.min_workers, config.max_workers, config.elasticity_enabled) == (1, 1, 1, False)
+        assert (
+            config.num_workers,
+            config.min_workers,
+            config.max_workers,
+            config.elasticity_enabled,
+        ) == (1, 1, 1, False)
 
     def test_use_gpu_gives_one_gpu_and_no_cpu(self):
         config = ScalingConfig(num_workers=3, use_gpu=True)
         assert config.bundle() == {"GPU": 1}
         assert config.total_resources == {"GPU": 3}
-        assert (config.num_cpus_per_worker, config.num_gpus_per_worker, config.num_tpus_per_worker) == (0, 1, 0)
+        assert (
+            config.num_cpus_per_worker,
+            config.num_gpus_per_worker,
+            config.num_tpus_per_worker,
+        ) == (0, 1, 0)
 
     def test_use_gpu_adds_a_gpu_to_given_resources(self):
-        assert ScalingConfig(use_gpu=True, resources_per_worker={"CPU": 2}).bundle() == {"CPU": 2, "GPU": 1}
-        assert ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0.5}).num_gpus_per_worker == 0.5
+        assert ScalingConfig(use_gpu=True, resources_per_worker={"CPU": 2}).bundle() == {
+            "CPU": 2,
+            "GPU": 1,
+        }
+        assert (
+            ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0.5}).num_gpus_per_worker
+            == 0.5
+        )
 
     def test_use_tpu_gives_one_tpu(self):
         assert ScalingConfig(use_tpu=True, topology="2x2").num_tpus_per_worker == 1
 
     def test_zero_amounts_are_dropped_and_the_accelerator_type_is_added(self):
-        config = ScalingConfig(resources_per_worker={"CPU": 0, "GPU": 0, "disk": 2}, accelerator_type="H100")
+        config = ScalingConfig(
+            resources_per_worker={"CPU": 0, "GPU": 0, "disk": 2}, accelerator_type="H100"
+        )
         assert config.bundle() == {"disk": 2, "accelerator_type:H100": 0.001}
         assert config.additional_resources_per_worker == {"disk": 2, "accelerator_type:H100": 0.001}
 
@@ -57,7 +74,12 @@ class TestScalingConfig:
     def test_parameters_keep_their_positions(self):
         with pytest.warns(DeprecationWarning, match="trainer_resources"):
             config = ScalingConfig({"CPU": 0}, 2, True, {"GPU": 1}, "SPREAD", "A10G", {"zone": "a"})
-        assert (config.num_workers, config.use_gpu, config.placement_strategy, config.label_selector) == (2, True, "SPREAD", {"zone": "a"})
+        assert (
+            config.num_workers,
+            config.use_gpu,
+            config.placement_strategy,
+            config.label_selector,
+        ) == (2, True, "SPREAD", {"zone": "a"})
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -137,7 +159,10 @@ class TestRunConfig:
     def test_uris_and_paths_on_other_filesystems_stay_as_they_are(self, tmp_path):
         assert RunConfig(storage_path="s3://bucket/runs").storage_path == "s3://bucket/runs"
         elsewhere = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
-        assert RunConfig(storage_path="bucket/runs", storage_filesystem=elsewhere).storage_path == "bucket/runs"
+        assert (
+            RunConfig(storage_path="bucket/runs", storage_filesystem=elsewhere).storage_path
+            == "bucket/runs"
+        )
 
     @pytest.mark.parametrize("name", ["sync_config", "stop", "progress_reporter", "log_to_file"])
     def test_a_deprecated_parameter_warns_and_is_accepted(self, name):
@@ -182,7 +207,9 @@ class TestRunConfig:
         assert RunConfig(callbacks=[callback]).callbacks == [callback]
 
     def test_it_survives_pickle(self):
-        config = RunConfig(name="run", storage_path="/runs", checkpoint_config=CheckpointConfig(num_to_keep=2))
+        config = RunConfig(
+            name="run", storage_path="/runs", checkpoint_config=CheckpointConfig(num_to_keep=2)
+        )
         assert pickle.loads(pickle.dumps(config)) == config
 
 
@@ -224,7 +251,9 @@ def test_fail_fast_is_deprecated():
 
 
 def test_a_validation_config_has_a_default_task_config():
-    assert ValidationConfig(fn=print).task_config == ValidationTaskConfig(fn_kwargs=None, timeout_s=None)
+    assert ValidationConfig(fn=print).task_config == ValidationTaskConfig(
+        fn_kwargs=None, timeout_s=None
+    )
 
 
 def test_whether_data_resumes_is_a_keyword_and_yes_or_no():

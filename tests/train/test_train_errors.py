@@ -44,7 +44,11 @@ def test_equal_errors_are_grouped_under_one_header_with_the_traceback():
 
 
 def test_the_first_to_fail_stands_on_top_and_others_are_one_line():
-    failures = {2: raised(ValueError("the cause")), 0: raised(ConnectionError("peer gone")), 1: raised(ConnectionError("peer gone"))}
+    failures = {
+        2: raised(ValueError("the cause")),
+        0: raised(ConnectionError("peer gone")),
+        1: raised(ConnectionError("peer gone")),
+    }
     message = worker_failure_message(failures)
     assert message.index("[Rank 2 Error Snippet]:") < message.index("[Rank 0,1 Error Snippet]:")
     assert message.endswith("[Rank 0,1 Error Snippet]:\nConnectionError: peer gone")
@@ -52,7 +56,9 @@ def test_the_first_to_fail_stands_on_top_and_others_are_one_line():
 
 
 def test_the_workers_own_traceback_is_preferred():
-    message = worker_failure_message({0: ValueError("bad")}, {0: 'Traceback …\n  File "train.py", line 3\nValueError: bad\n'})
+    message = worker_failure_message(
+        {0: ValueError("bad")}, {0: 'Traceback …\n  File "train.py", line 3\nValueError: bad\n'}
+    )
     assert message.endswith('File "train.py", line 3\nValueError: bad')
 
 
@@ -86,7 +92,11 @@ def test_a_preemption_error_names_nodes_and_ranks():
 
 
 @pytest.mark.parametrize(
-    ("info", "ending"), [(PreemptionInfo(), "no worker had begun"), (PreemptionInfo(5, {"a": [0]}), "every worker had ended")]
+    ("info", "ending"),
+    [
+        (PreemptionInfo(), "no worker had begun"),
+        (PreemptionInfo(5, {"a": [0]}), "every worker had ended"),
+    ],
 )
 def test_a_program_that_was_told_to_end_is_not_said_to_have_lost_machines(info, ending):
     error = pickle.loads(pickle.dumps(PreemptionError(info, program_terminated=True)))

@@ -22,7 +22,13 @@ def keyword(*, config: dict[str, Any]) -> None: ...
 
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [(bare, False), (one, True), (optional, True), (more_with_defaults, True), (functools.partial(two, other=1), True)],
+    [
+        (bare, False),
+        (one, True),
+        (optional, True),
+        (more_with_defaults, True),
+        (functools.partial(two, other=1), True),
+    ],
 )
 def test_the_configuration_goes_to_functions_that_take_it(function: Any, expected: bool) -> None:
     assert takes_config(function) is expected
@@ -75,13 +81,19 @@ def test_worker_functions_outside_a_worker_say_where_they_belong(call: Any) -> N
 
 
 def local(function: Any, **options: Any) -> train.Result:
-    return train.DataParallelTrainer(function, scaling_config=train.ScalingConfig(num_workers=0), **options).fit()
+    return train.DataParallelTrainer(
+        function, scaling_config=train.ScalingConfig(num_workers=0), **options
+    ).fit()
 
 
 def test_local_mode_runs_here_and_keeps_nothing(tmp_path: Path) -> None:
     def loop(config: dict[str, Any]) -> str:
         context = train.get_context()
-        assert (context.get_world_size(), context.get_world_rank(), context.get_local_rank()) == (1, 0, 0)
+        assert (context.get_world_size(), context.get_world_rank(), context.get_local_rank()) == (
+            1,
+            0,
+            0,
+        )
         assert train.get_checkpoint() is None
         for step in range(config["steps"]):
             train.report({"step": step}, checkpoint=train.Checkpoint(str(tmp_path)))
@@ -90,7 +102,9 @@ def test_local_mode_runs_here_and_keeps_nothing(tmp_path: Path) -> None:
         return "done"
 
     storage = tmp_path / "storage"
-    result = local(loop, train_loop_config={"steps": 3}, run_config=train.RunConfig(storage_path=str(storage)))
+    result = local(
+        loop, train_loop_config={"steps": 3}, run_config=train.RunConfig(storage_path=str(storage))
+    )
     assert result.metrics == {"step": 2}
     assert result.return_value == "done"
     assert result.checkpoint == train.Checkpoint(str(tmp_path))
@@ -110,12 +124,23 @@ def test_local_mode_raises_what_the_function_raises_and_ends_its_session() -> No
 
 
 def test_local_mode_takes_its_ranks_from_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}.items():
+    for name, value in {
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+    }.items():
         monkeypatch.setenv(name, value)
 
     def loop() -> list[int]:
         context = train.get_context()
-        return [context.get_world_rank(), context.get_world_size(), context.get_local_rank(), context.get_node_rank()]
+        return [
+            context.get_world_rank(),
+            context.get_world_size(),
+            context.get_local_rank(),
+            context.get_node_rank(),
+        ]
 
     assert local(loop).return_value == [3, 4, 1, 1]
 

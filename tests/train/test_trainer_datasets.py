@@ -1,4 +1,6 @@
-"""Datasets of trainers: what is refused at once, who gets which rows, and what happens to the rest when somebody leaves or fails."""
+"""Datasets of trainers: what is refused at once, who gets which rows, and what happens to the rest
+when somebody leaves or fails.
+"""
 
 import collections
 import os
@@ -24,7 +26,9 @@ def trainer(function, folder, *, workers=2, **arguments):
     return train.DataParallelTrainer(
         function,
         scaling_config=train.ScalingConfig(num_workers=workers),
-        run_config=train.RunConfig(storage_path=str(folder), name="run", failure_config=arguments.pop("failures", None)),
+        run_config=train.RunConfig(
+            storage_path=str(folder), name="run", failure_config=arguments.pop("failures", None)
+        ),
         **arguments,
     )
 
@@ -64,7 +68,9 @@ def local_mode():
 
 def test_program_that_trains_itself_reads_everything(tmp_path):
     read = []
-    trainer(lambda: read.extend(rows_of()), tmp_path, workers=0, datasets={"train": data.range(20)}).fit()
+    trainer(
+        lambda: read.extend(rows_of()), tmp_path, workers=0, datasets={"train": data.range(20)}
+    ).fit()
     assert read == IDS
 
 
@@ -111,7 +117,12 @@ def test_ranks_share_what_is_split_and_read_the_rest_whole(tmp_path):
         Path(tmp_path, f"rank-{rank}").write_text(repr((first, second, whole)))
 
     config = train.DataConfig(datasets_to_split=["train"])
-    trainer(loop, tmp_path, datasets={"train": data.range(20), "valid": data.range(5)}, dataset_config=config).fit()
+    trainer(
+        loop,
+        tmp_path,
+        datasets={"train": data.range(20), "valid": data.range(5)},
+        dataset_config=config,
+    ).fit()
     ranks = [eval(Path(tmp_path, f"rank-{rank}").read_text()) for rank in (0, 1)]
     for epoch in (0, 1):
         assert sorted(ranks[0][epoch] + ranks[1][epoch]) == IDS
@@ -136,7 +147,10 @@ def test_program_may_share_out_in_its_own_way(tmp_path):
         Path(tmp_path, f"rank-{train.get_context().get_world_rank()}").write_text(repr(rows_of()))
 
     trainer(loop, tmp_path, datasets={"train": data.range(4)}, dataset_config=OnlyRankOne()).fit()
-    assert [eval(Path(tmp_path, f"rank-{rank}").read_text()) for rank in (0, 1)] == [[], [0, 1, 2, 3]]
+    assert [eval(Path(tmp_path, f"rank-{rank}").read_text()) for rank in (0, 1)] == [
+        [],
+        [0, 1, 2, 3],
+    ]
 
 
 @pytest.mark.processes
@@ -181,7 +195,10 @@ def test_rank_that_never_reads_is_named_to_the_one_that_waits_for_it(tmp_path):
         if train.get_context().get_world_rank() == 0:
             rows_of()
 
-    with pytest.raises(train.TrainingFailedError, match="rank 1 .*does not begin the next pass.*its program is done with the dataset"):
+    with pytest.raises(
+        train.TrainingFailedError,
+        match="rank 1 .*does not begin the next pass.*its program is done with the dataset",
+    ):
         trainer(loop, tmp_path, datasets={"train": data.range(20)}).fit()
 
 

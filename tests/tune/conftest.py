@@ -13,14 +13,18 @@ from syncline.train.storage import StorageContext
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train"))  # remote_filesystems is there
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1] / "train")
+)  # remote_filesystems is there
 
 MakeTrial = Callable[..., Trial]
 
 
 @pytest.fixture
 def make_trial(tmp_path: Path) -> MakeTrial:
-    """`make_trial(index, config={…}, losses=[…])`: a trial with a result for each loss, written to its directory if `write`."""
+    """`make_trial(index, config={…}, losses=[…])`: a trial with a result for each loss, written to
+    its directory if `write`.
+    """
 
     def make(
         index: int,
@@ -46,13 +50,20 @@ def make_trial(tmp_path: Path) -> MakeTrial:
         trial.status = status
         results = []
         for iteration, loss in enumerate(losses, start=1):
-            own = {"trial_id": trial.trial_id, "training_iteration": iteration, "time_total_s": 0.5 * iteration, "config": values}
+            own = {
+                "trial_id": trial.trial_id,
+                "training_iteration": iteration,
+                "time_total_s": 0.5 * iteration,
+                "config": values,
+            }
             results.append({**own, "loss": loss, **metrics})
             trial.take_result(results[-1])
         if write:
             directory = Path(trial.path)
             directory.mkdir(parents=True, exist_ok=True)
-            (directory / "result.json").write_text("".join(json.dumps(result) + "\n" for result in results), encoding="utf-8")
+            (directory / "result.json").write_text(
+                "".join(json.dumps(result) + "\n" for result in results), encoding="utf-8"
+            )
             (directory / "params.json").write_text(json.dumps(values), encoding="utf-8")
         return trial
 

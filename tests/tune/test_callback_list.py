@@ -11,7 +11,9 @@ HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
 
 def recording(calls, name="one"):
     """A callback that notes every hook."""
-    methods = {hook: (lambda self, _hook=hook, **info: calls.append((name, _hook, info))) for hook in HOOKS}
+    methods = {
+        hook: (lambda self, _hook=hook, **info: calls.append((name, _hook, info))) for hook in HOOKS
+    }
     return type("Recording", (Callback,), methods)()
 
 
@@ -127,7 +129,9 @@ def test_a_state_that_cannot_be_had_is_left_out(caplog):
             raise RuntimeError("no state")
 
     with caplog.at_level(logging.ERROR, "syncline"):
-        assert CallbackList([Broken(), Counting(1)]).get_state() == {f"{Counting.__qualname__}-0": {"count": 1}}
+        assert CallbackList([Broken(), Counting(1)]).get_state() == {
+            f"{Counting.__qualname__}-0": {"count": 1}
+        }
     assert "Broken.get_state" in caplog.text
 
 

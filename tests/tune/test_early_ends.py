@@ -19,14 +19,21 @@ def train(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
-def test_a_first_failure_that_ends_the_search_is_told(fail_fast: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_first_failure_that_ends_the_search_is_told(
+    fail_fast: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     syncline.init(local_mode=True, ignore_reinit_error=True)
     config = tune.RunConfig(
-        name="search", storage_path=str(tmp_path), verbose=0, failure_config=tune.FailureConfig(fail_fast=fail_fast or None)
+        name="search",
+        storage_path=str(tmp_path),
+        verbose=0,
+        failure_config=tune.FailureConfig(fail_fast=fail_fast or None),
     )
     logging.getLogger("syncline").addHandler(caplog.handler)
     try:
-        results = tune.Tuner(train, param_space={"x": tune.grid_search([1, 2, 3])}, run_config=config).fit()
+        results = tune.Tuner(
+            train, param_space={"x": tune.grid_search([1, 2, 3])}, run_config=config
+        ).fit()
     finally:
         logging.getLogger("syncline").removeHandler(caplog.handler)
     told = [message for message in caplog.messages if "ended early" in message]

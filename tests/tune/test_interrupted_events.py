@@ -1,4 +1,6 @@
-"""An interrupt in the middle of an event: what was written down counts, and the restored search does the rest of it."""
+"""An interrupt in the middle of an event: what was written down counts, and the restored search
+does the rest of it.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,9 @@ def inline_engine() -> Iterator[None]:
 
 
 class OneAtATime(Searcher):
-    """Suggests only when the last trial is known to have ended; interrupted once as it hears of that."""
+    """Suggests only when the last trial is known to have ended; interrupted once as it hears of
+    that.
+    """
 
     def __init__(self, interrupted: Path) -> None:
         super().__init__(metric="score", mode="max")
@@ -32,7 +36,9 @@ class OneAtATime(Searcher):
         self.live = trial_id
         return {"x": 1}
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         if not self.interrupted.exists():
             self.interrupted.touch()
             raise KeyboardInterrupt

@@ -59,7 +59,12 @@ def test_what_is_no_trainable_is_refused() -> None:
 def test_functions_and_classes_are_told_apart() -> None:
     registry.register_trainable("kind", Kind)
     registry.register_trainable("objective", objective)
-    for function in (objective, functools.partial(objective), "objective", wrap_function(objective)):
+    for function in (
+        objective,
+        functools.partial(objective),
+        "objective",
+        wrap_function(objective),
+    ):
         assert registry.is_function_trainable(function)
     assert not registry.is_function_trainable(Kind)
     assert not registry.is_function_trainable("kind")
@@ -79,7 +84,10 @@ def test_a_function_that_cannot_be_sent_is_refused_with_the_part_that_is_to_blam
         with lock:
             pass
 
-    with pytest.raises(TypeError, match=r"`locked` cannot be sent .*closure variable `lock` of function .*is a _thread\.lock"):
+    with pytest.raises(
+        TypeError,
+        match=r"`locked` cannot be sent .*closure variable `lock` of function .*is a _thread\.lock",
+    ):
         registry.check_picklable(wrap_function(locked), "locked")
 
 
@@ -87,7 +95,9 @@ def test_a_class_that_cannot_be_sent_is_refused_with_the_part_that_is_to_blame()
     class Locked(Trainable):
         lock = threading.Lock()
 
-    with pytest.raises(TypeError, match=r"`Locked` cannot be sent .*Locked\.lock` is a _thread\.lock"):
+    with pytest.raises(
+        TypeError, match=r"`Locked` cannot be sent .*Locked\.lock` is a _thread\.lock"
+    ):
         registry.check_picklable(Locked, "Locked")
 
 

@@ -17,7 +17,9 @@ from syncline.tune.result_grid import Result, ResultGrid
 
 def grid(trials, metric=None, mode=None) -> ResultGrid:
     path = trials[0].storage.storage_fs_path
-    return ResultGrid(ExperimentAnalysis(path, trials=trials, default_metric=metric, default_mode=mode))
+    return ResultGrid(
+        ExperimentAnalysis(path, trials=trials, default_metric=metric, default_mode=mode)
+    )
 
 
 def test_is_a_sequence_of_results(make_trial) -> None:
@@ -53,11 +55,22 @@ def test_trial_that_recovered_has_no_error(make_trial) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "scope", "best"),
-    [("min", "last", 1), ("max", "last", 0), ("min", "all", 0), ("max", "all", 2), ("min", "avg", 1), ("max", "avg", 2)]
+    [
+        ("min", "last", 1),
+        ("max", "last", 0),
+        ("min", "all", 0),
+        ("max", "all", 2),
+        ("min", "avg", 1),
+        ("max", "avg", 2),
+    ]
     + [("min", "last-5-avg", 1), ("max", "last-10-avg", 2)],
 )
 def test_best_result_by_scope(make_trial, mode, scope, best) -> None:
-    trials = [make_trial(0, losses=[0.0, 5.0, 7.0]), make_trial(1, losses=[2.0, 2.0, 2.0]), make_trial(2, losses=[20.0, 4.0, 3.0])]
+    trials = [
+        make_trial(0, losses=[0.0, 5.0, 7.0]),
+        make_trial(1, losses=[2.0, 2.0, 2.0]),
+        make_trial(2, losses=[20.0, 4.0, 3.0]),
+    ]
     assert grid(trials).get_best_result("loss", mode, scope).path == trials[best].path
 
 
@@ -74,14 +87,18 @@ def test_best_result_by_a_nested_metric(make_trial) -> None:
 def test_values_that_are_not_finite_are_never_best_unless_asked_for(make_trial) -> None:
     trials = [make_trial(at, losses=[loss]) for at, loss in enumerate([math.inf, 1.0, math.nan])]
     assert grid(trials).get_best_result("loss", "max").path == trials[1].path
-    assert grid(trials).get_best_result("loss", "max", filter_nan_and_inf=False).path == trials[0].path
+    assert (
+        grid(trials).get_best_result("loss", "max", filter_nan_and_inf=False).path == trials[0].path
+    )
     with pytest.raises(RuntimeError, match="filter_nan_and_inf=False"):
         grid(trials[::2]).get_best_result("loss", "max")
 
 
 def test_unknown_metric_names_the_nearest(make_trial) -> None:
     trials = [make_trial(at, losses=[1.0], accuracy=0.5) for at in range(2)]
-    with pytest.raises(RuntimeError, match=r"Do you mean 'accuracy'\? Reported are \['accuracy', 'loss'\]"):
+    with pytest.raises(
+        RuntimeError, match=r"Do you mean 'accuracy'\? Reported are \['accuracy', 'loss'\]"
+    ):
         grid(trials).get_best_result("acuracy", "max")
     with pytest.raises(RuntimeError, match="Do you mean 'loss'"):
         grid(trials[:1]).get_best_result("los", "max")
@@ -109,7 +126,10 @@ def test_single_trial_is_the_best_without_a_metric(make_trial) -> None:
 
 
 def test_table_has_a_row_for_each_trial(make_trial) -> None:
-    trials = [make_trial(at, config={"model": {"lr": 0.5}}, losses=[3.0, 1.0, 2.0], write=True) for at in range(3)]
+    trials = [
+        make_trial(at, config={"model": {"lr": 0.5}}, losses=[3.0, 1.0, 2.0], write=True)
+        for at in range(3)
+    ]
     results = grid(trials)
     table = results.get_dataframe()
     assert list(table["loss"]) == [2.0] * 3
@@ -122,7 +142,9 @@ def test_table_has_a_row_for_each_trial(make_trial) -> None:
 
 def test_printing_is_short(make_trial) -> None:
     text = repr(grid([make_trial(at, losses=[0.5]) for at in range(30)]))
-    assert text.startswith("ResultGrid<[\n  Result(\n    metrics={'loss': 0.5},\n    config={'lr': 0.1},\n    path=")
+    assert text.startswith(
+        "ResultGrid<[\n  Result(\n    metrics={'loss': 0.5},\n    config={'lr': 0.1},\n    path="
+    )
     assert text.count("Result(") == 10
     assert text.endswith("  ... and 20 more\n]>")
 
@@ -167,7 +189,9 @@ def test_read_from_a_directory(make_trial) -> None:
 
 def test_read_from_another_filesystem(make_trial, tmp_path) -> None:
     make_trial(0, losses=[3.0], write=True)
-    result = Result.from_path("search/train_00000", SubTreeFileSystem(str(tmp_path), LocalFileSystem()))
+    result = Result.from_path(
+        "search/train_00000", SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    )
     assert result.metrics["loss"] == 3.0
     assert list(result.metrics_dataframe["loss"]) == [3.0]
     assert result.error is None

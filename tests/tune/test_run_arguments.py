@@ -73,7 +73,9 @@ def test_a_search_and_its_analysis(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "first").iterdir() if path.is_dir()) == [
         f"in_0000{n}-{x}" for n, x in enumerate([3, 1, 2] * 2)
     ]
-    assert tune.ExperimentAnalysis(str(tmp_path / "first")).get_best_config("loss", "min") == {"x": 1}
+    assert tune.ExperimentAnalysis(str(tmp_path / "first")).get_best_config("loss", "min") == {
+        "x": 1
+    }
 
 
 @pytest.mark.parametrize(
@@ -94,20 +96,41 @@ def test_when_trials_stop(stop: Any, expected: int, tmp_path: Path) -> None:
 def test_checkpoints_of_a_class_as_often_and_as_many_as_asked(tmp_path: Path) -> None:
     options: dict[str, Any] = {"stop": {"training_iteration": 7}, "checkpoint_freq": 2}
     (trial,) = run(Counter, tmp_path, name="freq", **options).trials
-    assert sorted(path.name for path in Path(trial.path).glob("checkpoint_*")) == [f"checkpoint_{n:06d}" for n in range(3)]
+    assert sorted(path.name for path in Path(trial.path).glob("checkpoint_*")) == [
+        f"checkpoint_{n:06d}" for n in range(3)
+    ]
     analysis = run(
-        Counter, tmp_path, name="keep", keep_checkpoints_num=1, checkpoint_score_attr="zigzag", checkpoint_at_end=True, **options
+        Counter,
+        tmp_path,
+        name="keep",
+        keep_checkpoints_num=1,
+        checkpoint_score_attr="zigzag",
+        checkpoint_at_end=True,
+        **options,
     )
     (trial,) = analysis.trials
-    kept = {Path(entry.checkpoint.path, "count").read_text() for entry in trial.checkpoints.registered}
+    kept = {
+        Path(entry.checkpoint.path, "count").read_text() for entry in trial.checkpoints.registered
+    }
     assert kept == {"2", "7"}, "the best (2 % 3 is more than 4 % 3 and 6 % 3) and the latest"
-    (trial,) = run(Counter, tmp_path, name="low", keep_checkpoints_num=1, checkpoint_score_attr="min-zigzag", **options).trials
-    assert {Path(entry.checkpoint.path, "count").read_text() for entry in trial.checkpoints.registered} == {"6"}
+    (trial,) = run(
+        Counter,
+        tmp_path,
+        name="low",
+        keep_checkpoints_num=1,
+        checkpoint_score_attr="min-zigzag",
+        **options,
+    ).trials
+    assert {
+        Path(entry.checkpoint.path, "count").read_text() for entry in trial.checkpoints.registered
+    } == {"6"}
 
 
 def test_a_search_that_begins_from_a_checkpoint(tmp_path: Path) -> None:
     first = run(Counter, tmp_path, stop={"training_iteration": 3}, checkpoint_at_end=True)
-    second = run(Counter, tmp_path, stop={"count": 5}, restore=first.trials[0].checkpoint.path, num_samples=2)
+    second = run(
+        Counter, tmp_path, stop={"count": 5}, restore=first.trials[0].checkpoint.path, num_samples=2
+    )
     assert [trial.last_result["started_at"] for trial in second.trials] == [3, 3]
 
 
@@ -116,7 +139,10 @@ def test_a_failed_trial_is_an_error_unless_it_is_not_to_be(tmp_path: Path) -> No
         tune.report(loss=1)
         raise KeyError(f"of {config['x']}")
 
-    with pytest.raises(tune.TuneError, match=r"(?s)2 trials have failed: fails_\w+_00000, fails_\w+_00001.*KeyError: 'of 1'"):
+    with pytest.raises(
+        tune.TuneError,
+        match=r"(?s)2 trials have failed: fails_\w+_00000, fails_\w+_00001.*KeyError: 'of 1'",
+    ):
         run(fails, tmp_path, config={"x": tune.grid_search([1, 2])}, name="failed")
     analysis = run(fails, tmp_path, config={"x": 1}, raise_on_failed_trial=False)
     (trial,) = analysis.trials
@@ -131,10 +157,15 @@ def test_the_first_failure_ends_the_search_if_that_is_wanted(tmp_path: Path) -> 
             raise ZeroDivisionError("at two")
         tune.report(loss=config["x"])
 
-    options: dict[str, Any] = {"config": {"x": tune.grid_search([1, 2, 3])}, "max_concurrent_trials": 1}
+    options: dict[str, Any] = {
+        "config": {"x": tune.grid_search([1, 2, 3])},
+        "max_concurrent_trials": 1,
+    }
     with pytest.raises(tune.TuneError, match="1 trial has failed"):
         run(fails, tmp_path, name="fast", fail_fast=True, **options)
-    analysis = run(fails, tmp_path, name="quiet", fail_fast=True, raise_on_failed_trial=False, **options)
+    analysis = run(
+        fails, tmp_path, name="quiet", fail_fast=True, raise_on_failed_trial=False, **options
+    )
     assert [trial.status for trial in analysis.trials][:2] == ["TERMINATED", "ERROR"]
     assert not any(trial.last_result for trial in analysis.trials[2:])
     with pytest.raises(ZeroDivisionError, match="at two") as caught:
@@ -178,26 +209,49 @@ def test_a_search_goes_on_under_its_name(tmp_path: Path) -> None:
     third = run(Counter, tmp_path, resume="AUTO+ERRORED", **options)
     assert [trial.status for trial in third.trials] == ["TERMINATED", "TERMINATED"]
     assert third.trials[0].last_result["started_at"] == 2
-    rows = [row["training_iteration"] for row in third.trial_dataframes[third.trials[0].trial_id].to_dict("records")]
+    rows = [
+        row["training_iteration"]
+        for row in third.trial_dataframes[third.trials[0].trial_id].to_dict("records")
+    ]
     assert rows == [1, 2, 3, 4]
 
 
 def test_failed_trials_that_begin_anew(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"name": "anew", "config": {"fail": str(tmp_path / "failed")}, "checkpoint_freq": 2, "stop": {"count": 4}}
+    options: dict[str, Any] = {
+        "name": "anew",
+        "config": {"fail": str(tmp_path / "failed")},
+        "checkpoint_freq": 2,
+        "stop": {"count": 4},
+    }
     run(Counter, tmp_path, raise_on_failed_trial=False, **options)
     (trial,) = run(Counter, tmp_path, resume="AUTO+RESTART_ERRORED", **options).trials
-    assert (trial.status, trial.last_result["started_at"], trial.last_result["count"]) == ("TERMINATED", 0, 4)
+    assert (trial.status, trial.last_result["started_at"], trial.last_result["count"]) == (
+        "TERMINATED",
+        0,
+        4,
+    )
 
 
 def test_older_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.getcwd()
-    analysis = tune.run(steps, local_dir=str(tmp_path), name="older", verbose=0, queue_trials=True, sync_config=None, log_to_file=False)
+    analysis = tune.run(
+        steps,
+        local_dir=str(tmp_path),
+        name="older",
+        verbose=0,
+        queue_trials=True,
+        sync_config=None,
+        log_to_file=False,
+    )
     assert analysis.experiment_path == str(tmp_path / "older")
     assert os.getcwd() == here
     with pytest.warns(UserWarning, match="export_formats"):
         run(steps, tmp_path, export_formats=["model"])
     monkeypatch.chdir(tmp_path)
-    assert Path(tune.run(steps, local_dir="relative", verbose=0).trials[0].path).parents[1] == tmp_path / "relative"
+    assert (
+        Path(tune.run(steps, local_dir="relative", verbose=0).trials[0].path).parents[1]
+        == tmp_path / "relative"
+    )
 
 
 def test_the_time_budget_ends_the_search(tmp_path: Path) -> None:
@@ -210,7 +264,11 @@ def test_the_time_budget_ends_the_search(tmp_path: Path) -> None:
 def test_several_experiments(tmp_path: Path) -> None:
     common = {"storage_path": str(tmp_path), "stop": {"training_iteration": 2}}
     trials = tune.run_experiments(
-        {"one": {"run": steps, "config": {"x": tune.grid_search([1, 2])}, **common}, "two": {"run": steps, **common}}, verbose=0
+        {
+            "one": {"run": steps, "config": {"x": tune.grid_search([1, 2])}, **common},
+            "two": {"run": steps, **common},
+        },
+        verbose=0,
     )
     assert [trial.last_result["training_iteration"] for trial in trials] == [2, 2, 2]
     assert (tmp_path / "two" / "search.json").exists()

@@ -1,4 +1,6 @@
-"""The record of searches with real trials: complete, also after a kill, and answered for while they run."""
+"""The record of searches with real trials: complete, also after a kill, and answered for while they
+run.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def told(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def report_three_times(config: dict[str, Any]) -> None:
     for step in range(3):
-        tune.report({"loss": config["x"] / (step + 1), "inner": {"step": step}, "text": "not recorded"})
+        tune.report(
+            {"loss": config["x"] / (step + 1), "inner": {"step": step}, "text": "not recorded"}
+        )
     if config["x"] == 2:
         raise ValueError("two is one too many")
 
@@ -53,7 +57,10 @@ def report_three_times(config: dict[str, Any]) -> None:
 def test_a_search_leaves_its_trials_and_every_result(tmp_path: Path) -> None:
     results = tune.Tuner(
         report_three_times,
-        param_space={"x": tune.grid_search([1, 2, 3]), "token": "hf_0123456789abcdefghijABCDEFGHIJ"},
+        param_space={
+            "x": tune.grid_search([1, 2, 3]),
+            "token": "hf_0123456789abcdefghijABCDEFGHIJ",
+        },
         tune_config=tune.TuneConfig(metric="loss", mode="min"),
         run_config=tune.RunConfig(name="search", storage_path=str(tmp_path), verbose=0),
     ).fit()
@@ -66,15 +73,27 @@ def test_a_search_leaves_its_trials_and_every_result(tmp_path: Path) -> None:
     assert len(trials) == len(results) == 3
     assert all(trial_id.startswith(described["config"]["trials"]["prefix"]) for trial_id in trials)
     by_x = {trial["config"]["x"]: trial for trial in trials.values()}
-    assert {x: trial["status"] for x, trial in by_x.items()} == {1: "TERMINATED", 2: "ERROR", 3: "TERMINATED"}
+    assert {x: trial["status"] for x, trial in by_x.items()} == {
+        1: "TERMINATED",
+        2: "ERROR",
+        3: "TERMINATED",
+    }
     assert all(
-        trial["iteration"] == 3 and trial["pid"] and trial["hostname"] and trial["config"]["token"] == "***" for trial in by_x.values()
+        trial["iteration"] == 3
+        and trial["pid"]
+        and trial["hostname"]
+        and trial["config"]["token"] == "***"
+        for trial in by_x.values()
     )
     assert by_x[2]["error"].strip().endswith("ValueError: two is one too many")
     assert by_x[1]["metrics"]["loss"] == pytest.approx(1 / 3)
     reports = lines_of(path, "metrics.jsonl")
-    assert sorted((report["trial"], report["iteration"]) for report in reports) == sorted((t, i) for t in trials for i in (1, 2, 3))
-    assert all(report["metrics"].keys() == {"loss", "inner/step", "time_total_s"} for report in reports)
+    assert sorted((report["trial"], report["iteration"]) for report in reports) == sorted(
+        (t, i) for t in trials for i in (1, 2, 3)
+    )
+    assert all(
+        report["metrics"].keys() == {"loss", "inner/step", "time_total_s"} for report in reports
+    )
     summary = runs.open(path).summary
     assert summary.kind == "tune"
     assert summary.trials == {"TERMINATED": 2, "ERROR": 1, "expected": 3}
@@ -86,15 +105,26 @@ def test_the_record_of_a_killed_search_goes_on_where_it_was(tmp_path: Path) -> N
     path = tmp_path / "search"
     command = [sys.executable, str(KILLED_SEARCH), str(tmp_path), "40"]
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
         try:
             metrics = path / "metrics.jsonl"
-            eventually(lambda: metrics.exists() and metrics.stat().st_size > 300, within_s=120, what="some results")
+            eventually(
+                lambda: metrics.exists() and metrics.stat().st_size > 300,
+                within_s=120,
+                what="some results",
+            )
         finally:
             process.kill()
             process.wait()
         assert runs.open(path).state == "killed"
-        assert subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=240).returncode == 0
+        assert (
+            subprocess.run(
+                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=240
+            ).returncode
+            == 0
+        )
     outcome = json.loads((tmp_path / "outcome.json").read_text())
     lines = lines_of(path)
     trials = told(lines)
@@ -103,9 +133,15 @@ def test_the_record_of_a_killed_search_goes_on_where_it_was(tmp_path: Path) -> N
         [x, at] for x, _, at, _ in outcome["trials"]
     ]
     for trial_id in trials:
-        own = [{key: value for key, value in line.items() if key != "time"} for line in lines if line["trial"] == trial_id]
+        own = [
+            {key: value for key, value in line.items() if key != "time"}
+            for line in lines
+            if line["trial"] == trial_id
+        ]
         assert sum("config" in line for line in own) == 1, "the configuration has not changed"
-        assert all(one != next_one for one, next_one in zip(own, own[1:], strict=False)), "no line is said twice"
+        assert all(one != next_one for one, next_one in zip(own, own[1:], strict=False)), (
+            "no line is said twice"
+        )
     run = runs.open(path)
     assert run.summary.trials == {"TERMINATED": 40, "expected": 40}
     drawn = 0
@@ -132,11 +168,16 @@ def asked(path: Path) -> dict[str, Any]:
     (worker,) = control.ask(program, subject, "workers")
 
     def stack() -> str:
-        return str(control.ask(program, subject, "stacks", {"ranks": [worker["rank"]]})[worker["rank"]])
+        return str(
+            control.ask(program, subject, "stacks", {"ranks": [worker["rank"]]})[worker["rank"]]
+        )
 
     eventually(lambda: "work_until_told" in stack(), what="the stack of the trial's function")
     answers = {"worker": worker}
-    for name, arguments in {"nobody": {"rank": "nobody", "kind": "cpu"}, "memory": {"rank": worker["rank"], "kind": "memory"}}.items():
+    for name, arguments in {
+        "nobody": {"rank": "nobody", "kind": "cpu"},
+        "memory": {"rank": worker["rank"], "kind": "memory"},
+    }.items():
         with pytest.raises(control.ActionFailed) as refused:
             control.ask(program, subject, "profile", arguments)
         answers[name] = str(refused.value)

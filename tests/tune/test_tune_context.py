@@ -24,12 +24,23 @@ def first_result(function: Any, facts: TrialFacts | None = None) -> dict[str, An
 
 def test_a_trial_knows_its_facts() -> None:
     resources = PlacementGroupFactory([{"CPU": 2}])
-    facts = TrialFacts(trial_id="a1", trial_name="f_a1", trial_dir="/trials/a1", experiment_name="search", resources=resources)
+    facts = TrialFacts(
+        trial_id="a1",
+        trial_name="f_a1",
+        trial_dir="/trials/a1",
+        experiment_name="search",
+        resources=resources,
+    )
 
     def function(config: dict[str, Any]) -> dict[str, Any]:
         here = context.get_context()
         return {
-            "new": [here.get_trial_id(), here.get_trial_name(), here.get_trial_dir(), here.get_experiment_name()],
+            "new": [
+                here.get_trial_id(),
+                here.get_trial_name(),
+                here.get_trial_dir(),
+                here.get_experiment_name(),
+            ],
             "old": [context.get_trial_id(), context.get_trial_name(), context.get_trial_dir()],
             "resources": here.get_trial_resources() == context.get_trial_resources() == resources,
             "world": [here.get_world_size(), here.get_world_rank()],
@@ -65,7 +76,10 @@ def test_outside_a_trial_a_warning_and_nothing_else() -> None:
 
 def test_a_context_made_before_the_trial_is_good_in_it() -> None:
     here = context.get_context()
-    assert first_result(lambda config: {"id": here.get_trial_id()}, TrialFacts(trial_id="a1"))["id"] == "a1"
+    assert (
+        first_result(lambda config: {"id": here.get_trial_id()}, TrialFacts(trial_id="a1"))["id"]
+        == "a1"
+    )
 
 
 def test_in_a_training_worker_the_report_is_the_workers() -> None:

@@ -77,8 +77,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 HEAVY = ("torch", "pandas", "optuna", "plotly")
 
 
-@pytest.mark.parametrize(("use", "unwanted"), [("tune", (*HEAVY, "numpy", "rich")), ("tune.Tuner", HEAVY)])
+@pytest.mark.parametrize(
+    ("use", "unwanted"), [("tune", (*HEAVY, "numpy", "rich")), ("tune.Tuner", HEAVY)]
+)
 def test_only_what_is_used_is_loaded(use: str, unwanted: tuple[str, ...]) -> None:
     program = f"import sys; from syncline import tune; {use}; print([name for name in {unwanted!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,6 @@
-"""Searches that end early: Ctrl-C, SIGTERM, a full disk. What there is by then is kept, and the search goes on."""
+"""Searches that end early: Ctrl-C, SIGTERM, a full disk. What there is by then is kept, and the
+search goes on.
+"""
 
 from __future__ import annotations
 
@@ -126,11 +128,15 @@ print("done")
 """
 
 
-def test_what_trainers_in_trials_report_counts_once_whenever_the_program_is_killed(tmp_path: Path) -> None:
+def test_what_trainers_in_trials_report_counts_once_whenever_the_program_is_killed(
+    tmp_path: Path,
+) -> None:
     """The run of a trainer may know more than the search does when the kill comes."""
     for kill in (6, 11, 8):
         faults = {"SYNCLINE_FAULTS": f"tune.before_journal=kill:{kill}"}
-        with run_program(f"import os; os.chdir({str(tmp_path)!r})\n{TRAINERS}", environment=faults) as program:
+        with run_program(
+            f"import os; os.chdir({str(tmp_path)!r})\n{TRAINERS}", environment=faults
+        ) as program:
             assert program.wait().return_code == -signal.SIGKILL
             assert_nothing_left(program)
     with run_program(f"import os; os.chdir({str(tmp_path)!r})\n{TRAINERS}") as program:

@@ -41,7 +41,9 @@ def nothing_is_left() -> Iterator[None]:
 def fit(trainable: Any, path: Path, *, stop: Any = None, **options: Any) -> tune.ResultGrid:
     space = options.pop("param_space", {"x": tune.grid_search([1, 2, 3])})
     run_config = tune.RunConfig(storage_path=str(path), verbose=0, stop=stop)
-    return tune.Tuner(trainable, param_space=space, tune_config=tune.TuneConfig(**options), run_config=run_config).fit()
+    return tune.Tuner(
+        trainable, param_space=space, tune_config=tune.TuneConfig(**options), run_config=run_config
+    ).fit()
 
 
 class Adder(tune.Trainable):
@@ -72,7 +74,9 @@ class Adder(tune.Trainable):
         Path(self.config["folder"], self.trial_id).touch()
 
 
-def test_a_breakpoint_in_a_trial_stops_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_breakpoint_in_a_trial_stops_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stops: list[int] = []
     monkeypatch.setattr(sys, "breakpointhook", lambda *args, **options: stops.append(os.getpid()))
 
@@ -97,14 +101,27 @@ def test_trials_that_are_stopped_or_fail_leave_no_threads(tmp_path: Path) -> Non
     assert [str(error) for error in results.errors] == ["two"]
 
 
-@pytest.mark.parametrize(("reuse", "may", "served"), [(True, True, [1, 2, 3]), (False, True, [1, 1, 1]), (True, False, [1, 1, 1])])
-def test_one_object_serves_several_trials_if_it_may(reuse: bool, may: bool, served: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reuse", "may", "served"),
+    [(True, True, [1, 2, 3]), (False, True, [1, 1, 1]), (True, False, [1, 1, 1])],
+)
+def test_one_object_serves_several_trials_if_it_may(
+    reuse: bool, may: bool, served: list[int], tmp_path: Path
+) -> None:
     space = {"x": tune.grid_search([1, 2, 3]), "may_be_reset": may, "folder": str(tmp_path)}
-    results = fit(Adder, tmp_path / "results", param_space=space, stop={"training_iteration": 3}, reuse_actors=reuse)
+    results = fit(
+        Adder,
+        tmp_path / "results",
+        param_space=space,
+        stop={"training_iteration": 3},
+        reuse_actors=reuse,
+    )
     assert not results.errors
     assert [result.metrics["total"] for result in results] == [3, 6, 9]
     assert [result.metrics["served"] for result in results] == served
-    assert {result.metrics["trial_id"] for result in results} <= {path.name for path in tmp_path.iterdir()}, "each has cleaned up"
+    assert {result.metrics["trial_id"] for result in results} <= {
+        path.name for path in tmp_path.iterdir()
+    }, "each has cleaned up"
 
 
 def test_weights_of_the_good_are_copied_to_the_bad(tmp_path: Path) -> None:
@@ -127,7 +144,9 @@ def test_weights_of_the_good_are_copied_to_the_bad(tmp_path: Path) -> None:
             reuse_actors=reuse,
         )
         assert not results.errors
-        assert min(result.metrics["total"] for result in results) > 8, "the trial with x=1 got better weights"
+        assert min(result.metrics["total"] for result in results) > 8, (
+            "the trial with x=1 got better weights"
+        )
 
 
 def test_a_trainer_in_a_trial_and_after_the_search(tmp_path: Path) -> None:
@@ -139,12 +158,22 @@ def test_a_trainer_in_a_trial_and_after_the_search(tmp_path: Path) -> None:
         train.DataParallelTrainer(
             loop,
             train_loop_config=config,
-            run_config=train.RunConfig(name="run", storage_path=tune.get_context().get_trial_dir(), callbacks=[TuneReportCallback()]),
+            run_config=train.RunConfig(
+                name="run",
+                storage_path=tune.get_context().get_trial_dir(),
+                callbacks=[TuneReportCallback()],
+            ),
         ).fit()
 
-    options: dict[str, Any] = {"scheduler": ASHAScheduler(max_t=3, grace_period=1, reduction_factor=2), "metric": "score", "mode": "max"}
+    options: dict[str, Any] = {
+        "scheduler": ASHAScheduler(max_t=3, grace_period=1, reduction_factor=2),
+        "metric": "score",
+        "mode": "max",
+    }
     results = fit(train_function, tmp_path, **options)
     assert not results.errors
     assert results.get_best_result().metrics["score"] == 6
     run_config = train.RunConfig(name="own", storage_path=str(tmp_path))
-    assert train.DataParallelTrainer(loop, train_loop_config={"x": 2}, run_config=run_config).fit().metrics == {"score": 6}
+    assert train.DataParallelTrainer(
+        loop, train_loop_config={"x": 2}, run_config=run_config
+    ).fit().metrics == {"score": 6}

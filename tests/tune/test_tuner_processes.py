@@ -1,4 +1,6 @@
-"""Trials in processes of their own: what dies, is stopped, is reused, and what is free afterwards."""
+"""Trials in processes of their own: what dies, is stopped, is reused, and what is free
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +39,36 @@ def engine() -> Iterator[None]:
 def everything_is_free_again() -> Iterator[None]:
     here = os.getcwd()
     yield
-    eventually(lambda: syncline.available_resources().get("CPU") == CPUS, what="the resources of all trials")
+    eventually(
+        lambda: syncline.available_resources().get("CPU") == CPUS,
+        what="the resources of all trials",
+    )
     held = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
     assert not held
     assert os.getcwd() == here
 
 
-def fit(trainable: Any, path: Path, *, space: Any = None, stop: Any = None, max_failures: int = 0, **options: Any) -> tune.ResultGrid:
-    run_config = tune.RunConfig(storage_path=str(path), verbose=0, stop=stop, failure_config=tune.FailureConfig(max_failures=max_failures))
-    return tune.Tuner(trainable, param_space=space or {}, tune_config=tune.TuneConfig(**options), run_config=run_config).fit()
+def fit(
+    trainable: Any,
+    path: Path,
+    *,
+    space: Any = None,
+    stop: Any = None,
+    max_failures: int = 0,
+    **options: Any,
+) -> tune.ResultGrid:
+    run_config = tune.RunConfig(
+        storage_path=str(path),
+        verbose=0,
+        stop=stop,
+        failure_config=tune.FailureConfig(max_failures=max_failures),
+    )
+    return tune.Tuner(
+        trainable,
+        param_space=space or {},
+        tune_config=tune.TuneConfig(**options),
+        run_config=run_config,
+    ).fit()
 
 
 def is_alive(pid: int) -> bool:
@@ -81,7 +104,9 @@ class Dies(tune.Trainable):
         self.count = self.began_at = int(Path(checkpoint, "count").read_text())
 
 
-def test_a_killed_process_fails_its_trial_or_the_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_process_fails_its_trial_or_the_trial_goes_on_from_its_checkpoint(
+    tmp_path: Path,
+) -> None:
     def run(kind: str, max_failures: int) -> list[Any]:
         return tune.run(
             Dies,
@@ -100,11 +125,17 @@ def test_a_killed_process_fails_its_trial_or_the_trial_goes_on_from_its_checkpoi
         assert "SIGKILL" in str(trial.exception)
         assert "SIGKILL" in Path(trial.path, "error.txt").read_text()
         assert trial.last_result["count"] == 4
-        assert [path.name for path in Path(trial.path).iterdir() if "checkpoint" in path.name or path.name.startswith(".")] == [
-            "checkpoint_000000"
-        ]
+        assert [
+            path.name
+            for path in Path(trial.path).iterdir()
+            if "checkpoint" in path.name or path.name.startswith(".")
+        ] == ["checkpoint_000000"]
     for trial in run("goes-on", 1):
-        assert (trial.status, trial.last_result["began_at"], trial.last_result["count"]) == ("TERMINATED", 2, 5)
+        assert (trial.status, trial.last_result["began_at"], trial.last_result["count"]) == (
+            "TERMINATED",
+            2,
+            5,
+        )
         assert not [path.name for path in Path(trial.path).iterdir() if path.name.startswith(".")]
 
 
@@ -132,18 +163,31 @@ def fit_in_a_function(config: dict[str, Any]) -> None:
         inner_loop,
         train_loop_config=config,
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name="run", storage_path=tune.get_context().get_trial_dir(), callbacks=[TuneReportCallback()]),
+        run_config=train.RunConfig(
+            name="run",
+            storage_path=tune.get_context().get_trial_dir(),
+            callbacks=[TuneReportCallback()],
+        ),
     ).fit()
 
 
-def test_eight_trials_that_are_trainers_share_two_cpus_without_being_told_how(tmp_path: Path) -> None:
+def test_eight_trials_that_are_trainers_share_two_cpus_without_being_told_how(
+    tmp_path: Path,
+) -> None:
     xs = tune.grid_search([8, 1, 7, 2, 6, 3, 5, 4])
     for trainable, space in (
         (trainer(tmp_path), {"train_loop_config": {"x": xs}}),
         (fit_in_a_function, {"x": xs, "folder": str(tmp_path)}),
     ):
         scheduler = ASHAScheduler(max_t=6, grace_period=2, reduction_factor=2)
-        results = fit(trainable, tmp_path / "results", space=space, metric="score", mode="max", scheduler=scheduler)
+        results = fit(
+            trainable,
+            tmp_path / "results",
+            space=space,
+            metric="score",
+            mode="max",
+            scheduler=scheduler,
+        )
         assert not results.errors
         assert [result.metrics["workers"] for result in results] == [2] * 8
         iterations = Counter(result.metrics["training_iteration"] for result in results)
@@ -151,7 +195,12 @@ def test_eight_trials_that_are_trainers_share_two_cpus_without_being_told_how(tm
         assert iterations[2] >= 2, "some were stopped early"
         best = results.get_best_result().config
         assert best.get("train_loop_config", best)["x"] == 8
-        eventually(lambda: not [path for path in tmp_path.glob("worker-*") if is_alive(int(path.name[7:]))], what="the end of all workers")
+        eventually(
+            lambda: (
+                not [path for path in tmp_path.glob("worker-*") if is_alive(int(path.name[7:]))]
+            ),
+            what="the end of all workers",
+        )
 
 
 def test_a_trainer_in_a_trial_loses_a_worker(tmp_path: Path) -> None:
@@ -194,7 +243,13 @@ class Serves(tune.Trainable):
 
 def test_one_process_serves_several_trials_where_that_is_wanted(tmp_path: Path) -> None:
     def processes(trainable: Any, reuse: bool, **stop: int) -> list[int]:
-        results = fit(trainable, tmp_path, space={"x": tune.grid_search(list(range(6)))}, stop=stop, reuse_actors=reuse)
+        results = fit(
+            trainable,
+            tmp_path,
+            space={"x": tune.grid_search(list(range(6)))},
+            stop=stop,
+            reuse_actors=reuse,
+        )
         assert not results.errors
         assert [result.metrics["count"] for result in results] == [3] * 6
         return [result.metrics["pid"] for result in results]
@@ -208,7 +263,9 @@ def test_one_process_serves_several_trials_where_that_is_wanted(tmp_path: Path) 
     assert len(set(processes(counts, True, training_iteration=3))) <= CPUS
     pids = processes(counts, False, training_iteration=3)
     assert len(set(pids)) == 6
-    eventually(lambda: not [pid for pid in pids if is_alive(pid)], what="the end of all trials' processes")
+    eventually(
+        lambda: not [pid for pid in pids if is_alive(pid)], what="the end of all trials' processes"
+    )
 
 
 class Alternating(FIFOScheduler):
@@ -218,13 +275,24 @@ class Alternating(FIFOScheduler):
         return self.PAUSE
 
     def choose_trial_to_run(self, controller: Any) -> Any:
-        return next(iter(controller.paused_trials()), None) or next(iter(controller.pending_trials()), None)
+        return next(iter(controller.paused_trials()), None) or next(
+            iter(controller.pending_trials()), None
+        )
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_a_paused_trial_goes_on_while_its_old_process_still_cleans_up(reuse: bool, tmp_path: Path) -> None:
+def test_a_paused_trial_goes_on_while_its_old_process_still_cleans_up(
+    reuse: bool, tmp_path: Path
+) -> None:
     space = {"x": tune.grid_search([1, 2, 3]), "cleans_up_for": 0.1}
-    results = fit(Serves, tmp_path, space=space, stop={"training_iteration": 4}, scheduler=Alternating(), reuse_actors=reuse)
+    results = fit(
+        Serves,
+        tmp_path,
+        space=space,
+        stop={"training_iteration": 4},
+        scheduler=Alternating(),
+        reuse_actors=reuse,
+    )
     assert not results.errors
     assert [result.metrics["count"] for result in results] == [4, 4, 4]
 
@@ -236,7 +304,9 @@ def test_no_more_trials_at_a_time_than_allowed(tmp_path: Path) -> None:
                 file.write(f"{word} {config['x']}\n")
             time.sleep(0.02)
 
-    assert not fit(logs, tmp_path / "one", space={"x": tune.grid_search([1, 2, 3, 4])}, max_concurrent_trials=1).errors
+    assert not fit(
+        logs, tmp_path / "one", space={"x": tune.grid_search([1, 2, 3, 4])}, max_concurrent_trials=1
+    ).errors
     words = (tmp_path / "log").read_text().split()
     assert words[::2] == ["begins", "ends"] * 4
     assert words[1::4] == words[3::4] == ["1", "2", "3", "4"]
@@ -249,7 +319,9 @@ def test_where_trials_work(tmp_path: Path) -> None:
 
     here = os.getcwd()
     assert fit(where, tmp_path, space={"writes": False})[0].metrics["where"] == here
-    (trial,) = tune.run(where, config={"writes": True}, storage_path=str(tmp_path), verbose=0).trials
+    (trial,) = tune.run(
+        where, config={"writes": True}, storage_path=str(tmp_path), verbose=0
+    ).trials
     assert trial.last_result["where"] == trial.path
     assert Path(trial.path, "mine").exists()
 

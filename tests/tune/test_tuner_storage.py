@@ -46,7 +46,10 @@ def counts(config: dict[str, Any]) -> None:
             raise RuntimeError("as asked")
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "count").write_text(str(step))
-            tune.report({"count": step, "score": step * config["x"], "began_at": count}, checkpoint=tune.Checkpoint(directory))
+            tune.report(
+                {"count": step, "score": step * config["x"], "began_at": count},
+                checkpoint=tune.Checkpoint(directory),
+            )
 
 
 def read(checkpoint: tune.Checkpoint) -> int:
@@ -73,7 +76,9 @@ def tuner(path: str, fails: Path, filesystem: fs.FileSystem | None = None) -> tu
     )
 
 
-def test_a_search_elsewhere_fails_is_restored_and_read(remote: fs.FileSystem, tmp_path: Path) -> None:
+def test_a_search_elsewhere_fails_is_restored_and_read(
+    remote: fs.FileSystem, tmp_path: Path
+) -> None:
     fails, path = tmp_path / "fails", f"{BUCKET}/results/search"
     fails.touch()
     results = tuner(f"{BUCKET}/results", fails, remote).fit()
@@ -85,16 +90,28 @@ def test_a_search_elsewhere_fails_is_restored_and_read(remote: fs.FileSystem, tm
     best = results.get_best_result()
     assert (best.metrics["score"], best.config["x"], read(best.checkpoint)) == (10, 2, 5)
     found = names(remote, best.path)
-    assert {"checkpoint_000003", "checkpoint_000004", "result.json", "progress.csv", "params.json"} <= found
-    assert not {name for name in found if name.startswith(".tmp-")} | ({"checkpoint_000000"} & found)
+    assert {
+        "checkpoint_000003",
+        "checkpoint_000004",
+        "result.json",
+        "progress.csv",
+        "params.json",
+    } <= found
+    assert not {name for name in found if name.startswith(".tmp-")} | (
+        {"checkpoint_000000"} & found
+    )
     with remote.open_input_file(f"{best.path}/result.json") as file:
         assert [json.loads(line)["count"] for line in file.read().splitlines()] == [1, 2, 3, 4, 5]
-    analysis = tune.ExperimentAnalysis(path, storage_filesystem=remote, default_metric="score", default_mode="max")
+    analysis = tune.ExperimentAnalysis(
+        path, storage_filesystem=remote, default_metric="score", default_mode="max"
+    )
     assert analysis.best_config["x"] == 2
     grid = tune.ResultGrid(analysis)
     assert [read(result.checkpoint) for result in grid] == [5, 5]
     assert [list(result.metrics_dataframe["count"]) for result in grid] == [[1, 2, 3, 4, 5]] * 2
-    assert {name for name in names(remote, path) if name.startswith(("search-", "journal-"))} == {f"search-{4:06d}.pkl"}
+    assert {name for name in names(remote, path) if name.startswith(("search-", "journal-"))} == {
+        f"search-{4:06d}.pkl"
+    }
 
 
 def test_checkpoints_of_a_trainer_in_a_trial_lie_with_the_search(tmp_path: Path) -> None:
@@ -108,11 +125,15 @@ def test_checkpoints_of_a_trainer_in_a_trial_lie_with_the_search(tmp_path: Path)
     results = tune.Tuner(
         train.DataParallelTrainer(loop),
         param_space={"train_loop_config": {"x": tune.grid_search([3, 4])}},
-        run_config=tune.RunConfig(name="trainers", storage_path=f"{BUCKET}/results", storage_filesystem=remote, verbose=0),
+        run_config=tune.RunConfig(
+            name="trainers", storage_path=f"{BUCKET}/results", storage_filesystem=remote, verbose=0
+        ),
     ).fit()
     assert not results.errors
     assert [read(result.checkpoint) for result in results] == [3, 4]
-    assert all(result.checkpoint.path.startswith(f"{BUCKET}/results/trainers/") for result in results)
+    assert all(
+        result.checkpoint.path.startswith(f"{BUCKET}/results/trainers/") for result in results
+    )
 
 
 def test_a_search_that_was_moved_goes_on_and_finds_its_checkpoints(tmp_path: Path) -> None:
@@ -125,13 +146,18 @@ def test_a_search_that_was_moved_goes_on_and_finds_its_checkpoints(tmp_path: Pat
     moved = moved.rename(moved.with_name("renamed"))
     assert [read(trial.checkpoint) for trial in load_trials(str(moved))] == [2, 2]
     results = tune.Tuner.restore(moved, counts, resume_errored=True).fit()
-    assert [(result.metrics["began_at"], result.metrics["count"], read(result.checkpoint)) for result in results] == [(2, 5, 5)] * 2
+    assert [
+        (result.metrics["began_at"], result.metrics["count"], read(result.checkpoint))
+        for result in results
+    ] == [(2, 5, 5)] * 2
     assert results.experiment_path == str(moved)
     assert all(Path(result.path).parent == moved for result in results)
     assert not (tmp_path / "before").exists()
 
 
-def test_what_trials_print_is_kept_apart_and_by_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_trials_print_is_kept_apart_and_by_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def prints(config: dict[str, Any]) -> None:
         import sys
 
@@ -145,13 +171,24 @@ def test_what_trials_print_is_kept_apart_and_by_trial(tmp_path: Path, capsys: py
             tune_config=tune.TuneConfig(reuse_actors=reuse),
             run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0, log_to_file=log),
         ).fit()
-        return [{name: Path(result.path, name).read_text() for name in os.listdir(result.path) if "std" in name} for result in results]
+        return [
+            {
+                name: Path(result.path, name).read_text()
+                for name in os.listdir(result.path)
+                if "std" in name
+            }
+            for result in results
+        ]
 
     apart = [{"stdout": f"out of {x}\n", "stderr": f"error of {x}\n"} for x in (1, 2)]
     assert files(True, reuse=False) == apart
     assert files(True, reuse=True) == apart
-    assert files(("a.std", "b.std"), reuse=False) == [{"a.std": f"out of {x}\n", "b.std": f"error of {x}\n"} for x in (1, 2)]
-    assert files("both.std", reuse=False) == [{"both.std": f"out of {x}\nerror of {x}\n"} for x in (1, 2)]
+    assert files(("a.std", "b.std"), reuse=False) == [
+        {"a.std": f"out of {x}\n", "b.std": f"error of {x}\n"} for x in (1, 2)
+    ]
+    assert files("both.std", reuse=False) == [
+        {"both.std": f"out of {x}\nerror of {x}\n"} for x in (1, 2)
+    ]
     assert files(None, reuse=False) == [{}, {}]
     capsys.readouterr()
     print("after the searches")

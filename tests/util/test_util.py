@@ -1,4 +1,6 @@
-"""Names and checks of `syncline.util` that no engine has a part in; what needs one is in the conformance suites."""
+"""Names and checks of `syncline.util` that no engine has a part in; what needs one is in the
+conformance suites.
+"""
 
 from __future__ import annotations
 

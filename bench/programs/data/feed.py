@@ -1,7 +1,9 @@
-"""How long two training workers wait for decoded images: the demo's model, images from syncline.data, Ray Data or a DataLoader.
+"""How long two training workers wait for decoded images: the demo's model, images from
+syncline.data, Ray Data or a DataLoader.
 
-Ray is told of two CPUs more than its training workers take, as its datasets would wait for ever otherwise. The first epoch is not
-counted. The argument `loader` trains with syncline, each worker reading through a DataLoader with one process.
+Ray is told of two CPUs more than its training workers take, as its datasets would wait for ever
+otherwise. The first epoch is not counted. The argument `loader` trains with syncline, each worker
+reading through a DataLoader with one process.
 """
 
 import importlib
@@ -30,8 +32,12 @@ CPUS = {"ray": pipelines.CPUS + WORKERS}
 def loader_of(rank: int) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
     """This rank's share through a DataLoader."""
     rows = image_loader.Images(decode_native, scaled(ROWS))
-    share: DistributedSampler[Any] = DistributedSampler(rows, WORKERS, rank, shuffle=False, drop_last=True)
-    return DataLoader(rows, batch_size=BATCH_ROWS, sampler=share, num_workers=1, persistent_workers=True)
+    share: DistributedSampler[Any] = DistributedSampler(
+        rows, WORKERS, rank, shuffle=False, drop_last=True
+    )
+    return DataLoader(
+        rows, batch_size=BATCH_ROWS, sampler=share, num_workers=1, persistent_workers=True
+    )
 
 
 def shard_of(train: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -41,7 +47,9 @@ def shard_of(train: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 class Epoch:
-    """Steps over batches; counts the rows, the seconds that steps took, and those of them in which there was no batch yet."""
+    """Steps over batches; counts the rows, the seconds that steps took, and those of them in which
+    there was no batch yet.
+    """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
@@ -70,14 +78,22 @@ class Epoch:
 def train_fn(config: dict[str, Any]) -> None:
     train = importlib.import_module(f"{config['library']}.train")
     rank = train.get_context().get_world_rank()
-    model = importlib.import_module(f"{config['library']}.train.torch").prepare_model(VisionTransformer())
+    model = importlib.import_module(f"{config['library']}.train.torch").prepare_model(
+        VisionTransformer()
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     loader = loader_of(rank) if config["reads"] == "loader" else None
     for _ in range(EPOCHS):
         epoch = Epoch(model, optimizer)
         epoch.run(loader or shard_of(train))
     if rank == 0:
-        common.write(config["out"], {"wait_share": epoch.waited_s / epoch.total_s, "rows_per_s": WORKERS * epoch.rows / epoch.total_s})
+        common.write(
+            config["out"],
+            {
+                "wait_share": epoch.waited_s / epoch.total_s,
+                "rows_per_s": WORKERS * epoch.rows / epoch.total_s,
+            },
+        )
 
 
 if __name__ == "__main__":
@@ -90,7 +106,9 @@ if __name__ == "__main__":
         train_loop_config={"library": library, "reads": options.library, "out": options.out},
         scaling_config=train.ScalingConfig(num_workers=WORKERS),
         run_config=train.RunConfig(name="bench", storage_path=os.path.abspath("storage")),
-        datasets={} if options.library == "loader" else {"train": images.decoded(data, "native").limit(scaled(ROWS))},
+        datasets={}
+        if options.library == "loader"
+        else {"train": images.decoded(data, "native").limit(scaled(ROWS))},
     )
     trainer.fit()
     core.shutdown()

@@ -1,4 +1,6 @@
-"""The same images by Daft's own decoder: into torch batches of 128 (argument `torch`), or only decoded (`decode`)."""
+"""The same images by Daft's own decoder: into torch batches of 128 (argument `torch`), or only
+decoded (`decode`).
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +19,10 @@ def decoded(as_tensors: bool) -> Any:
     """The frame of decoded images, as Daft's images of one size or as tensors of that shape."""
     image = decode_image(daft.col("image"), mode="RGB").cast(daft.DataType.image("RGB", *SHAPE[:2]))
     frame = daft.read_parquet(str(pipelines.input_folder() / "*.parquet"))
-    return frame.with_column("image", image.cast(daft.DataType.tensor(daft.DataType.uint8(), SHAPE)) if as_tensors else image)
+    return frame.with_column(
+        "image",
+        image.cast(daft.DataType.tensor(daft.DataType.uint8(), SHAPE)) if as_tensors else image,
+    )
 
 
 def torch_batches(frame: Any) -> Iterator[dict[str, torch.Tensor]]:
@@ -34,5 +39,7 @@ def torch_batches(frame: Any) -> Iterator[dict[str, torch.Tensor]]:
 if __name__ == "__main__":
     options = common.arguments()
     frame = decoded(options.library == "torch")
-    batches = {"torch": lambda: torch_batches(frame), "decode": frame.to_arrow_iter}[options.library]
+    batches = {"torch": lambda: torch_batches(frame), "decode": frame.to_arrow_iter}[
+        options.library
+    ]
     common.write(options.out, pipelines.two_epochs(batches, "label"))

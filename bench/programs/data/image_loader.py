@@ -1,4 +1,6 @@
-"""The same images through torch's DataLoader with two worker processes; the argument is `python` or `native`."""
+"""The same images through torch's DataLoader with two worker processes; the argument is `python` or
+`native`.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -31,5 +33,7 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
 if __name__ == "__main__":
     options = common.arguments()
     images = Images({"python": decode_python, "native": decode_native}[options.library])
-    loader = DataLoader(images, batch_size=pipelines.BATCH_ROWS, num_workers=2, persistent_workers=True)
+    loader = DataLoader(
+        images, batch_size=pipelines.BATCH_ROWS, num_workers=2, persistent_workers=True
+    )
     common.write(options.out, pipelines.two_epochs(lambda: loader, 0))

@@ -1,7 +1,8 @@
-"""JPEGs from Parquet files, decoded by a function of the program's, into torch batches of 128; with syncline and with Ray Data.
+"""JPEGs from Parquet files, decoded by a function of the program's, into torch batches of 128; with
+syncline and with Ray Data.
 
-The argument is `LIBRARY-python` (PIL, row by row, into floats with channels first) or `LIBRARY-native` (simplejpeg, batch by batch,
-into bytes as they are).
+The argument is `LIBRARY-python` (PIL, row by row, into floats with channels first) or
+`LIBRARY-native` (simplejpeg, batch by batch, into bytes as they are).
 """
 
 from types import ModuleType
@@ -27,7 +28,11 @@ def transform_batch(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def decoded(data: ModuleType, decoder: str) -> Any:
     """The dataset of decoded images."""
     images = data.read_parquet(str(pipelines.input_folder()))
-    return images.map(transform) if decoder == "python" else images.map_batches(transform_batch, batch_size=1024)
+    return (
+        images.map(transform)
+        if decoder == "python"
+        else images.map_batches(transform_batch, batch_size=1024)
+    )
 
 
 if __name__ == "__main__":
@@ -35,5 +40,10 @@ if __name__ == "__main__":
     library, _, decoder = options.library.partition("-")
     core, data = pipelines.start(library)
     dataset = decoded(data, decoder)
-    common.write(options.out, pipelines.two_epochs(lambda: dataset.iter_torch_batches(batch_size=pipelines.BATCH_ROWS), "image"))
+    common.write(
+        options.out,
+        pipelines.two_epochs(
+            lambda: dataset.iter_torch_batches(batch_size=pipelines.BATCH_ROWS), "image"
+        ),
+    )
     core.shutdown()

@@ -1,4 +1,5 @@
-"""Torch batches of decoded images with and without a local shuffle, streamed and from memory; with syncline and Ray Data.
+"""Torch batches of decoded images with and without a local shuffle, streamed and from memory; with
+syncline and Ray Data.
 
 Passes with and without it take turns. The buffer has room for about 50 batches.
 """
@@ -15,15 +16,25 @@ TURNS = 3
 
 
 def compared(dataset: Any) -> tuple[float, float]:
-    """Rows per second without and with a local shuffle, medians over the turns; a first pass is not counted."""
+    """Rows per second without and with a local shuffle, medians over the turns; a first pass is not
+    counted.
+    """
 
     def batches(**options: Any) -> Callable[[], Iterable[Any]]:
         return lambda: dataset.iter_torch_batches(batch_size=pipelines.BATCH_ROWS, **options)
 
-    plain, shuffled = batches(), batches(local_shuffle_buffer_size=BUFFER_ROWS, local_shuffle_seed=0)
+    plain, shuffled = (
+        batches(),
+        batches(local_shuffle_buffer_size=BUFFER_ROWS, local_shuffle_seed=0),
+    )
     pipelines.timed(plain, "image")
-    turns = [(pipelines.timed(plain, "image").rows_per_s, pipelines.timed(shuffled, "image").rows_per_s) for _ in range(TURNS)]
-    return statistics.median(turn[0] for turn in turns), statistics.median(turn[1] for turn in turns)
+    turns = [
+        (pipelines.timed(plain, "image").rows_per_s, pipelines.timed(shuffled, "image").rows_per_s)
+        for _ in range(TURNS)
+    ]
+    return statistics.median(turn[0] for turn in turns), statistics.median(
+        turn[1] for turn in turns
+    )
 
 
 if __name__ == "__main__":

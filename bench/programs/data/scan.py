@@ -1,4 +1,5 @@
-"""Files of 1 GB with 26 columns, a filter that keeps a quarter of the rows, nine columns, torch batches; with syncline and Ray Data.
+"""Files of 1 GB with 26 columns, a filter that keeps a quarter of the rows, nine columns, torch
+batches; with syncline and Ray Data.
 
 Rows per second are those in the files. A second pass is measured, from a warm start.
 """
@@ -17,7 +18,14 @@ if __name__ == "__main__":
     options = common.arguments()
     core, data = pipelines.start(options.library)
     col = importlib.import_module(f"{options.library}.data.expressions").col
-    dataset = data.read_parquet(str(pipelines.input_folder())).filter(expr=col("group") < KEPT_GROUPS).select_columns(list(COLUMNS))
+    dataset = (
+        data.read_parquet(str(pipelines.input_folder()))
+        .filter(expr=col("group") < KEPT_GROUPS)
+        .select_columns(list(COLUMNS))
+    )
     values = pipelines.two_epochs(lambda: dataset.iter_torch_batches(batch_size=BATCH_ROWS), "id")
-    common.write(options.out, {**values, "rows_per_s": values["rows_per_s"] * scaled(SCAN_ROWS) / values["rows"]})
+    common.write(
+        options.out,
+        {**values, "rows_per_s": values["rows_per_s"] * scaled(SCAN_ROWS) / values["rows"]},
+    )
     core.shutdown()

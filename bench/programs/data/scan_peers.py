@@ -24,7 +24,9 @@ def to_torch(batches: Iterable[Any]) -> Iterator[dict[str, torch.Tensor]]:
 
 def scan_pyarrow() -> Iterator[dict[str, torch.Tensor]]:
     files = pyarrow.dataset.dataset(str(pipelines.input_folder()), format="parquet")
-    return to_torch(files.to_batches(columns=list(COLUMNS), filter=pa.compute.field("group") < KEPT_GROUPS))
+    return to_torch(
+        files.to_batches(columns=list(COLUMNS), filter=pa.compute.field("group") < KEPT_GROUPS)
+    )
 
 
 def scan_daft() -> Iterator[dict[str, torch.Tensor]]:
@@ -36,5 +38,10 @@ def scan_daft() -> Iterator[dict[str, torch.Tensor]]:
 
 if __name__ == "__main__":
     options = common.arguments()
-    values = pipelines.two_epochs({"pyarrow": scan_pyarrow, "daft": scan_daft}[options.library], "id")
-    common.write(options.out, {**values, "rows_per_s": values["rows_per_s"] * scaled(SCAN_ROWS) / values["rows"]})
+    values = pipelines.two_epochs(
+        {"pyarrow": scan_pyarrow, "daft": scan_daft}[options.library], "id"
+    )
+    common.write(
+        options.out,
+        {**values, "rows_per_s": values["rows_per_s"] * scaled(SCAN_ROWS) / values["rows"]},
+    )

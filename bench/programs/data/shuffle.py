@@ -1,4 +1,6 @@
-"""A random shuffle of 1 GB where object store and execution have 256 MB; with syncline and Ray Data."""
+"""A random shuffle of 1 GB where object store and execution have 256 MB; with syncline and Ray
+Data.
+"""
 
 import time
 
@@ -19,6 +21,8 @@ if __name__ == "__main__":
         rows += len(batch["data"])
         total += int(batch["data"][:, 0].sum())
     shuffle_s = time.perf_counter() - begin
-    assert (rows, total) == (scaled(ROWS), scaled(ROWS) * (scaled(ROWS) - 1) // 2), "rows were lost or doubled"
+    assert (rows, total) == (scaled(ROWS), scaled(ROWS) * (scaled(ROWS) - 1) // 2), (
+        "rows were lost or doubled"
+    )
     common.write(options.out, {"shuffle_s": shuffle_s, "budget_mb": BUDGET_BYTES / 1e6})
     core.shutdown()

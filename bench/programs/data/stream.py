@@ -1,4 +1,6 @@
-"""4 GB made, mapped by a function and streamed to a loop where object store and execution have 1 GB; with syncline and Ray Data."""
+"""4 GB made, mapped by a function and streamed to a loop where object store and execution have 1
+GB; with syncline and Ray Data.
+"""
 
 import time
 
@@ -19,7 +21,9 @@ def double(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     options = common.arguments()
     core, data = pipelines.start(options.library, BUDGET_BYTES)
-    dataset = data.range_tensor(scaled(ROWS), shape=(ROW_BYTES // 8,)).map_batches(double, batch_size=1024)
+    dataset = data.range_tensor(scaled(ROWS), shape=(ROW_BYTES // 8,)).map_batches(
+        double, batch_size=1024
+    )
     begin = time.perf_counter()
     rows = sum(len(batch["data"]) for batch in dataset.iter_batches(batch_size=1024))
     stream_s = time.perf_counter() - begin

@@ -22,10 +22,14 @@ def measure_daft() -> common.Values:
     value = daft.col("value")
 
     def group(frame: Any) -> int:
-        return len(frame.groupby("key").agg(value.sum().alias("sum"), value.mean().alias("mean")).collect())
+        return len(
+            frame.groupby("key").agg(value.sum().alias("sum"), value.mean().alias("mean")).collect()
+        )
 
     return tables.measure(
-        group=group, sort=lambda frame: len(frame.sort("value").collect()), load=lambda parts: daft.from_arrow(parts).collect()
+        group=group,
+        sort=lambda frame: len(frame.sort("value").collect()),
+        load=lambda parts: daft.from_arrow(parts).collect(),
     )
 
 

@@ -1,4 +1,5 @@
-"""Sum and mean of 1 M and of 10 M rows by key, and a sort of 10 M rows, all of them in memory before; with syncline and Ray Data.
+"""Sum and mean of 1 M and of 10 M rows by key, and a sort of 10 M rows, all of them in memory
+before; with syncline and Ray Data.
 
 The group-by of 1 M rows runs twice, and the second time counts.
 """
@@ -43,15 +44,22 @@ def keys_in(tables: list[pa.Table]) -> int:
     return len(np.unique(np.concatenate([table["key"].to_numpy() for table in tables])))
 
 
-def measure(group: Callable[[Any], int], sort: Callable[[Any], int], load: Callable[[list[pa.Table]], Any]) -> common.Values:
-    """Times `group` and `sort`, which give the number of rows that come out, on what `load` makes of tables."""
+def measure(
+    group: Callable[[Any], int], sort: Callable[[Any], int], load: Callable[[list[pa.Table]], Any]
+) -> common.Values:
+    """Times `group` and `sort`, which give the number of rows that come out, on what `load` makes
+    of tables.
+    """
     tables = make(scaled(SMALL_ROWS))
     keys, frame = keys_in(tables), load(tables)
     values = {"small_group_s": [seconds(partial(group, frame), keys) for _ in range(2)][-1]}
     tables = make(scaled(ROWS))
     keys, frame = keys_in(tables), load(tables)
     del tables
-    return values | {"group_s": seconds(partial(group, frame), keys), "sort_s": seconds(partial(sort, frame), scaled(ROWS))}
+    return values | {
+        "group_s": seconds(partial(group, frame), keys),
+        "sort_s": seconds(partial(sort, frame), scaled(ROWS)),
+    }
 
 
 if __name__ == "__main__":
@@ -60,12 +68,19 @@ if __name__ == "__main__":
     aggregate = importlib.import_module(f"{options.library}.data.aggregate")
 
     def group(dataset: Any) -> int:
-        result: int = dataset.groupby("key").aggregate(aggregate.Sum("value"), aggregate.Mean("value")).materialize().count()
+        result: int = (
+            dataset.groupby("key")
+            .aggregate(aggregate.Sum("value"), aggregate.Mean("value"))
+            .materialize()
+            .count()
+        )
         return result
 
     def sort(dataset: Any) -> int:
         result: int = dataset.sort("value").materialize().count()
         return result
 
-    common.write(options.out, measure(group, sort, lambda tables: data.from_arrow(tables).materialize()))
+    common.write(
+        options.out, measure(group, sort, lambda tables: data.from_arrow(tables).materialize())
+    )
     core.shutdown()

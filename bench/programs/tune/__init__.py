@@ -1,4 +1,5 @@
-"""Searches: trials that do next to nothing, a search that is killed, a population, and what samplers and schedulers find.
+"""Searches: trials that do next to nothing, a search that is killed, a population, and what
+samplers and schedulers find.
 
 - `searches.py`               one way to search with syncline and with Ray Tune
 - `trials.py`                 trials that only report, few and many

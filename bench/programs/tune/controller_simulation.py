@@ -1,7 +1,8 @@
-"""The search's controller alone: 100 and 10 000 simulated trials of up to nine steps, under ASHA; some of them die on the way.
+"""The search's controller alone: 100 and 10 000 simulated trials of up to nine steps, under ASHA;
+some of them die on the way.
 
-What its instructions ask for is done at once, so all the time is the controller's, the scheduler's and the simulation's own. Microseconds
-per event have to stay flat.
+What its instructions ask for is done at once, so all the time is the controller's, the scheduler's
+and the simulation's own. Microseconds per event have to stay flat.
 """
 
 import argparse
@@ -34,7 +35,9 @@ class Numbers:
 
     def next_trial(self, trial_id: str) -> Suggestion:
         self.left -= 1
-        return Suggestion(config={"x": self.left}, evaluated_params={"x": self.left}, tag=f"x={self.left}")
+        return Suggestion(
+            config={"x": self.left}, evaluated_params={"x": self.left}, tag=f"x={self.left}"
+        )
 
     def is_finished(self) -> bool:
         return self.left == 0
@@ -42,7 +45,9 @@ class Numbers:
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Nothing to learn."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """Nothing to learn."""
 
 
@@ -54,7 +59,9 @@ def rehearsed(trials: int) -> Rehearsal:
         return None if chance.random() < FAILURE_CHANCE else chance.random()
 
     scheduler = ASHAScheduler(max_t=STEPS, reduction_factor=3)
-    rehearsal = Rehearsal(Numbers(trials), scheduler, loss, steps=STEPS, cpus=CPUS, saves_every=SAVES_EVERY)
+    rehearsal = Rehearsal(
+        Numbers(trials), scheduler, loss, steps=STEPS, cpus=CPUS, saves_every=SAVES_EVERY
+    )
     ended = rehearsal.run()
     assert len(ended) == trials, f"{len(ended)} trials instead of {trials}"
     return rehearsal

@@ -1,6 +1,7 @@
 """Functions on boxes whose minimum is known, as benchmarks of optimisation use them.
 
-Surjanovic, Bingham: Virtual Library of Simulation Experiments, https://www.sfu.ca/~ssurjano/optimization.html.
+Surjanovic, Bingham: Virtual Library of Simulation Experiments,
+https://www.sfu.ca/~ssurjano/optimization.html.
 """
 
 import math
@@ -36,7 +37,12 @@ def branin(x: Sequence[float]) -> float:
 
 
 _WEIGHTS = (1.0, 1.2, 3.0, 3.2)
-_WIDTHS = ((10, 3, 17, 3.5, 1.7, 8), (0.05, 10, 17, 0.1, 8, 14), (3, 3.5, 1.7, 10, 17, 8), (17, 8, 0.05, 10, 0.1, 14))
+_WIDTHS = (
+    (10, 3, 17, 3.5, 1.7, 8),
+    (0.05, 10, 17, 0.1, 8, 14),
+    (3, 3.5, 1.7, 10, 17, 8),
+    (17, 8, 0.05, 10, 0.1, 14),
+)
 _CENTRES = (
     (0.1312, 0.1696, 0.5569, 0.0124, 0.8283, 0.5886),
     (0.2329, 0.4135, 0.8307, 0.3736, 0.1004, 0.9991),
@@ -47,14 +53,22 @@ _CENTRES = (
 
 def hartmann6(x: Sequence[float]) -> float:
     distances = (
-        sum(width * (own - centre) ** 2 for width, own, centre in zip(widths, x, centres, strict=True))
+        sum(
+            width * (own - centre) ** 2
+            for width, own, centre in zip(widths, x, centres, strict=True)
+        )
         for widths, centres in zip(_WIDTHS, _CENTRES, strict=True)
     )
-    return -sum(weight * math.exp(-distance) for weight, distance in zip(_WEIGHTS, distances, strict=True))
+    return -sum(
+        weight * math.exp(-distance) for weight, distance in zip(_WEIGHTS, distances, strict=True)
+    )
 
 
 def rosenbrock(x: Sequence[float]) -> float:
-    return sum(100 * (x[place + 1] - x[place] ** 2) ** 2 + (1 - x[place]) ** 2 for place in range(len(x) - 1))
+    return sum(
+        100 * (x[place + 1] - x[place] ** 2) ** 2 + (1 - x[place]) ** 2
+        for place in range(len(x) - 1)
+    )
 
 
 FUNCTIONS: Mapping[str, Function] = {

@@ -1,6 +1,8 @@
-"""Population-based training of a small convolutional network on the sample of CIFAR-10: four members on two CPUs, eight intervals.
+"""Population-based training of a small convolutional network on the sample of CIFAR-10: four
+members on two CPUs, eight intervals.
 
-Gives the wall time of the search and the best accuracy of its last results. BENCH_SCALE multiplies the images.
+Gives the wall time of the search and the best accuracy of its last results. BENCH_SCALE multiplies
+the images.
 """
 
 import importlib
@@ -29,8 +31,12 @@ def images(part: str, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
     """float32 [limit, 3, 32, 32] around 0, and labels."""
     (file,) = (SAMPLE / part).glob("*.parquet")
     table = pq.read_table(file).slice(0, limit)
-    pixels = np.stack([np.asarray(Image.open(io.BytesIO(jpeg))) for jpeg in table["image"].to_pylist()])
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 128 - 1, torch.tensor(table["label"].to_pylist())
+    pixels = np.stack(
+        [np.asarray(Image.open(io.BytesIO(jpeg))) for jpeg in table["image"].to_pylist()]
+    )
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 128 - 1, torch.tensor(
+        table["label"].to_pylist()
+    )
 
 
 def network() -> torch.nn.Module:
@@ -65,7 +71,11 @@ def train_fn(config: dict[str, Any]) -> None:
             torch.nn.functional.cross_entropy(model(features[rows]), labels[rows]).backward()
             optimizer.step()
         with tempfile.TemporaryDirectory() as folder:
-            state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            state = {
+                "epoch": epoch,
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+            }
             torch.save(state, Path(folder, "state.pt"))
             metrics = {"accuracy": accuracy(model, *data["test"]), "epoch": epoch}
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
@@ -82,7 +92,13 @@ if __name__ == "__main__":
     tune = searches.start(options.library)
     schedulers = importlib.import_module(f"{options.library}.tune.schedulers")
     path = Path("images.pt").absolute()
-    torch.save({"train": images("train", scaled(TRAIN_IMAGES)), "test": images("test", scaled(TEST_IMAGES))}, path)
+    torch.save(
+        {
+            "train": images("train", scaled(TRAIN_IMAGES)),
+            "test": images("test", scaled(TEST_IMAGES)),
+        },
+        path,
+    )
     random.seed(0)
     np.random.seed(0)
     scheduler = schedulers.PopulationBasedTraining(
@@ -90,11 +106,21 @@ if __name__ == "__main__":
         metric="accuracy",
         mode="max",
         perturbation_interval=1,
-        hyperparam_mutations={"lr": tune.loguniform(1e-3, 1e-1), "momentum": tune.uniform(0.5, 0.99)},
+        hyperparam_mutations={
+            "lr": tune.loguniform(1e-3, 1e-1),
+            "momentum": tune.uniform(0.5, 0.99),
+        },
     )
-    space = {"lr": tune.loguniform(1e-3, 1e-1), "momentum": tune.uniform(0.5, 0.99), "library": options.library, "images": str(path)}
+    space = {
+        "lr": tune.loguniform(1e-3, 1e-1),
+        "momentum": tune.uniform(0.5, 0.99),
+        "library": options.library,
+        "images": str(path),
+    }
     run = {"stop": {"training_iteration": INTERVALS}}
-    tuner = searches.tuner(tune, train_fn, space, MEMBERS, name="population", run=run, scheduler=scheduler)
+    tuner = searches.tuner(
+        tune, train_fn, space, MEMBERS, name="population", run=run, scheduler=scheduler
+    )
     begin = time.perf_counter()
     results = tuner.fit()
     fit_s = time.perf_counter() - begin
@@ -102,5 +128,7 @@ if __name__ == "__main__":
     ends = [result.metrics for result in results]
     assert len(ends) == MEMBERS, ends
     assert all(end["training_iteration"] >= INTERVALS for end in ends), ends
-    common.write(options.out, {"fit_s": fit_s, "best_accuracy": max(end["accuracy"] for end in ends)})
+    common.write(
+        options.out, {"fit_s": fit_s, "best_accuracy": max(end["accuracy"] for end in ends)}
+    )
     importlib.import_module(options.library).shutdown()

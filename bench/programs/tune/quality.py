@@ -1,10 +1,12 @@
-"""How near to the minimum of a function searches come: TPE, and ASHA on learning curves; medians over seeds, ours beside Optuna's.
+"""How near to the minimum of a function searches come: TPE, and ASHA on learning curves; medians
+over seeds, ours beside Optuna's.
 
-Syncline's searches are rehearsed, one trial at a time: the searcher, the scheduler and the controller are the real ones, and no process
-is started. (The controller asks for a configuration while the trial before it still runs, so TPE knows one result less than in Optuna.)
-TPE on the first function is run by `Tuner`, too, two trials at a time in processes. Given `syncline`, the program also says how much worse
-than Optuna's a median is, in standard errors of the difference. Given `optuna`, it runs Optuna's searches only. BENCH_SCALE multiplies the
-seeds.
+Syncline's searches are rehearsed, one trial at a time: the searcher, the scheduler and the
+controller are the real ones, and no process is started. (The controller asks for a configuration
+while the trial before it still runs, so TPE knows one result less than in Optuna.) TPE on the first
+function is run by `Tuner`, too, two trials at a time in processes. Given `syncline`, the program
+also says how much worse than Optuna's a median is, in standard errors of the difference. Given
+`optuna`, it runs Optuna's searches only. BENCH_SCALE multiplies the seeds.
 """
 
 import importlib
@@ -42,7 +44,9 @@ def tpe_by_optuna(function: Function, seed: int, trials: int = TPE_TRIALS) -> fl
 def tpe_by_us(function: Function, seed: int) -> float:
     """The same with our adapter and controller."""
     search = _search(OptunaSearch(seed=seed), function, TPE_TRIALS)
-    ended = Rehearsal(search, FIFOScheduler(), lambda config, step: function.regret(config), steps=1).run()
+    ended = Rehearsal(
+        search, FIFOScheduler(), lambda config, step: function.regret(config), steps=1
+    ).run()
     return min(trial.last_result[searches.METRIC] for trial in ended)
 
 
@@ -61,7 +65,9 @@ def tpe_by_tuner(name: str, seed: int) -> float:
 
 
 def asha_by_optuna(function: Function, seed: int) -> float:
-    """The least regret of random points that come to the end, where Optuna's pruner stops those that are behind."""
+    """The least regret of random points that come to the end, where Optuna's pruner stops those
+    that are behind.
+    """
 
     def objective(trial: optuna.Trial) -> float:
         point = _suggested(function, trial)
@@ -80,19 +86,28 @@ def asha_by_optuna(function: Function, seed: int) -> float:
 
 def asha_by_us(function: Function, seed: int) -> float:
     """The same with our scheduler and controller, and the same points."""
-    search = _search(OptunaSearch(sampler=optuna.samplers.RandomSampler(seed=seed)), function, ASHA_TRIALS)
+    search = _search(
+        OptunaSearch(sampler=optuna.samplers.RandomSampler(seed=seed)), function, ASHA_TRIALS
+    )
     scheduler = ASHAScheduler(max_t=ASHA_STEPS, reduction_factor=ASHA_ETA)
     ended = Rehearsal(search, scheduler, function.regret_after, steps=ASHA_STEPS).run()
-    return min(trial.last_result[searches.METRIC] for trial in ended if trial.iteration == ASHA_STEPS)
+    return min(
+        trial.last_result[searches.METRIC] for trial in ended if trial.iteration == ASHA_STEPS
+    )
 
 
 def worse(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The difference of the medians in its own standard errors, as resampling has them; more than 0 if ours is worse."""
+    """The difference of the medians in its own standard errors, as resampling has them; more than 0
+    if ours is worse.
+    """
     difference = statistics.median(ours) - statistics.median(theirs)
     if difference == 0:
         return 0.0
     chance = np.random.default_rng(0)
-    medians = [np.median(chance.choice(regrets, (RESAMPLES, len(regrets))), axis=1) for regrets in (ours, theirs)]
+    medians = [
+        np.median(chance.choice(regrets, (RESAMPLES, len(regrets))), axis=1)
+        for regrets in (ours, theirs)
+    ]
     return float(difference / max(np.std(medians[0] - medians[1]), 1e-12))
 
 
@@ -101,7 +116,10 @@ def _space(function: Function) -> dict[str, Any]:
 
 
 def _suggested(function: Function, trial: optuna.Trial) -> dict[str, float]:
-    return {f"x{place}": trial.suggest_float(f"x{place}", low, high) for place, (low, high) in enumerate(function.box)}
+    return {
+        f"x{place}": trial.suggest_float(f"x{place}", low, high)
+        for place, (low, high) in enumerate(function.box)
+    }
 
 
 def _search(searcher: OptunaSearch, function: Function, samples: int) -> SearchGenerator:
@@ -132,8 +150,14 @@ def measure(library: str) -> common.Values:
             values[key] = values[f"tpe_{name}"]
             if library == "syncline":
                 found = [tpe_by_tuner(name, seed) for seed in seeds]
-                values |= {key: statistics.median(found), f"{key}_worse": worse(found, peers[f"tpe_{name}"])}
-        print(f"user: {name}: {', '.join(f'{key} {value:.3g}' for key, value in values.items() if name in key)}", flush=True)
+                values |= {
+                    key: statistics.median(found),
+                    f"{key}_worse": worse(found, peers[f"tpe_{name}"]),
+                }
+        print(
+            f"user: {name}: {', '.join(f'{key} {value:.3g}' for key, value in values.items() if name in key)}",
+            flush=True,
+        )
     return values
 
 

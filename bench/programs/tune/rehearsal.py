@@ -1,6 +1,7 @@
 """A search without processes: what syncline's controller says is done at once, in this thread.
 
-The searcher, the scheduler and the controller are the real ones. Of trials there is a function only, which gives the result of a step.
+The searcher, the scheduler and the controller are the real ones. Of trials there is a function
+only, which gives the result of a step.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Search(Protocol):
     def next_trial(self, trial_id: str) -> Suggestion | None: ...
     def is_finished(self) -> bool: ...
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None: ...
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None: ...
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None: ...
 
 
 class Rehearsal:
@@ -68,7 +71,9 @@ class Rehearsal:
             max_concurrent=float("inf"),
             max_failures=float("inf"),
             fail_fast=False,
-            checkpoint_config=CheckpointConfig(checkpoint_frequency=saves_every, checkpoint_at_end=False, num_to_keep=1),
+            checkpoint_config=CheckpointConfig(
+                checkpoint_frequency=saves_every, checkpoint_at_end=False, num_to_keep=1
+            ),
         )
         self.machine = TuneMachine(rules, scheduler, make_stopper({"training_iteration": steps}))
         self.events = self.failures = self.checkpoints = 0
@@ -128,17 +133,23 @@ class Rehearsal:
                 self._reserving = None if self._reserving == do.trial_id else self._reserving
             case events.StartTrial():
                 self._iterations[do.trial_id] = do.progress.get("training_iteration", 0)
-                return events.TrialStarted(trial_id=do.trial_id, attempt=do.attempt, location="here:1", now=1.0)
+                return events.TrialStarted(
+                    trial_id=do.trial_id, attempt=do.attempt, location="here:1", now=1.0
+                )
             case events.StepTrial():
                 return self._step(do)
             case events.SaveTrial():
                 self.checkpoints += 1
-                saved = self._trial(do.trial_id).storage.checkpoint(checkpoint_dir_name(do.checkpoint_index))
+                saved = self._trial(do.trial_id).storage.checkpoint(
+                    checkpoint_dir_name(do.checkpoint_index)
+                )
                 return events.TrialSaved(trial_id=do.trial_id, attempt=do.attempt, checkpoint=saved)
             case events.TellResult():
                 self._search.on_trial_result(do.trial_id, dict(do.result))
             case events.TellComplete():
-                self._search.on_trial_complete(do.trial_id, dict(do.result) if do.result is not None else None, do.error)
+                self._search.on_trial_complete(
+                    do.trial_id, dict(do.result) if do.result is not None else None, do.error
+                )
             case events.End():
                 self._ended = True
         return None
@@ -149,9 +160,13 @@ class Rehearsal:
         loss = self._loss(self._trial(do.trial_id).config, iteration)
         if loss is None:
             self.failures += 1
-            return events.TrialFailed(trial_id=do.trial_id, attempt=do.attempt, error=KILLED, text="RuntimeError: killed")
+            return events.TrialFailed(
+                trial_id=do.trial_id, attempt=do.attempt, error=KILLED, text="RuntimeError: killed"
+            )
         result = {METRIC: loss, "training_iteration": iteration, "time_total_s": float(iteration)}
-        return events.TrialStepped(trial_id=do.trial_id, attempt=do.attempt, result=result, checkpoint=None, ended=False)
+        return events.TrialStepped(
+            trial_id=do.trial_id, attempt=do.attempt, result=result, checkpoint=None, ended=False
+        )
 
     def _trial(self, trial_id: str) -> Trial:
         trial = self.machine.get_trial(trial_id)

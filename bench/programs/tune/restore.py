@@ -1,7 +1,9 @@
-"""A search that is killed after many trials, and goes on in another process: how long until it trains again.
+"""A search that is killed after many trials, and goes on in another process: how long until it
+trains again.
 
-All trials but the last two end at once; these two wait, and while they do, the program that searches is killed. Of the search that is
-restored, the clock runs until the first of the two trains, the engine being up. BENCH_SCALE multiplies the numbers of trials.
+All trials but the last two end at once; these two wait, and while they do, the program that
+searches is killed. Of the search that is restored, the clock runs until the first of the two
+trains, the engine being up. BENCH_SCALE multiplies the numbers of trials.
 """
 
 import argparse
@@ -32,7 +34,10 @@ GONE_S = 20.0
 def trial(config: dict[str, Any]) -> None:
     begun = time.monotonic()
     tune = importlib.import_module(f"{config['library']}.tune")
-    number, folder = int(tune.get_context().get_trial_id().rpartition("_")[2]), Path(config["folder"])
+    number, folder = (
+        int(tune.get_context().get_trial_id().rpartition("_")[2]),
+        Path(config["folder"]),
+    )
     if (folder / "killed").exists():
         with (folder / "begun").open("a") as file:
             file.write(f"{begun}\n")
@@ -70,11 +75,16 @@ def fill_and_kill(library: str, ended: int) -> None:
 
 def restore(tune: ModuleType, ended: int) -> common.Values:
     """Seconds until a trial trains, and what came of the search."""
-    path, tuner_class = os.path.abspath(f"storage/{NAME}"), tune.Tuner  # which is imported when it is named first
+    path, tuner_class = (
+        os.path.abspath(f"storage/{NAME}"),
+        tune.Tuner,
+    )  # which is imported when it is named first
     begin = time.monotonic()
     results = tuner_class.restore(path, trial).fit()
     stamps = sorted(map(float, Path("begun").read_text().split()))
-    assert len(results) == ended + searches.CPUS, f"{len(results)} trials instead of {ended + searches.CPUS}"
+    assert len(results) == ended + searches.CPUS, (
+        f"{len(results)} trials instead of {ended + searches.CPUS}"
+    )
     assert results.num_errors == 0, results.errors
     restore_s = stamps[0] - begin
     begin = time.monotonic()

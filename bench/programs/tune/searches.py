@@ -30,7 +30,9 @@ def tuner(
     run: dict[str, Any] | None = None,
     **how: Any,
 ) -> Any:
-    """A tuner of so many samples; `run` has further arguments of `RunConfig`, `how` of `TuneConfig`."""
+    """A tuner of so many samples; `run` has further arguments of `RunConfig`, `how` of
+    `TuneConfig`.
+    """
     objective = {} if "scheduler" in how else {"metric": METRIC, "mode": MODE}
     return tune.Tuner(
         trainable,

@@ -1,7 +1,8 @@
 """Trials per second of trials that only report.
 
-The argument is a library and what it runs: `syncline-few` (50 trials of 10 reports), `ray-many` (1 000 and 10 000 trials of one report; on
-Ray, with which that would take hours, a few). BENCH_SCALE multiplies the numbers of trials.
+The argument is a library and what it runs: `syncline-few` (50 trials of 10 reports), `ray-many` (1
+000 and 10 000 trials of one report; on Ray, with which that would take hours, a few). BENCH_SCALE
+multiplies the numbers of trials.
 """
 
 import importlib
@@ -24,10 +25,19 @@ def trial(config: dict[str, Any]) -> None:
         tune.report({searches.METRIC: config["x"] / (step + 1)})
 
 
-def trials_per_s(tune: ModuleType, library: str, samples: int, reports: int, *, reuse_actors: bool = False) -> float:
+def trials_per_s(
+    tune: ModuleType, library: str, samples: int, reports: int, *, reuse_actors: bool = False
+) -> float:
     """Of one `fit()`."""
     space = {"x": tune.uniform(0, 1), "reports": reports, "library": library}
-    tuner = searches.tuner(tune, trial, space, samples, name=f"{samples}-trials-{reuse_actors}", reuse_actors=reuse_actors)
+    tuner = searches.tuner(
+        tune,
+        trial,
+        space,
+        samples,
+        name=f"{samples}-trials-{reuse_actors}",
+        reuse_actors=reuse_actors,
+    )
     begin = time.perf_counter()
     results = tuner.fit()
     seconds = time.perf_counter() - begin
@@ -41,12 +51,21 @@ def trials_per_s(tune: ModuleType, library: str, samples: int, reports: int, *, 
 def measure(library: str, what: str) -> common.Values:
     tune = searches.start(library)
     if what == "few":
-        few = {reuse: trials_per_s(tune, library, scaled(FEW), REPORTS, reuse_actors=reuse) for reuse in (False, True)}
+        few = {
+            reuse: trials_per_s(tune, library, scaled(FEW), REPORTS, reuse_actors=reuse)
+            for reuse in (False, True)
+        }
         return {"trials_per_s": few[False], "reused_per_s": few[True]}
     if library == "ray":
         return {"thousand_per_s": trials_per_s(tune, library, scaled(MANY_ON_RAY), 1)}
-    thousand, ten_thousand = (trials_per_s(tune, library, scaled(samples), 1) for samples in (THOUSAND, TEN_THOUSAND))
-    return {"thousand_per_s": thousand, "ten_thousand_per_s": ten_thousand, "growth": thousand / ten_thousand}
+    thousand, ten_thousand = (
+        trials_per_s(tune, library, scaled(samples), 1) for samples in (THOUSAND, TEN_THOUSAND)
+    )
+    return {
+        "thousand_per_s": thousand,
+        "ten_thousand_per_s": ten_thousand,
+        "growth": thousand / ten_thousand,
+    }
 
 
 if __name__ == "__main__":

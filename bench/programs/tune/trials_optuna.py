@@ -1,4 +1,6 @@
-"""The same trials in Optuna, in one process, one after the other; the argument is `few` or `many`, as in `trials.py`."""
+"""The same trials in Optuna, in one process, one after the other; the argument is `few` or `many`,
+as in `trials.py`.
+"""
 
 import time
 
@@ -30,5 +32,15 @@ if __name__ == "__main__":
     if options.library == "few":
         common.write(options.out, {"trials_per_s": trials_per_s(scaled(FEW), REPORTS)})
     else:
-        thousand, ten_thousand = trials_per_s(scaled(THOUSAND), 1), trials_per_s(scaled(TEN_THOUSAND), 1)
-        common.write(options.out, {"thousand_per_s": thousand, "ten_thousand_per_s": ten_thousand, "growth": thousand / ten_thousand})
+        thousand, ten_thousand = (
+            trials_per_s(scaled(THOUSAND), 1),
+            trials_per_s(scaled(TEN_THOUSAND), 1),
+        )
+        common.write(
+            options.out,
+            {
+                "thousand_per_s": thousand,
+                "ten_thousand_per_s": ten_thousand,
+                "growth": thousand / ten_thousand,
+            },
+        )

@@ -1,7 +1,7 @@
 """From a trial's end to the first line of its successor, which waits for the one CPU that there is.
 
-A trial ends because its function returns, or because a result of it is to be the last: such functions would go on, and have to be stopped.
-BENCH_SCALE multiplies the numbers of trials.
+A trial ends because its function returns, or because a result of it is to be the last: such
+functions would go on, and have to be stopped. BENCH_SCALE multiplies the numbers of trials.
 """
 
 import importlib
@@ -40,7 +40,12 @@ def gap_ms(tune: ModuleType, library: str, *, is_stopped: bool) -> float:
     name, samples = f"stopped-{is_stopped}", max(2, scaled(TRIALS[library]))
     stamps = Path(name).absolute()
     stamps.mkdir()
-    space = {"x": tune.uniform(0, 1), "library": library, "stamps": str(stamps), "is_stopped": is_stopped}
+    space = {
+        "x": tune.uniform(0, 1),
+        "library": library,
+        "stamps": str(stamps),
+        "is_stopped": is_stopped,
+    }
     run = {"stop": {"training_iteration": 1}} if is_stopped else {}
     searches.tuner(tune, trial, space, samples, name=name, run=run).fit()
     spans = sorted(json.loads(file.read_text()) for file in stamps.iterdir())
@@ -53,6 +58,9 @@ def gap_ms(tune: ModuleType, library: str, *, is_stopped: bool) -> float:
 if __name__ == "__main__":
     options = common.arguments()
     tune = searches.start(options.library, cpus=1)
-    values = {"returned_ms": gap_ms(tune, options.library, is_stopped=False), "stopped_ms": gap_ms(tune, options.library, is_stopped=True)}
+    values = {
+        "returned_ms": gap_ms(tune, options.library, is_stopped=False),
+        "stopped_ms": gap_ms(tune, options.library, is_stopped=True),
+    }
     common.write(options.out, values)
     importlib.import_module(options.library).shutdown()

@@ -1,4 +1,6 @@
-"""The functions of a train function under their older names; each one is that of `syncline.train` and raises what it raises."""
+"""The functions of a train function under their older names; each one is that of `syncline.train`
+and raises what it raises.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from syncline.train import session as train_session
 from syncline.train.checkpoint import Checkpoint
 
 
-def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None, checkpoint_dir_name: str | None = None) -> None:
+def report(
+    metrics: dict[str, Any],
+    *,
+    checkpoint: Checkpoint | None = None,
+    checkpoint_dir_name: str | None = None,
+) -> None:
     """As `syncline.train.report`."""
     train_session.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=checkpoint_dir_name)
 

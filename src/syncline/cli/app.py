@@ -1,4 +1,6 @@
-"""The commands: their names, one line on each, and where their modules are, which load when the command runs."""
+"""The commands: their names, one line on each, and where their modules are, which load when the
+command runs.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,38 @@ import syncline
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     # name: (section, module, what it does)
-    "start": ("Cluster", "start", "Start a cluster on this machine (--head), or join one (--address)."),
+    "start": (
+        "Cluster",
+        "start",
+        "Start a cluster on this machine (--head), or join one (--address).",
+    ),
     "stop": ("Cluster", "start", "Stop every process of the cluster on this machine."),
-    "status": ("Cluster", "status", "Nodes, resources in use, programs of this machine, and the latest runs."),
+    "status": (
+        "Cluster",
+        "status",
+        "Nodes, resources in use, programs of this machine, and the latest runs.",
+    ),
     "nodes": ("Cluster", "status", "The nodes of the cluster and what each one has."),
-    "doctor": ("Cluster", "doctor.command", "Examine this machine, or every node: each line is ok or has its remedy."),
-    "microbenchmark": ("Cluster", "microbenchmark", "Measure tasks, actor calls and objects per second."),
+    "doctor": (
+        "Cluster",
+        "doctor.command",
+        "Examine this machine, or every node: each line is ok or has its remedy.",
+    ),
+    "microbenchmark": (
+        "Cluster",
+        "microbenchmark",
+        "Measure tasks, actor calls and objects per second.",
+    ),
     "runs": ("Runs", "runs", "The runs below a storage path."),
     "dashboard": ("Runs", "dashboard", "Show runs in a browser, live and finished."),
     "logs": ("Runs", "logs", "What the workers of a run printed."),
     "stack": ("Runs", "stack", "Where the ranks of a run stand, the odd one out marked."),
     "profile": ("Runs", "profile", "Record a rank's CPU time, memory, or next steps."),
-    "migrate": ("Programs", "migrate", "Rewrite programs for Ray: show what would change, or --write it."),
+    "migrate": (
+        "Programs",
+        "migrate",
+        "Rewrite programs for Ray: show what would change, or --write it.",
+    ),
     "submit": ("Jobs", "submit", "Run a program on the cluster: submit -- python script.py."),
     "jobs": ("Jobs", "jobs", "List, follow and stop submitted programs."),
     "up": ("Launcher", "launcher", "Create or update the cluster that a YAML file describes."),
@@ -34,7 +56,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 
 class LazyCommands(click.Group):
-    """The group whose commands are imported when they are asked for; the list of them needs none."""
+    """The group whose commands are imported when they are asked for; the list of them needs
+    none.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -49,7 +73,13 @@ class LazyCommands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section in dict.fromkeys(section for section, _, _ in COMMANDS.values()):
             with formatter.section(section):
-                formatter.write_dl([(name, text) for name, (where, _, text) in COMMANDS.items() if where == section])
+                formatter.write_dl(
+                    [
+                        (name, text)
+                        for name, (where, _, text) in COMMANDS.items()
+                        if where == section
+                    ]
+                )
 
 
 @click.command(
@@ -62,7 +92,8 @@ class LazyCommands(click.Group):
 def cli() -> None:
     """Train PyTorch models on one machine or many.
 
-    Reading commands take --json. SYNCLINE_ADDRESS and SYNCLINE_STORAGE_PATH stand for --address and the storage path.
+    Reading commands take --json. SYNCLINE_ADDRESS and SYNCLINE_STORAGE_PATH stand for --address and
+    the storage path.
     """
 
 

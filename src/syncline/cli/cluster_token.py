@@ -1,4 +1,6 @@
-"""The token that a cluster may ask for, found where Ray finds it, so that one setting serves programs, nodes and the command line."""
+"""The token that a cluster may ask for, found where Ray finds it, so that one setting serves
+programs, nodes and the command line.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,17 @@ def is_switched_on() -> bool | None:
 
 
 def headers(url: str, *, is_found_here: bool) -> Mapping[str, str]:
-    """What shows the token to the server at `url`, which has asked for it. TokenError where none is to be shown, or none is here.
+    """What shows the token to the server at `url`, which has asked for it. TokenError where none is
+    to be shown, or none is here.
 
-    As with programs, an address that the user names could be anybody's and gets one only where RAY_AUTH_MODE says so; a cluster that was
-    found on this machine gets it unless that says no.
+    As with programs, an address that the user names could be anybody's and gets one only where
+    RAY_AUTH_MODE says so; a cluster that was found on this machine gets it unless that says no.
     """
     switched_on = is_switched_on()
     if switched_on is False or (switched_on is None and not is_found_here):
-        raise TokenError(f"{url} asks for a token, and none was shown ({mode()}): set RAY_AUTH_MODE=token, and have the token {PLACES}")
+        raise TokenError(
+            f"{url} asks for a token, and none was shown ({mode()}): set RAY_AUTH_MODE=token, and have the token {PLACES}"
+        )
     token = _token()
     if not token:
         raise TokenError(f"{url} asks for a token, and none is here: have it {PLACES}")
@@ -46,4 +51,6 @@ def _token() -> str | None:
     except OSError as error:
         if named is None:
             return None
-        raise TokenError(f"RAY_AUTH_TOKEN_PATH={named} cannot be read ({error.strerror}): correct it, or remove it") from None
+        raise TokenError(
+            f"RAY_AUTH_TOKEN_PATH={named} cannot be read ({error.strerror}): correct it, or remove it"
+        ) from None

@@ -21,7 +21,10 @@ NEEDED = ("nicegui", "prometheus_client")
 @click.command(name="dashboard")
 @click.argument("storage_paths", metavar="[STORAGE_PATH]...", nargs=-1)
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but loopback needs the token for everything."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; any but loopback needs the token for everything.",
 )
 @click.option(
     "--port",
@@ -31,20 +34,38 @@ NEEDED = ("nicegui", "prometheus_client")
 )
 @engines.address_option
 @click.option(
-    "--allow-host", "allowed_hosts", metavar="NAME", multiple=True, help="A further name to answer to, such as a proxy's; repeatable."
+    "--allow-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A further name to answer to, such as a proxy's; repeatable.",
 )
-@click.option("--open/--no-open", "open_browser", default=False, help="Open it in the browser of this machine.  [default: no-open]")
+@click.option(
+    "--open/--no-open",
+    "open_browser",
+    default=False,
+    help="Open it in the browser of this machine.  [default: no-open]",
+)
 def dashboard_command(
-    storage_paths: Sequence[str], host: str, port: int | None, address: str | None, allowed_hosts: Sequence[str], open_browser: bool
+    storage_paths: Sequence[str],
+    host: str,
+    port: int | None,
+    address: str | None,
+    allowed_hosts: Sequence[str],
+    open_browser: bool,
 ) -> None:
-    """Show runs in a browser: those below each STORAGE_PATH, a directory or a URI such as s3://bucket/runs.
+    """Show runs in a browser: those below each STORAGE_PATH, a directory or a URI such as
+    s3://bucket/runs.
 
-    By default SYNCLINE_STORAGE_PATH, or else ~/syncline_results. Nothing needs to be running. The address that it prints has a token in it,
-    which opens everything; without it, pages can only be read, and only from this machine. Ctrl-C ends it.
+    By default SYNCLINE_STORAGE_PATH, or else ~/syncline_results. Nothing needs to be running. The
+    address that it prints has a token in it, which opens everything; without it, pages can only be
+    read, and only from this machine. Ctrl-C ends it.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise CommandError(f"the dashboard needs {' and '.join(missing)}, not installed here: pip install 'syncline[dashboard]'")
+        raise CommandError(
+            f"the dashboard needs {' and '.join(missing)}, not installed here: pip install 'syncline[dashboard]'"
+        )
     messages.install()
     options = ServerOptions(
         storages=_places(storage_paths),

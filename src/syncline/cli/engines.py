@@ -13,7 +13,11 @@ from syncline import settings
 from syncline.cli.output import CommandError, warn
 from syncline.core.presence import cluster_runs_here
 
-address_option = click.option("--address", metavar="ADDRESS", help="The cluster: HOST:PORT, ray://HOST:PORT or auto; or SYNCLINE_ADDRESS.")
+address_option = click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="The cluster: HOST:PORT, ray://HOST:PORT or auto; or SYNCLINE_ADDRESS.",
+)
 
 
 def chosen_address(address: str | None) -> str | None:
@@ -23,7 +27,9 @@ def chosen_address(address: str | None) -> str | None:
 
 @contextmanager
 def cluster(address: str) -> Iterator[None]:
-    """syncline on the cluster at `address`, until the block ends. CommandError where there is none."""
+    """syncline on the cluster at `address`, until the block ends. CommandError where there is
+    none.
+    """
     with _engine(address, f"there is no cluster to be reached at {address!r}"):
         yield
 
@@ -37,10 +43,11 @@ def this_machine() -> Iterator[None]:
 
 @contextmanager
 def cluster_if_any(address: str | None) -> Iterator[bool]:
-    """syncline on the cluster at `address`, or without one on the cluster of this machine; whether there is one.
+    """syncline on the cluster at `address`, or without one on the cluster of this machine; whether
+    there is one.
 
-    CommandError if nothing answers at the address that was given. A cluster of this machine that refuses, such as another user's, is
-    warned of and counts as none.
+    CommandError if nothing answers at the address that was given. A cluster of this machine that
+    refuses, such as another user's, is warned of and counts as none.
     """
     if address is None and not cluster_runs_here():
         yield False
@@ -51,7 +58,9 @@ def cluster_if_any(address: str | None) -> Iterator[bool]:
         except CommandError as error:
             if address is not None:
                 raise
-            warn(f"a cluster runs on this machine and is left out, as it cannot be joined; {error.format_message()}")
+            warn(
+                f"a cluster runs on this machine and is left out, as it cannot be joined; {error.format_message()}"
+            )
             reached = False
         else:
             reached = True
@@ -62,7 +71,14 @@ def cluster_if_any(address: str | None) -> Iterator[bool]:
 def _engine(address: str, failure: str) -> Iterator[None]:
     try:
         syncline.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, TimeoutError, ModuleNotFoundError, RuntimeError, ValueError, OSError) as error:
+    except (
+        ConnectionError,
+        TimeoutError,
+        ModuleNotFoundError,
+        RuntimeError,
+        ValueError,
+        OSError,
+    ) as error:
         raise CommandError(f"{failure}: {error}") from error
     try:
         yield

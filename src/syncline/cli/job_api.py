@@ -1,7 +1,8 @@
-"""Ray's job API over HTTP, as the head node's dashboard serves it. Nothing of Ray is needed on this side.
+"""Ray's job API over HTTP, as the head node's dashboard serves it. Nothing of Ray is needed on this
+side.
 
-The output of a job that is followed comes over a WebSocket, each piece once. Where the cluster asks for a token, the user's is shown; to
-servers that do not ask it is not.
+The output of a job that is followed comes over a WebSocket, each piece once. Where the cluster asks
+for a token, the user's is shown; to servers that do not ask it is not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ ANSWER_S = 120.0
 SUCCEEDED = "SUCCEEDED"
 ENDED = frozenset({SUCCEEDED, "FAILED", "STOPPED"})
 PAUSE_S = 0.3
-"""After so long without output it is asked whether the job has ended; also between two attempts to connect again."""
+"""After so long without output it is asked whether the job has ended; also between two attempts to
+connect again.
+"""
 ASKS_FOR_TOKEN, REFUSES_TOKEN = 401, 403
 
 
@@ -60,7 +63,8 @@ class ServerError(CommandError):
 
 
 class JobApi:
-    """The job API at one address. All methods raise CommandError where it does not answer, or refuses.
+    """The job API at one address. All methods raise CommandError where it does not answer, or
+    refuses.
 
     Args:
         url: `http://host:port`.
@@ -68,7 +72,9 @@ class JobApi:
         sleep: Waits.
     """
 
-    def __init__(self, url: str, *, is_found_here: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, url: str, *, is_found_here: bool = False, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self.url = url.rstrip("/")
         self._is_found_here = is_found_here
         self._sleep = sleep
@@ -76,12 +82,29 @@ class JobApi:
 
     def version(self) -> str:
         """The cluster's version of Ray."""
-        return str(json.loads(self._request("GET", "/api/version", limit_s=CONNECT_S))["ray_version"])
+        return str(
+            json.loads(self._request("GET", "/api/version", limit_s=CONNECT_S))["ray_version"]
+        )
 
-    def submit(self, command: str, runtime_env: Mapping[str, Any], submission_id: str | None, resources: Mapping[str, float]) -> str:
+    def submit(
+        self,
+        command: str,
+        runtime_env: Mapping[str, Any],
+        submission_id: str | None,
+        resources: Mapping[str, float],
+    ) -> str:
         """Start a program; its id."""
-        body = {"entrypoint": command, "runtime_env": dict(runtime_env), "submission_id": submission_id, **resources}
-        return str(json.loads(self._request("POST", "/api/jobs/", json.dumps(body).encode()))["submission_id"])
+        body = {
+            "entrypoint": command,
+            "runtime_env": dict(runtime_env),
+            "submission_id": submission_id,
+            **resources,
+        }
+        return str(
+            json.loads(self._request("POST", "/api/jobs/", json.dumps(body).encode()))[
+                "submission_id"
+            ]
+        )
 
     def upload(self, package: Package) -> None:
         """Bring a package to the cluster, unless it is there."""
@@ -95,7 +118,11 @@ class JobApi:
 
     def jobs(self) -> list[Job]:
         """Every submitted program that the cluster remembers, the latest first."""
-        entries = [entry for entry in json.loads(self._request("GET", "/api/jobs/")) if entry.get("submission_id")]
+        entries = [
+            entry
+            for entry in json.loads(self._request("GET", "/api/jobs/"))
+            if entry.get("submission_id")
+        ]
         return sorted(map(_job, entries), key=lambda job: job.started or 0.0, reverse=True)
 
     def job(self, job_id: str) -> Job:
@@ -104,14 +131,23 @@ class JobApi:
 
     def output(self, job_id: str) -> str:
         """All that it has printed."""
-        return str(json.loads(self._request("GET", f"/api/jobs/{urllib.parse.quote(job_id)}/logs"))["logs"] or "")
+        return str(
+            json.loads(self._request("GET", f"/api/jobs/{urllib.parse.quote(job_id)}/logs"))["logs"]
+            or ""
+        )
 
     def stop(self, job_id: str) -> bool:
         """Ask it to end; whether it was running."""
-        return bool(json.loads(self._request("POST", f"/api/jobs/{urllib.parse.quote(job_id)}/stop"))["stopped"])
+        return bool(
+            json.loads(self._request("POST", f"/api/jobs/{urllib.parse.quote(job_id)}/stop"))[
+                "stopped"
+            ]
+        )
 
     def follow(self, job_id: str) -> Iterator[str]:
-        """What it prints, in pieces as they come, until it has ended. A connection that breaks is made again."""
+        """What it prints, in pieces as they come, until it has ended. A connection that breaks is
+        made again.
+        """
         seen = 0
         while self.job(job_id).status not in ENDED:
             known = seen
@@ -150,8 +186,12 @@ class JobApi:
         except OSError as error:
             raise CommandError(f"{self.url} does not answer GET {path}: {error}") from None
 
-    def _request(self, method: str, path: str, body: bytes | None = None, limit_s: float = ANSWER_S) -> bytes:
-        """The answer's body. The token is shown from the first time on that the server asks for it."""
+    def _request(
+        self, method: str, path: str, body: bytes | None = None, limit_s: float = ANSWER_S
+    ) -> bytes:
+        """The answer's body. The token is shown from the first time on that the server asks for
+        it.
+        """
         try:
             return self._answer(method, path, body, limit_s)
         except ServerError as error:
@@ -162,7 +202,12 @@ class JobApi:
 
     def _answer(self, method: str, path: str, body: bytes | None, limit_s: float) -> bytes:
         kind = "application/octet-stream" if method == "PUT" else "application/json"
-        request = urllib.request.Request(self.url + path, data=body, method=method, headers={"Content-Type": kind} if body else {})
+        request = urllib.request.Request(
+            self.url + path,
+            data=body,
+            method=method,
+            headers={"Content-Type": kind} if body else {},
+        )
         for name, value in self._token.items():
             request.add_unredirected_header(name, value)  # no other server is to see it
         try:
@@ -171,11 +216,18 @@ class JobApi:
                 return data
         except urllib.error.HTTPError as error:
             if error.code == REFUSES_TOKEN and self._token:
-                raise TokenError(f"{self.url} refuses the token that is here: have its own {PLACES}") from None
+                raise TokenError(
+                    f"{self.url} refuses the token that is here: have its own {PLACES}"
+                ) from None
             said = error.read().decode(errors="replace").strip().splitlines()
-            raise ServerError(f"{self.url} refuses {method} {path}: {said[-1] if said else error.reason}", error.code) from None
+            raise ServerError(
+                f"{self.url} refuses {method} {path}: {said[-1] if said else error.reason}",
+                error.code,
+            ) from None
         except http.client.HTTPException:
-            raise CommandError(f"what answers at {self.url} does not speak HTTP, so it is no dashboard") from None
+            raise CommandError(
+                f"what answers at {self.url} does not speak HTTP, so it is no dashboard"
+            ) from None
         except (OSError, ValueError) as error:
             raise CommandError(f"{self.url} does not answer {method} {path}: {error}") from None
 
@@ -193,7 +245,8 @@ def _job(fields: Mapping[str, Any]) -> Job:
 
 
 def candidates(address: str | None) -> list[str]:
-    """Where the job API may be for an address as people give it: the dashboard's, or the cluster's own with the usual port.
+    """Where the job API may be for an address as people give it: the dashboard's, or the cluster's
+    own with the usual port.
 
     ValueError for what is no address.
     """
@@ -205,7 +258,9 @@ def candidates(address: str | None) -> list[str]:
     if not separator:
         return [f"http://{address.removeprefix('ray://')}:{DEFAULT_PORT}"]
     if not host or not port.isdecimal():
-        raise ValueError(f"{address!r} is no address: give http://HOST:{DEFAULT_PORT}, HOST or HOST:PORT")
+        raise ValueError(
+            f"{address!r} is no address: give http://HOST:{DEFAULT_PORT}, HOST or HOST:PORT"
+        )
     given = [] if address.startswith("ray://") else [f"http://{host}:{port}"]
     return list(dict.fromkeys([*given, f"http://{host}:{DEFAULT_PORT}"]))
 

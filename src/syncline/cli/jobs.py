@@ -16,12 +16,16 @@ STOP_S = 60.0
 """How long `stop` waits for a job to end."""
 
 job_address_option = click.option(
-    "--address", metavar="URL", help=f"The head node's dashboard: http://HOST:{job_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS."
+    "--address",
+    metavar="URL",
+    help=f"The head node's dashboard: http://HOST:{job_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS.",
 )
 
 
 def follow_to_the_end(api: JobApi, job_id: str, as_json: bool) -> int:
-    """Show what a job prints until it ends (with `as_json` on stderr, and the job on stdout); the command's exit code."""
+    """Show what a job prints until it ends (with `as_json` on stderr, and the job on stdout); the
+    command's exit code.
+    """
     out = sys.stderr if as_json else sys.stdout
     ends_line = True
     try:
@@ -30,7 +34,9 @@ def follow_to_the_end(api: JobApi, job_id: str, as_json: bool) -> int:
             ends_line = piece.endswith("\n")
     except KeyboardInterrupt:
         click.echo(err=True)
-        warn(f"{job_id} goes on. Follow it with `syncline jobs logs -f {job_id}`, end it with `syncline jobs stop {job_id}`")
+        warn(
+            f"{job_id} goes on. Follow it with `syncline jobs logs -f {job_id}`, end it with `syncline jobs stop {job_id}`"
+        )
         return 130
     if not ends_line:
         click.echo(file=out)
@@ -65,8 +71,18 @@ def list_command(address: str | None, as_json: bool) -> None:
         click.echo(f"No jobs at {api.url}.")
     else:
         now = time.time()
-        rows = [(job.id, job.status.lower(), ago(job.started, now), _took(job, now), job.command) for job in jobs]
-        console().print(table(("id", "status", "age", "took", "command"), rows, right=("age", "took"), yielding=("id", "command")))
+        rows = [
+            (job.id, job.status.lower(), ago(job.started, now), _took(job, now), job.command)
+            for job in jobs
+        ]
+        console().print(
+            table(
+                ("id", "status", "age", "took", "command"),
+                rows,
+                right=("age", "took"),
+                yielding=("id", "command"),
+            )
+        )
 
 
 def _took(job: Job, now: float) -> str:
@@ -77,7 +93,13 @@ def _took(job: Job, now: float) -> str:
 
 @jobs_command.command(name="logs")
 @click.argument("job_id")
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on until it ends; the exit code is then 1 if it failed.")
+@click.option(
+    "-f",
+    "--follow",
+    "following",
+    is_flag=True,
+    help="Go on until it ends; the exit code is then 1 if it failed.",
+)
 @job_address_option
 @click.pass_context
 def logs_command(context: click.Context, job_id: str, following: bool, address: str | None) -> None:
@@ -105,5 +127,9 @@ def stop_command(context: click.Context, job_id: str, address: str | None, as_js
     elif job.status not in ENDED:
         warn(f"{job_id} was asked to stop and has not ended within {STOP_S:g} s")
     else:
-        click.echo(f"{job_id} is stopped." if stopping else f"{job_id} had ended before: {job.status.lower()}.")
+        click.echo(
+            f"{job_id} is stopped."
+            if stopping
+            else f"{job_id} had ended before: {job.status.lower()}."
+        )
     context.exit(0 if job.status in ENDED else FAILED)

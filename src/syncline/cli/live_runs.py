@@ -1,4 +1,6 @@
-"""How commands get hold of a run that goes on: `reached`, and what is said where that is impossible."""
+"""How commands get hold of a run that goes on: `reached`, and what is said where that is
+impossible.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,16 @@ from syncline.runs import Run
 
 @contextmanager
 def reached(run: Run, address: str | None) -> Iterator[LiveRun]:
-    """The running side of a run, until the block ends: on this machine, or on the cluster at `address`, or on the one that runs here.
+    """The running side of a run, until the block ends: on this machine, or on the cluster at
+    `address`, or on the one that runs here.
 
-    CommandError where there is none, with what to do; and for what its program answers with an error inside the block.
+    CommandError where there is none, with what to do; and for what its program answers with an
+    error inside the block.
     """
     if run.state != "running":
-        raise CommandError(f"{run.path} is {run.state}: only a run that goes on can be looked into. `syncline logs` shows what it printed")
+        raise CommandError(
+            f"{run.path} is {run.state}: only a run that goes on can be looked into. `syncline logs` shows what it printed"
+        )
     with ExitStack() as stack:
         live = reach(run)
         if live is None:

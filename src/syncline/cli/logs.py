@@ -1,6 +1,8 @@
-"""`logs`: what the workers of a run printed, from the files that the run directory keeps, one for each rank; also while they grow.
+"""`logs`: what the workers of a run printed, from the files that the run directory keeps, one for
+each rank; also while they grow.
 
-On storage that is not a directory the run uploads them from time to time, and they are shown as far as they are there.
+On storage that is not a directory the run uploads them from time to time, and they are shown as far
+as they are there.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class LogLine:
 
 def ranks(run: Place) -> list[int]:
     """Ranks that have a log file, in order."""
-    return sorted(int(match.group(1)) for file in log_files(run) if (match := _RANK.fullmatch(file.member)))
+    return sorted(
+        int(match.group(1)) for file in log_files(run) if (match := _RANK.fullmatch(file.member))
+    )
 
 
 def follow(run: Place, rank: int | None, *, pause_s: float = PAUSE_S) -> Iterator[LogLine]:
@@ -68,8 +72,16 @@ def _labelled(rank: int, lines: list[str]) -> Iterator[LogLine]:
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last lines of each rank.")
 @click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
 @json_option
-def logs_command(run: str | None, rank: int | None, following: bool, lines: int | None, storage_path: str | None, as_json: bool) -> None:
-    """What the workers of RUN printed, rank after rank: a run's name, path or URI; by default the latest run.
+def logs_command(
+    run: str | None,
+    rank: int | None,
+    following: bool,
+    lines: int | None,
+    storage_path: str | None,
+    as_json: bool,
+) -> None:
+    """What the workers of RUN printed, rank after rank: a run's name, path or URI; by default the
+    latest run.
 
     --json prints a line for each: {"rank": 0, "line": "…"}.
     """
@@ -80,7 +92,9 @@ def logs_command(run: str | None, rank: int | None, following: bool, lines: int 
             f"{place.path} has no logs: its workers printed nothing yet, or it ran in local mode, where output goes to the terminal"
         )
     if rank is not None and not following and rank not in present:
-        raise CommandError(f"{place.path} has no rank {rank}: its ranks are {', '.join(map(str, present))}")
+        raise CommandError(
+            f"{place.path} has no rank {rank}: its ranks are {', '.join(map(str, present))}"
+        )
     chosen = [rank] if rank is not None else present
     labelled = rank is None and (len(present) > 1 or following)
     printed = False
@@ -91,10 +105,14 @@ def logs_command(run: str | None, rank: int | None, following: bool, lines: int 
         else:
             click.echo(f"[rank {line.rank}] {line.text}" if labelled else line.text)
     if not printed and lines != 0:
-        warn(f"{f'rank {rank}' if rank is not None else 'the workers'} of {place.path} printed nothing")
+        warn(
+            f"{f'rank {rank}' if rank is not None else 'the workers'} of {place.path} printed nothing"
+        )
 
 
 def _present(run: Place, chosen: list[int], limit: int | None) -> Iterator[LogLine]:
     for rank in chosen:
         lines = _reader(run, rank).lines(ending=True)
-        yield from _labelled(rank, lines if limit is None else lines[len(lines) - min(limit, len(lines)) :])
+        yield from _labelled(
+            rank, lines if limit is None else lines[len(lines) - min(limit, len(lines)) :]
+        )

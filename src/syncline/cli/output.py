@@ -1,7 +1,8 @@
 """What commands print: tables for people, JSON for scripts, errors with their exit codes.
 
-Tables fit the terminal (80 columns where there is none): columns that may give way fold. JSON goes to stdout alone, one object, or one
-object a line where the answer is a stream; everything else that is said meanwhile goes to stderr.
+Tables fit the terminal (80 columns where there is none): columns that may give way fold. JSON goes
+to stdout alone, one object, or one object a line where the answer is a stream; everything else that
+is said meanwhile goes to stderr.
 """
 
 from __future__ import annotations
@@ -28,14 +29,18 @@ class CommandError(click.ClickException):
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
-        self.__dict__["exit_code"] = exit_code  # click declares it for the class, and reads it from the error
+        self.__dict__["exit_code"] = (
+            exit_code  # click declares it for the class, and reads it from the error
+        )
 
     def show(self, file: IO[Any] | None = None) -> None:
         """To stderr, under our name."""
         click.echo(f"syncline: {self.format_message()}", err=True, file=file)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts; its keys stay the same.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON for scripts; its keys stay the same."
+)
 
 
 def warn(text: str) -> None:
@@ -54,20 +59,26 @@ def console() -> Console:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: Sequence[str] = (), yielding: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    right: Sequence[str] = (),
+    yielding: Sequence[str] = (),
 ) -> Table:
     """An aligned table without lines.
 
     Args:
-        columns: The headings.
-        rows: A text for each column.
-        right: Columns aligned at their right end: numbers.
-        yielding: Columns that fold where the terminal is narrow; the others keep their width as long as that is possible.
+        columns: The headings. rows: A text for each column. right: Columns aligned at their right
+        end: numbers. yielding: Columns that fold where the terminal is narrow; the others keep
+        their width as long as that is possible.
     """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
         made.add_column(
-            name, justify="right" if name in right else "left", overflow="fold", no_wrap=False if name in yielding else len(name) <= 8
+            name,
+            justify="right" if name in right else "left",
+            overflow="fold",
+            no_wrap=False if name in yielding else len(name) <= 8,
         )
     for row in rows:
         made.add_row(*row)
@@ -95,17 +106,32 @@ def state(name: str) -> Text:
 
 
 def ago(moment: float | None, now: float | None = None) -> str:
-    """How long a moment, in seconds since the epoch, is past: "5 s", "3 min", "2 h", "4 d"; a dash for None."""
-    return "-" if moment is None else duration(max(0.0, (time.time() if now is None else now) - moment))
+    """How long a moment, in seconds since the epoch, is past: "5 s", "3 min", "2 h", "4 d"; a dash
+    for None.
+    """
+    return (
+        "-"
+        if moment is None
+        else duration(max(0.0, (time.time() if now is None else now) - moment))
+    )
 
 
 def duration(seconds: float | None) -> str:
     """A duration with one unit; a dash for None."""
     if seconds is None:
         return "-"
-    for limit, unit, length in ((1, "ms", 0.001), (100, "s", 1), (6_000, "min", 60), (172_800, "h", 3_600)):
+    for limit, unit, length in (
+        (1, "ms", 0.001),
+        (100, "s", 1),
+        (6_000, "min", 60),
+        (172_800, "h", 3_600),
+    ):
         if seconds < limit:
-            return f"{seconds / length:.1f} {unit}" if unit == "s" and seconds < 10 else f"{seconds / length:.0f} {unit}"
+            return (
+                f"{seconds / length:.1f} {unit}"
+                if unit == "s" and seconds < 10
+                else f"{seconds / length:.0f} {unit}"
+            )
     return f"{seconds / 86_400:.0f} d"
 
 
@@ -114,7 +140,9 @@ def size(count_bytes: float) -> str:
     amount = float(count_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":
-            return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+            return (
+                f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+            )
         amount /= 1024
     raise AssertionError("unreachable")
 

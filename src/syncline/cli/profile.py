@@ -1,4 +1,6 @@
-"""`profile`: a profile of one rank of a run that goes on, recorded in its worker and kept in the run directory."""
+"""`profile`: a profile of one rank of a run that goes on, recorded in its worker and kept in the
+run directory.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,46 @@ from syncline.cli.live_runs import reached
 from syncline.cli.output import CommandError, json_option, print_json
 from syncline.runs import Run
 
-OPENED_WITH = {"cpu": "open it in a browser", "memory": "open it in a browser", "torch": "open it at https://ui.perfetto.dev"}
+OPENED_WITH = {
+    "cpu": "open it in a browser",
+    "memory": "open it in a browser",
+    "torch": "open it at https://ui.perfetto.dev",
+}
 
 
 @click.command(name="profile")
 @click.argument("run", required=False)
-@click.option("--rank", "--trial", "member", default="0", metavar="RANK", help="Whose: a rank, 0 by default; of a search, a trial.")
-@click.option("--cpu", "kind", flag_value="cpu", help="Where it uses the CPU: py-spy's flame graph.")
-@click.option("--memory", "kind", flag_value="memory", help="What it holds in memory of what it asks for meanwhile: memray's flame graph.")
-@click.option("--torch", "kind", flag_value="torch", help="What its next steps do: a trace by torch.profiler, GPU included.")
-@click.option("--seconds", type=click.FloatRange(min=1), help="How long to look (10); for --torch, how long to wait for the steps (120).")
-@click.option("--steps", type=click.IntRange(min=1), help="For --torch: so many steps of the optimizer (10).")
+@click.option(
+    "--rank",
+    "--trial",
+    "member",
+    default="0",
+    metavar="RANK",
+    help="Whose: a rank, 0 by default; of a search, a trial.",
+)
+@click.option(
+    "--cpu", "kind", flag_value="cpu", help="Where it uses the CPU: py-spy's flame graph."
+)
+@click.option(
+    "--memory",
+    "kind",
+    flag_value="memory",
+    help="What it holds in memory of what it asks for meanwhile: memray's flame graph.",
+)
+@click.option(
+    "--torch",
+    "kind",
+    flag_value="torch",
+    help="What its next steps do: a trace by torch.profiler, GPU included.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    help="How long to look (10); for --torch, how long to wait for the steps (120).",
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), help="For --torch: so many steps of the optimizer (10)."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Copy the file there, too.")
 @click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
 @address_option
@@ -39,7 +70,8 @@ def profile_command(
     address: str | None,
     as_json: bool,
 ) -> None:
-    """Record a profile of a worker of RUN, a run's name, path or URI; by default the latest run. The training goes on meanwhile.
+    """Record a profile of a worker of RUN, a run's name, path or URI; by default the latest run.
+    The training goes on meanwhile.
 
     The file is kept in the run directory, below profiles/.
     """
@@ -48,7 +80,10 @@ def profile_command(
     if steps is not None and kind != "torch":
         raise click.UsageError(f"--steps={steps} is for --torch: --{kind} looks for --seconds")
     record = records.open_run(run, records.place(storage_path))
-    with reached(record, address) as live, Console(stderr=True).status(_meanwhile(kind, seconds, steps)):
+    with (
+        reached(record, address) as live,
+        Console(stderr=True).status(_meanwhile(kind, seconds, steps)),
+    ):
         file = live.profile(member, kind, seconds, steps)
     path = f"{record.path}/{file}" if output is None else _copied(record, file, output)
     if as_json:
@@ -68,11 +103,15 @@ def _copied(run: Run, file: str, output: Path) -> str:
     """The file at `output`, or under its own name in that directory."""
     target = output / Path(file).name if output.is_dir() else output
     if run.place.facts(file) is None:
-        raise CommandError(f"{run.path}/{file} was recorded, but cannot be seen from here: it may lie on a disk of another machine")
+        raise CommandError(
+            f"{run.path}/{file} was recorded, but cannot be seen from here: it may lie on a disk of another machine"
+        )
     try:
         with target.open("wb") as copy:
             while data := run.place.read_from(file, copy.tell()):
                 copy.write(data)
     except OSError as error:
-        raise CommandError(f"the profile is in {run.path}/{file}, but could not be copied to {target}: {error}") from error
+        raise CommandError(
+            f"the profile is in {run.path}/{file}, but could not be copied to {target}: {error}"
+        ) from error
     return str(target)

@@ -1,4 +1,5 @@
-"""Ray's own command line: finding it and handing over to it. Its output and its exit codes are Ray's.
+"""Ray's own command line: finding it and handing over to it. Its output and its exit codes are
+Ray's.
 
 It is run as a program, never imported: whatever it does to its process ends with that process.
 """
@@ -41,8 +42,8 @@ def command(python: str | None = None) -> list[str]:
 def environment() -> dict[str, str]:
     """What Ray's processes inherit: all that we have.
 
-    Its usage reports to its makers stay off unless the user turned them on. `python` in a submitted command is the one that runs the
-    cluster, also where its virtual environment was not activated.
+    Its usage reports to its makers stay off unless the user turned them on. `python` in a submitted
+    command is the one that runs the cluster, also where its virtual environment was not activated.
     """
     inherited = {"RAY_USAGE_STATS_ENABLED": "0", **settings.inherited_environment()}
     beside, path = os.path.dirname(sys.executable), inherited.get("PATH", os.defpath)
@@ -61,10 +62,16 @@ def hand_over(arguments: Sequence[str]) -> int:
 
 def quietly(arguments: Sequence[str]) -> tuple[int, str]:
     """(exit code, output) of Ray's command."""
-    # Not a pipe: the processes that `ray start` leaves behind may hold it open for as long as they live.
+    # Not a pipe: the processes that `ray start` leaves behind may hold it open for as long as they
+    # live.
     with tempfile.TemporaryFile() as file:
         done = subprocess.run(
-            [*command(), *arguments], env=environment(), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, check=False
+            [*command(), *arguments],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
         file.seek(0)
         return done.returncode, _COLOURS.sub("", file.read().decode(errors="replace"))

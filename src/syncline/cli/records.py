@@ -10,7 +10,9 @@ from syncline.runs.places import Place
 
 
 def place(path: str | None) -> Place:
-    """The storage path of the command line, or else of the environment. CommandError for a URI that pyarrow does not know."""
+    """The storage path of the command line, or else of the environment. CommandError for a URI that
+    pyarrow does not know.
+    """
     try:
         return places.place(path)
     except ValueError as error:
@@ -26,7 +28,9 @@ def runs_below(storage: Place) -> list[RunSummary]:
 
 
 def find_run(name: str | None, storage: Place) -> Place:
-    """The run of that name below `storage`, or at that path or URI; without a name, the latest. CommandError if there is none."""
+    """The run of that name below `storage`, or at that path or URI; without a name, the latest.
+    CommandError if there is none.
+    """
     try:
         return finding.find_run(name, storage)
     except NoSuchRunError as error:
@@ -45,4 +49,6 @@ def open_run(name: str | None, storage: Place) -> Run:
 
 
 def _unreadable(storage: Place, error: OSError) -> CommandError:
-    return CommandError(f"{storage.path} cannot be read ({error}): correct its permissions, or give another storage path")
+    return CommandError(
+        f"{storage.path} cannot be read ({error}): correct its permissions, or give another storage path"
+    )

@@ -33,7 +33,9 @@ def runs_table(runs: Sequence[RunSummary], now: float | None = None) -> Table:
         for run in runs
     ]
     columns = ("run", "state", "age", "took", "reports", "kept", "last report")
-    return table(columns, rows, right=("age", "took", "reports", "kept"), yielding=("run", "last report"))
+    return table(
+        columns, rows, right=("age", "took", "reports", "kept"), yielding=("run", "last report")
+    )
 
 
 def _length(run: RunSummary) -> float | None:
@@ -61,7 +63,11 @@ def trials_text(trials: Mapping[str, int] | None) -> str:
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
     """The first numbers of a report: "loss=0.3 accuracy=0.91"."""
-    numbers = [(name, value) for name, value in metrics.items() if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    numbers = [
+        (name, value)
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
     shown = " ".join(f"{name}={value:.4g}" for name, value in numbers[:SHOWN_METRICS])
     return f"{shown} …" if len(numbers) > SHOWN_METRICS else shown
 
@@ -76,7 +82,8 @@ def error_text(error: str) -> str:
 @click.argument("storage_path", required=False)
 @json_option
 def runs_command(storage_path: str | None, as_json: bool) -> None:
-    """The runs below STORAGE_PATH, the latest first: a directory, or a URI such as s3://bucket/runs.
+    """The runs below STORAGE_PATH, the latest first: a directory, or a URI such as
+    s3://bucket/runs.
 
     By default SYNCLINE_STORAGE_PATH, or else ~/syncline_results. Nothing needs to be running.
     """

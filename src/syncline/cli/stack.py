@@ -1,4 +1,6 @@
-"""`stack`: where the ranks of a run that goes on stand, ranks at the same place together, the odd one out marked."""
+"""`stack`: where the ranks of a run that goes on stand, ranks at the same place together, the odd
+one out marked.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,25 @@ from syncline.runs import Run
 
 @click.command(name="stack")
 @click.argument("run", required=False)
-@click.option("--rank", "--trial", "member", metavar="RANK", help="Only this rank's; of a search, this trial's.")
+@click.option(
+    "--rank",
+    "--trial",
+    "member",
+    metavar="RANK",
+    help="Only this rank's; of a search, this trial's.",
+)
 @click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
 @address_option
 @json_option
-def stack_command(run: str | None, member: str | None, storage_path: str | None, address: str | None, as_json: bool) -> None:
-    """Where the workers of RUN stand, as Python stacks: a run's name, path or URI; by default the latest run.
+def stack_command(
+    run: str | None,
+    member: str | None,
+    storage_path: str | None,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    """Where the workers of RUN stand, as Python stacks: a run's name, path or URI; by default the
+    latest run.
 
     Ranks at the same place are shown together, and those first that the others seem to wait for.
     """
@@ -38,16 +53,26 @@ def stack_command(run: str | None, member: str | None, storage_path: str | None,
 
 def stacks_text(found: Sequence[Standing]) -> str:
     """All places below each other."""
-    return "\n\n".join(f"{_heading(place)}\n{textwrap.indent(readable(place.stack), '  ')}" for place in found)
+    return "\n\n".join(
+        f"{_heading(place)}\n{textwrap.indent(readable(place.stack), '  ')}" for place in found
+    )
 
 
 def _heading(place: Standing) -> str:
     mark = "  <-- the odd one out" if place.is_odd else ""
-    return f"[{members_text(place.members)}]" + ("  waiting for others" if place.waits else "") + mark
+    return (
+        f"[{members_text(place.members)}]" + ("  waiting for others" if place.waits else "") + mark
+    )
 
 
 def _as_json(run: Run, stacks: dict[str, str], found: Sequence[Standing]) -> dict[str, object]:
     places = [
-        {"members": list(place.members), "odd": place.is_odd, "waits": place.waits, "stack": readable(place.stack)} for place in found
+        {
+            "members": list(place.members),
+            "odd": place.is_odd,
+            "waits": place.waits,
+            "stack": readable(place.stack),
+        }
+        for place in found
     ]
     return {"run": run.name, "path": run.path, "places": places, "stacks": stacks}

@@ -1,5 +1,5 @@
-"""`status` and `nodes`: what a cluster has and what of it is in use; with `status`, the programs of this machine and the latest runs too,
-which need no cluster.
+"""`status` and `nodes`: what a cluster has and what of it is in use; with `status`, the programs of
+this machine and the latest runs too, which need no cluster.
 """
 
 from __future__ import annotations
@@ -13,10 +13,27 @@ import click
 from rich.table import Table
 
 from syncline.cli import engines, records
-from syncline.cli.output import CommandError, ago, amount, console, json_option, print_json, state, table
+from syncline.cli.output import (
+    CommandError,
+    ago,
+    amount,
+    console,
+    json_option,
+    print_json,
+    state,
+    table,
+)
 from syncline.cli.runs import runs_table
 from syncline.core import api
-from syncline.dashboard.engines import MachineLook, Node, ProgramLook, node_of, programs_here, resources_in_use, sorted_nodes
+from syncline.dashboard.engines import (
+    MachineLook,
+    Node,
+    ProgramLook,
+    node_of,
+    programs_here,
+    resources_in_use,
+    sorted_nodes,
+)
 
 LIMIT_S = 120.0
 PAUSE_S = 0.5
@@ -39,7 +56,9 @@ def nodes_table(nodes: Sequence[Node]) -> Table:
         )
         for node in nodes
     ]
-    return table(("address", "host", "state", "resources", "id"), rows, yielding=("host", "resources"))
+    return table(
+        ("address", "host", "state", "resources", "id"), rows, yielding=("host", "resources")
+    )
 
 
 def _resources_text(node: Node) -> str:
@@ -53,13 +72,26 @@ def _resources_text(node: Node) -> str:
 
 @click.command(name="nodes")
 @engines.address_option
-@click.option("--wait-for", type=click.IntRange(min=1), metavar="COUNT", help="Wait until the cluster has so many living nodes.")
-@click.option("--limit", "limit_s", type=click.FloatRange(min=0), default=LIMIT_S, show_default=True, help="Seconds to wait at most.")
+@click.option(
+    "--wait-for",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Wait until the cluster has so many living nodes.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0),
+    default=LIMIT_S,
+    show_default=True,
+    help="Seconds to wait at most.",
+)
 @json_option
 def nodes_command(address: str | None, wait_for: int | None, limit_s: float, as_json: bool) -> None:
     """The nodes of the cluster and what each one has.
 
-    With --wait-for also while the cluster itself is starting. Exit code 1 if there is none, or fewer nodes than waited for.
+    With --wait-for also while the cluster itself is starting. Exit code 1 if there is none, or
+    fewer nodes than waited for.
     """
     chosen = engines.chosen_address(address) or "auto"
     nodes = _nodes(chosen) if wait_for is None else _awaited_nodes(chosen, wait_for, limit_s)
@@ -97,9 +129,11 @@ def _awaited_nodes(address: str, count: int, limit_s: float) -> list[Node]:
 @click.option("--storage-path", help="Where runs are kept: a directory or a URI.")
 @json_option
 def status_command(address: str | None, storage_path: str | None, as_json: bool) -> None:
-    """Nodes, resources in use, the programs of this machine, and the runs: those that are running and the latest others.
+    """Nodes, resources in use, the programs of this machine, and the runs: those that are running
+    and the latest others.
 
-    Without a cluster programs and runs alone. Exit code 1 if an address was given and no cluster is there.
+    Without a cluster programs and runs alone. Exit code 1 if an address was given and no cluster is
+    there.
     """
     storage = records.place(storage_path)
     cluster = _cluster(engines.chosen_address(address))
@@ -110,13 +144,22 @@ def status_command(address: str | None, storage_path: str | None, as_json: bool)
     if as_json:
         described = cluster and {**cluster, "nodes": [asdict(node) for node in cluster["nodes"]]}
         programs = [program_as_json(program) for program in machine.programs]
-        print_json({"cluster": described, "programs": programs, "storage_path": storage.path, "runs": [run.as_json() for run in shown]})
+        print_json(
+            {
+                "cluster": described,
+                "programs": programs,
+                "storage_path": storage.path,
+                "runs": [run.as_json() for run in shown],
+            }
+        )
         return
     if cluster is None:
         click.echo("No cluster; programs start their own workers on this machine.")
     else:
         dead = f", {cluster['nodes_dead']} dead" if cluster["nodes_dead"] else ""
-        click.echo(f"Cluster {cluster['address']}: {cluster['nodes_alive']} node{'s'[: cluster['nodes_alive'] != 1]} alive{dead}")
+        click.echo(
+            f"Cluster {cluster['address']}: {cluster['nodes_alive']} node{'s'[: cluster['nodes_alive'] != 1]} alive{dead}"
+        )
         console().print(nodes_table(cluster["nodes"][:SHOWN_NODES]))
         if len(cluster["nodes"]) > SHOWN_NODES:
             click.echo(f"… and {len(cluster['nodes']) - SHOWN_NODES} more: `syncline nodes`")
@@ -146,7 +189,9 @@ def resources_table(resources: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _print_programs(machine: MachineLook) -> None:
-    click.echo(f"Programs with workers of their own on this machine: {len(machine.programs) + machine.others}")
+    click.echo(
+        f"Programs with workers of their own on this machine: {len(machine.programs) + machine.others}"
+    )
     console().print(programs_table(machine.programs))
     if machine.others:
         click.echo(f"… and {machine.others} that began earlier")
@@ -154,8 +199,13 @@ def _print_programs(machine: MachineLook) -> None:
 
 def programs_table(programs: Sequence[ProgramLook]) -> Table:
     """A row for each program."""
-    rows = [(str(program.pid), ago(program.started), _cpus(program), program.command) for program in programs]
-    return table(("pid", "age", "CPUs in use", "command"), rows, right=("pid", "age"), yielding=("command",))
+    rows = [
+        (str(program.pid), ago(program.started), _cpus(program), program.command)
+        for program in programs
+    ]
+    return table(
+        ("pid", "age", "CPUs in use", "command"), rows, right=("pid", "age"), yielding=("command",)
+    )
 
 
 def _cpus(program: ProgramLook) -> str:
@@ -166,7 +216,9 @@ def _cpus(program: ProgramLook) -> str:
 
 
 def program_as_json(program: ProgramLook) -> dict[str, Any]:
-    """What `--json` tells of a program; what depends on its engine is null where that does not answer."""
+    """What `--json` tells of a program; what depends on its engine is null where that does not
+    answer.
+    """
     engine = program.engine
     return {
         "pid": program.pid,

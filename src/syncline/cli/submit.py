@@ -1,4 +1,6 @@
-"""`submit`: sends a program with its directory to a cluster, runs it there and shows what it prints."""
+"""`submit`: sends a program with its directory to a cluster, runs it there and shows what it
+prints.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ from syncline.cli.packages import Package, pack
 
 
 def runtime_environment(
-    text: str | None, working_dir: str | None, variables: Sequence[str] = (), upload: Callable[[Package], None] = lambda package: None
+    text: str | None,
+    working_dir: str | None,
+    variables: Sequence[str] = (),
+    upload: Callable[[Package], None] = lambda package: None,
 ) -> dict[str, Any]:
-    """The job's runtime environment: directories of this machine are given to `upload` and stand in it as packages. `variables` are
-    NAME=VALUE and count before those in `text`.
+    """The job's runtime environment: directories of this machine are given to `upload` and stand in
+    it as packages. `variables` are NAME=VALUE and count before those in `text`.
 
-    `syncline.init()` in the program finds the cluster by itself, because SYNCLINE_ADDRESS says so, unless the environment sets it.
-    click.UsageError for what is no JSON object or no variable, CommandError for a directory that cannot be sent.
+    `syncline.init()` in the program finds the cluster by itself, because SYNCLINE_ADDRESS says so,
+    unless the environment sets it. click.UsageError for what is no JSON object or no variable,
+    CommandError for a directory that cannot be sent.
     """
     given, set_here = _object(text), _variables(variables)
     if working_dir is not None:
@@ -50,9 +56,13 @@ def _object(text: str | None) -> dict[str, Any]:
     try:
         value = json.loads(text or "{}")
     except ValueError as error:
-        raise click.UsageError(f'--runtime-env-json is no JSON ({error}): write for example \'{{"pip": ["einops"]}}\'') from None
+        raise click.UsageError(
+            f'--runtime-env-json is no JSON ({error}): write for example \'{{"pip": ["einops"]}}\''
+        ) from None
     if not isinstance(value, dict) or not isinstance(value.get("env_vars", {}), Mapping):
-        raise click.UsageError(f"--runtime-env-json={text} is no JSON object with fields of a runtime environment")
+        raise click.UsageError(
+            f"--runtime-env-json={text} is no JSON object with fields of a runtime environment"
+        )
     return value
 
 
@@ -68,13 +78,29 @@ def _is_here(path: Any) -> bool:
     return isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path)
 
 
-@click.command(name="submit", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(
+    name="submit",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+)
 @job_address_option
-@click.option("--working-dir", help="The directory that the program runs in, sent along; or the URI of a zip file.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="An environment variable of the program; may be repeated.")
-@click.option("--runtime-env-json", metavar="JSON", help='Runtime environment: \'{"pip": ["einops"]}\'.')
+@click.option(
+    "--working-dir",
+    help="The directory that the program runs in, sent along; or the URI of a zip file.",
+)
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An environment variable of the program; may be repeated.",
+)
+@click.option(
+    "--runtime-env-json", metavar="JSON", help='Runtime environment: \'{"pip": ["einops"]}\'.'
+)
 @click.option("--submission-id", help="The job's id; made up if not given.")
-@click.option("--num-cpus", type=float, help="CPUs that the program itself holds, besides what it asks for.")
+@click.option(
+    "--num-cpus", type=float, help="CPUs that the program itself holds, besides what it asks for."
+)
 @click.option("--num-gpus", type=float, help="GPUs that it holds.")
 @click.option("--no-wait", is_flag=True, help="Return when it is submitted.")
 @json_option
@@ -95,13 +121,20 @@ def submit_command(
 ) -> None:
     """Run COMMAND on the cluster: syncline submit --working-dir . -- python train.py --epochs 3
 
-    What it prints is shown until it ends; interrupting that leaves it running. Exit code: 0 if it succeeded, 1 if not. See also
-    `syncline jobs`.
+    What it prints is shown until it ends; interrupting that leaves it running. Exit code: 0 if it
+    succeeded, 1 if not. See also `syncline jobs`.
     """
-    _object(runtime_env_json), _variables(variables)  # what is wrong with them is said before the cluster is looked for
+    (
+        _object(runtime_env_json),
+        _variables(variables),
+    )  # what is wrong with them is said before the cluster is looked for
     api = job_api.find(engines.chosen_address(address))
     environment = runtime_environment(runtime_env_json, working_dir, variables, api.upload)
-    resources = {f"entrypoint_{name}": value for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)) if value is not None}
+    resources = {
+        f"entrypoint_{name}": value
+        for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus))
+        if value is not None
+    }
     job_id = api.submit(shlex.join(command), environment, submission_id, resources)
     if no_wait:
         if as_json:

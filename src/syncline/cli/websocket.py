@@ -1,4 +1,6 @@
-"""The receiving end of a WebSocket: text comes in, and nothing is sent but what the protocol asks for."""
+"""The receiving end of a WebSocket: text comes in, and nothing is sent but what the protocol asks
+for.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,15 @@ class WebSocket:
         limit_s: Seconds that connecting and the handshake may take, each.
 
     Raises:
-        HandshakeRefused: if the server answers something else; `status` is its answer in HTTP's numbers, 0 if there is none.
-        OSError: if it cannot be reached.
+        HandshakeRefused: if the server answers something else; `status` is its answer in HTTP's
+        numbers, 0 if there is none. OSError: if it cannot be reached.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], limit_s: float) -> None:
         try:
-            self._connection = create_connection(url.replace("http", "ws", 1), limit_s, header=dict(headers), http_no_proxy=["*"])
+            self._connection = create_connection(
+                url.replace("http", "ws", 1), limit_s, header=dict(headers), http_no_proxy=["*"]
+            )
         except WebSocketBadStatusException as error:
             raise HandshakeRefused(error.status_code, str(error)) from None
         except WebSocketException as error:

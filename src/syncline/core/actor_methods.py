@@ -9,14 +9,26 @@ from typing import Any
 from syncline.core import refs
 from syncline.core.options import MethodOptions
 
-_NOT_CALLS = frozenset({"__init__", "__new__", "__del__", "__init_subclass__", "__class_getitem__", "__getattribute__", "__getattr__"})
+_NOT_CALLS = frozenset(
+    {
+        "__init__",
+        "__new__",
+        "__del__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__getattribute__",
+        "__getattr__",
+    }
+)
 
 OPTIONS_ATTRIBUTE = "__syncline_method_options__"
 """Where `@method` leaves its options on a function, as a dict."""
 
 
 def find_methods(cls: type) -> dict[str, Callable[..., Any]]:
-    """Functions that calls may name: those of the class and its bases, static and class methods among them, but not `object`'s."""
+    """Functions that calls may name: those of the class and its bases, static and class methods
+    among them, but not `object`'s.
+    """
     methods: dict[str, Callable[..., Any]] = {}
     for base in cls.__mro__:
         if base is object:
@@ -29,8 +41,13 @@ def find_methods(cls: type) -> dict[str, Callable[..., Any]]:
 
 
 def is_async_class(cls: type) -> bool:
-    """Whether any method is a coroutine function or an asynchronous generator; such an actor runs its calls on an event loop."""
-    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in find_methods(cls).values())
+    """Whether any method is a coroutine function or an asynchronous generator; such an actor runs
+    its calls on an event loop.
+    """
+    return any(
+        inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f)
+        for f in find_methods(cls).values()
+    )
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
@@ -56,8 +73,12 @@ _OF_EVERY_ACTOR: dict[str, Callable[..., Any]] = {
     "__ray_call__": _call,
 }
 
-OPTIONS_OF_EVERY_ACTOR: dict[str, MethodOptions] = {name: MethodOptions() for name in _OF_EVERY_ACTOR}
-"""Methods that every actor has: end after the earlier calls; answer when the constructor is done; run a function on the instance."""
+OPTIONS_OF_EVERY_ACTOR: dict[str, MethodOptions] = {
+    name: MethodOptions() for name in _OF_EVERY_ACTOR
+}
+"""Methods that every actor has: end after the earlier calls; answer when the constructor is done;
+run a function on the instance.
+"""
 
 
 def bound_method(actor: object, name: str) -> Callable[..., Any]:

@@ -12,7 +12,9 @@ from syncline.core.runtime_env import RuntimeEnv
 
 
 class RuntimeContext:
-    """Facts about the task or actor that the calling thread runs, read anew with every call; ids are hexadecimal text."""
+    """Facts about the task or actor that the calling thread runs, read anew with every call; ids
+    are hexadecimal text.
+    """
 
     @property
     def _facts(self) -> RuntimeFacts:
@@ -57,7 +59,9 @@ class RuntimeContext:
         return self._facts.actor_id
 
     def get_actor_name(self) -> str | None:
-        """The name that `get_actor` finds this actor by, empty without one; None outside of an actor."""
+        """The name that `get_actor` finds this actor by, empty without one; None outside of an
+        actor.
+        """
         facts = self._facts
         return None if facts.actor_id is None else facts.actor_name or ""
 
@@ -68,10 +72,14 @@ class RuntimeContext:
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
-        """Whether this actor was started again after its process died. RuntimeError outside of an actor."""
+        """Whether this actor was started again after its process died. RuntimeError outside of an
+        actor.
+        """
         facts = self._facts
         if facts.actor_id is None:
-            raise RuntimeError("`was_current_actor_reconstructed` is about an actor, but this code runs in none: ask in an actor's method")
+            raise RuntimeError(
+                "`was_current_actor_reconstructed` is about an actor, but this code runs in none: ask in an actor's method"
+            )
         return facts.was_restarted
 
     @property
@@ -79,7 +87,9 @@ class RuntimeContext:
         """A handle of the actor that runs this. RuntimeError outside of an actor."""
         record = self._facts.actor
         if record is None:
-            raise RuntimeError("`current_actor` is the actor that runs this code, but none does: ask in an actor's method")
+            raise RuntimeError(
+                "`current_actor` is the actor that runs this code, but none does: ask in an actor's method"
+            )
         return ActorHandle(record, ensure_engine().hold_actor(record.actor_id))
 
     def get_placement_group_id(self) -> str | None:
@@ -88,10 +98,14 @@ class RuntimeContext:
         return None if group is None else f"{group:032x}"
 
     def get_assigned_resources(self) -> dict[str, float]:
-        """What the task or actor holds, by resource. RuntimeError in the program itself, which holds nothing."""
+        """What the task or actor holds, by resource. RuntimeError in the program itself, which
+        holds nothing.
+        """
         facts = self._facts
         if facts.assigned_resources is None:
-            raise RuntimeError("`get_assigned_resources` is about tasks and actors, but this code runs in neither")
+            raise RuntimeError(
+                "`get_assigned_resources` is about tasks and actors, but this code runs in neither"
+            )
         return dict(facts.assigned_resources)
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:

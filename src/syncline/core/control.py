@@ -1,8 +1,11 @@
-"""Questions to running programs: a program offers answers about itself, and others of the same user on this machine find it and ask.
+"""Questions to running programs: a program offers answers about itself, and others of the same user
+on this machine find it and ask.
 
-A program listens on a Unix socket in a session's directory of mode 0700, never on a network. `offer` opens it, and when the last offer
-is withdrawn, or the engine ends, it is closed and removed. A forked child takes no part in what its parent offered. `programs` finds
-those that live; sockets that killed ones left are refused by the system at once. The answering side is in `control_point`.
+A program listens on a Unix socket in a session's directory of mode 0700, never on a network.
+`offer` opens it, and when the last offer is withdrawn, or the engine ends, it is closed and
+removed. A forked child takes no part in what its parent offered. `programs` finds those that live;
+sockets that killed ones left are refused by the system at once. The answering side is in
+`control_point`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,13 @@ import psutil
 from syncline import settings
 from syncline.core import unix_sockets
 from syncline.core.control_point import ANSWER_BYTES, SOCKET_NAME, Answer, ControlPoint
-from syncline.core.embedded.session import SESSION_PREFIX, Session, create_session, is_private, sessions_directory
+from syncline.core.embedded.session import (
+    SESSION_PREFIX,
+    Session,
+    create_session,
+    is_private,
+    sessions_directory,
+)
 
 logger = logging.getLogger("syncline")
 
@@ -35,7 +44,9 @@ ENGINE = "engine"
 
 
 class NobodyAnswers(ConnectionError):
-    """The program has ended, does not answer in time, or does not answer for the subject (any more)."""
+    """The program has ended, does not answer in time, or does not answer for the subject (any
+    more).
+    """
 
 
 class ActionFailed(RuntimeError):
@@ -55,11 +66,15 @@ class Program:
     socket: str
     """The path of its control socket."""
     command: tuple[str, ...]
-    """Its command line; it may hold secrets that were passed as arguments. Empty where the system does not tell."""
+    """Its command line; it may hold secrets that were passed as arguments. Empty where the system
+    does not tell.
+    """
     started: float
     """When the process began, in seconds since the epoch."""
     subjects: tuple[str, ...] | None
-    """What it answers for; None where it did not say in time, because it is stopped or very busy."""
+    """What it answers for; None where it did not say in time, because it is stopped or very
+    busy.
+    """
 
 
 # -- the program that answers
@@ -80,16 +95,17 @@ _process = _Process()
 
 
 def offer(subject: str, answer: Answer, *, directory: Path | None = None) -> Callable[[], None]:
-    """Answer questions about `subject`: `answer(action, arguments)` is called on threads of its own, several at a time if need be.
+    """Answer questions about `subject`: `answer(action, arguments)` is called on threads of its
+    own, several at a time if need be.
 
     Args:
-        subject: Such as "engine", or "run:" and the path of a run.
-        answer: Gives what JSON can hold; what it raises reaches the one who asked, as text.
-        directory: The session's directory of an engine that this process runs, where the socket is made if others would find it there
+        subject: Such as "engine", or "run:" and the path of a run. answer: Gives what JSON can
+        hold; what it raises reaches the one who asked, as text. directory: The session's directory
+        of an engine that this process runs, where the socket is made if others would find it there
             and there is none yet.
 
-    Gives back what withdraws the offer, which may be called twice. Where no socket can be made, a warning says so and nothing is
-    offered: a program does not fail because it cannot be looked at.
+    Gives back what withdraws the offer, which may be called twice. Where no socket can be made, a
+    warning says so and nothing is offered: a program does not fail because it cannot be looked at.
     """
     with _process.lock:
         try:
@@ -101,7 +117,9 @@ def offer(subject: str, answer: Answer, *, directory: Path | None = None) -> Cal
 
     def withdraw() -> None:
         with _process.lock:
-            if _process.point is point and withdraw_from_point():  # neither closed meanwhile nor in a forked child
+            if (
+                _process.point is point and withdraw_from_point()
+            ):  # neither closed meanwhile nor in a forked child
                 _close()
 
     return withdraw
@@ -165,7 +183,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def programs(timeout_s: float = HELLO_S) -> list[Program]:
-    """The living programs of this user on this machine that listen, the latest first; waits at most `timeout_s` for all together.
+    """The living programs of this user on this machine that listen, the latest first; waits at most
+    `timeout_s` for all together.
 
     Covers those whose temporary directory is this process's (`SYNCLINE_TMPDIR`).
     """
@@ -196,13 +215,19 @@ def find(subject: str) -> Program | None:
     return next((program for program in programs() if subject in (program.subjects or ())), None)
 
 
-def ask(program: Program, subject: str, action: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 10.0) -> Any:
+def ask(
+    program: Program,
+    subject: str,
+    action: str,
+    arguments: Mapping[str, Any] | None = None,
+    timeout_s: float = 10.0,
+) -> Any:
     """What a program answers.
 
     Raises:
-        NobodyAnswers: It is gone, does not answer within `timeout_s`, or does not answer for the subject.
-        ActionFailed: The answer is an error.
-        TypeError: `arguments` holds what JSON cannot.
+        NobodyAnswers: It is gone, does not answer within `timeout_s`, or does not answer for the
+        subject. ActionFailed: The answer is an error. TypeError: `arguments` holds what JSON
+        cannot.
     """
     deadline = time.monotonic() + timeout_s
     question = {"subject": subject, "action": action, "arguments": dict(arguments or {})}
@@ -211,16 +236,24 @@ def ask(program: Program, subject: str, action: str, arguments: Mapping[str, Any
         try:
             reply = _received(connection, deadline)
         except TimeoutError:
-            raise NobodyAnswers(f"{who} did not answer within {timeout_s:g} s: it is very busy, or stopped.") from None
+            raise NobodyAnswers(
+                f"{who} did not answer within {timeout_s:g} s: it is very busy, or stopped."
+            ) from None
         except (EOFError, OSError) as error:
-            raise NobodyAnswers(f"{who} gave no answer: it has ended, or too many ask it at the same time ({error}).") from error
+            raise NobodyAnswers(
+                f"{who} gave no answer: it has ended, or too many ask it at the same time ({error})."
+            ) from error
         except ValueError as error:
-            raise NobodyAnswers(f"{who} gave an answer that cannot be read, so it may run another version: {error}") from error
+            raise NobodyAnswers(
+                f"{who} gave an answer that cannot be read, so it may run another version: {error}"
+            ) from error
     if "failed" in reply:
         raise ActionFailed(str(reply["failed"]), str(reply.get("kind", "")))
     if "answer" not in reply:
         offered = ", ".join(map(repr, reply.get("unknown", ()))) or "nothing"
-        raise NobodyAnswers(f"{who} does not answer for {subject!r} (any more); it answers for {offered}.")
+        raise NobodyAnswers(
+            f"{who} does not answer for {subject!r} (any more); it answers for {offered}."
+        )
     return reply["answer"]
 
 
@@ -242,7 +275,9 @@ def _sent(path: Path, question: Mapping[str, Any], timeout_s: float) -> socket.s
 
 def _received(connection: socket.socket, deadline: float) -> dict[str, Any]:
     """The reply; raises what `receive_line` raises, and ValueError for what is none."""
-    reply = json.loads(unix_sockets.receive_line(connection, limit_bytes=ANSWER_BYTES + 1, deadline=deadline))
+    reply = json.loads(
+        unix_sockets.receive_line(connection, limit_bytes=ANSWER_BYTES + 1, deadline=deadline)
+    )
     if not isinstance(reply, dict):
         raise ValueError(f"a reply is a JSON object, not {type(reply).__name__}")
     return reply
@@ -259,6 +294,11 @@ def _program(path: Path, connection: socket.socket, deadline: float) -> Program 
         subjects = tuple(map(str, _received(connection, deadline).get("answer", ())))
     except TimeoutError:
         subjects = None
-    except (psutil.Error, EOFError, OSError, ValueError):  # ended, maybe with a child that holds its socket
+    except (
+        psutil.Error,
+        EOFError,
+        OSError,
+        ValueError,
+    ):  # ended, maybe with a child that holds its socket
         return None
     return Program(pid=pid, socket=str(path), command=command, started=started, subjects=subjects)

@@ -1,12 +1,14 @@
-"""The answering side of the control point: a Unix socket, a thread that accepts, a thread for each connection.
+"""The answering side of the control point: a Unix socket, a thread that accepts, a thread for each
+connection.
 
 A connection carries one question and one answer, each a line of JSON:
 
     {"subject": "engine", "action": "actors", "arguments": {}}
     {"answer": …}  |  {"failed": "text", "kind": "ValueError"}  |  {"unknown": ["engine", "run:…"]}
 
-The subject "" is the point itself, whose action "subjects" lists what it answers for. Everything is bounded: who connects but asks
-nothing, or does not read the answer, is dropped after a limit, and so is who is not this user. Asking is in `control`.
+The subject "" is the point itself, whose action "subjects" lists what it answers for. Everything is
+bounded: who connects but asks nothing, or does not read the answer, is dropped after a limit, and
+so is who is not this user. Asking is in `control`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from typing import Any
 from syncline.core import unix_sockets
 
 Answer = Callable[[str, Mapping[str, Any]], Any]
-"""Called with (action, arguments), on a thread of its own for each question; gives what JSON can hold. What it raises becomes text."""
+"""Called with (action, arguments), on a thread of its own for each question; gives what JSON can
+hold. What it raises becomes text.
+"""
 
 SOCKET_NAME = "control.sock"
 QUESTION_BYTES = 1 << 20
@@ -37,14 +41,20 @@ CONNECTIONS = 32
 """Questions answered at the same time; who comes beyond that is turned away."""
 _BACKLOG = 64
 _PAUSE_S = 0.1
-"""Before the next try where a connection could not be accepted, because the process has too many files open."""
+"""Before the next try where a connection could not be accepted, because the process has too many
+files open.
+"""
 
 
 class ControlPoint:
     """Answers questions about this process. Thread safe."""
 
-    def __init__(self, directory: Path, *, question_s: float = QUESTION_S, reading_s: float = READING_S) -> None:
-        """Open the socket in `directory`, which only this user may enter. OSError, or RuntimeError for want of a thread."""
+    def __init__(
+        self, directory: Path, *, question_s: float = QUESTION_S, reading_s: float = READING_S
+    ) -> None:
+        """Open the socket in `directory`, which only this user may enter. OSError, or RuntimeError
+        for want of a thread.
+        """
         self.directory = directory
         self._question_s = question_s
         self._reading_s = reading_s
@@ -88,7 +98,9 @@ class ControlPoint:
         _shut(self._listener)
 
     def abandon(self) -> None:
-        """In a forked child: close what was inherited, and leave the parent's socket where it is."""
+        """In a forked child: close what was inherited, and leave the parent's socket where it
+        is.
+        """
         self._listener.close()
         for connection in self._connections:
             connection.close()
@@ -105,7 +117,9 @@ class ControlPoint:
                 if welcome:
                     self._connections.add(connection)
             if welcome:
-                threading.Thread(target=self._serve, args=(connection,), name="syncline-answer", daemon=True).start()
+                threading.Thread(
+                    target=self._serve, args=(connection,), name="syncline-answer", daemon=True
+                ).start()
             else:
                 connection.close()
         self._listener.close()
@@ -115,7 +129,9 @@ class ControlPoint:
             if unix_sockets.peer(connection).uid != os.getuid():
                 return
             deadline = time.monotonic() + self._question_s
-            question = unix_sockets.receive_line(connection, limit_bytes=QUESTION_BYTES, deadline=deadline)
+            question = unix_sockets.receive_line(
+                connection, limit_bytes=QUESTION_BYTES, deadline=deadline
+            )
             reply = self._reply(question)
             connection.settimeout(self._reading_s)
             connection.sendall(reply + b"\n")
@@ -131,11 +147,19 @@ class ControlPoint:
     def _reply(self, line: bytes) -> bytes:
         try:
             question = json.loads(line)
-            subject, action, arguments = question["subject"], question["action"], question.get("arguments") or {}
+            subject, action, arguments = (
+                question["subject"],
+                question["action"],
+                question.get("arguments") or {},
+            )
             if not isinstance(arguments, dict):
                 raise TypeError(f"the arguments are a {type(arguments).__name__}")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            return _failure(ValueError(f"this is no question that a program of this version of syncline understands: {error!r}"))
+            return _failure(
+                ValueError(
+                    f"this is no question that a program of this version of syncline understands: {error!r}"
+                )
+            )
         try:
             if subject == "":
                 return _encoded({"answer": self._of_itself(action)})
@@ -157,11 +181,15 @@ class ControlPoint:
 
     def _answer_for(self, subject: str) -> Answer | None:
         with self._lock:
-            return next((answer for known, answer in reversed(self._offers) if known == subject), None)
+            return next(
+                (answer for known, answer in reversed(self._offers) if known == subject), None
+            )
 
 
 def _listen(directory: Path) -> socket.socket:
-    """A listening socket. It gets its name when it listens, so that nobody who finds it is refused."""
+    """A listening socket. It gets its name when it listens, so that nobody who finds it is
+    refused.
+    """
     unnamed = f"{SOCKET_NAME}.new"
     listener = socket.socket(socket.AF_UNIX)  # not inherited by programs that this one starts
     try:
@@ -193,7 +221,9 @@ def _try_to_send(connection: socket.socket, reply: bytes) -> None:
 def _encoded(reply: Mapping[str, Any]) -> bytes:
     text = json.dumps(reply, separators=(",", ":")).encode()
     if len(text) > ANSWER_BYTES:
-        raise ValueError(f"the answer takes {len(text)} bytes, and at most {ANSWER_BYTES} are sent: ask for less")
+        raise ValueError(
+            f"the answer takes {len(text)} bytes, and at most {ANSWER_BYTES} are sent: ask for less"
+        )
     return text
 
 

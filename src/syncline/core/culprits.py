@@ -1,8 +1,9 @@
 """Which part of a value cannot be pickled: a search that runs only after pickling has failed.
 
-The search pickles the parts of the value one by one and descends into the first that fails: items of containers,
-attributes, closure variables, globals and defaults of functions, attributes of classes. It is bounded in depth and
-time; when the bound is hit the deepest part found so far is named.
+The search pickles the parts of the value one by one and descends into the first that fails: items
+of containers, attributes, closure variables, globals and defaults of functions, attributes of
+classes. It is bounded in depth and time; when the bound is hit the deepest part found so far is
+named.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Culprit(NamedTuple):
     """The smallest part of a value that cannot be pickled."""
 
     path: str
-    """Where it is, for example ``config["a"].lock`` or ``closure variable `lock` of function `f` ``."""
+    """Where it is, for example ``config["a"].lock`` or ``closure variable `lock` of function `f`
+    ``.
+    """
 
     type_name: str
     """Its type with the module, for example ``_thread.lock``."""
@@ -40,8 +43,16 @@ class _Part(NamedTuple):
     value: Any
 
 
-def find(value: object, path: str, error: Exception, can_pickle: PickleCheck, clock: Callable[[], float] = time.monotonic) -> Culprit:
-    """Descend from `value` (called `path`, and known to fail with `error`) to the part that is to blame."""
+def find(
+    value: object,
+    path: str,
+    error: Exception,
+    can_pickle: PickleCheck,
+    clock: Callable[[], float] = time.monotonic,
+) -> Culprit:
+    """Descend from `value` (called `path`, and known to fail with `error`) to the part that is to
+    blame.
+    """
     deadline = clock() + BUDGET_S
     seen = {id(value)}
     alive = [value]  # parts may be temporaries: without a reference their ids would be used again
@@ -70,7 +81,11 @@ def _culprit(part: _Part, error: Exception) -> Culprit:
         type_name = f"module {part.value.__name__}"
     else:
         cls = type(part.value)
-        type_name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+        type_name = (
+            cls.__qualname__
+            if cls.__module__ == "builtins"
+            else f"{cls.__module__}.{cls.__qualname__}"
+        )
     return Culprit(part.path, type_name, str(error) or type(error).__name__)
 
 
@@ -114,17 +129,23 @@ def _shown(key: object) -> str:
 
 def _function_parts(function: types.FunctionType) -> Iterator[_Part]:
     name = function.__qualname__.replace("<locals>.", "")
-    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+    for variable, cell in zip(
+        function.__code__.co_freevars, function.__closure__ or (), strict=False
+    ):
         try:
             yield _Part(f"closure variable `{variable}` of function `{name}`", cell.cell_contents)
         except ValueError:  # the variable has no value yet
             continue
     for variable in _global_names(function.__code__):
         if variable in function.__globals__:
-            yield _Part(f"global `{variable}` used by function `{name}`", function.__globals__[variable])
+            yield _Part(
+                f"global `{variable}` used by function `{name}`", function.__globals__[variable]
+            )
     parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
-    for variable, default in zip(parameters[len(parameters) - len(defaults) :], defaults, strict=False):
+    for variable, default in zip(
+        parameters[len(parameters) - len(defaults) :], defaults, strict=False
+    ):
         yield _Part(f"default of parameter `{variable}` of function `{name}`", default)
     for variable, default in (function.__kwdefaults__ or {}).items():
         yield _Part(f"default of parameter `{variable}` of function `{name}`", default)
@@ -151,7 +172,9 @@ def _class_parts(cls: type) -> Iterator[_Part]:
 
 
 def _reduction_parts(value: Any, path: str) -> Iterator[_Part]:
-    """What the object's own `__reduce_ex__` would have pickled: a `__getstate__` that leaves something out is obeyed."""
+    """What the object's own `__reduce_ex__` would have pickled: a `__getstate__` that leaves
+    something out is obeyed.
+    """
     try:
         reduced = value.__reduce_ex__(5)
     except Exception:
@@ -159,7 +182,9 @@ def _reduction_parts(value: Any, path: str) -> Iterator[_Part]:
     if not isinstance(reduced, tuple):
         return
     _, args, state, items, pairs = (*reduced, None, None, None, None)[:5]
-    for fields in state if isinstance(state, tuple) and len(state) == 2 else (state,):  # (attributes, slots), or attributes
+    for fields in (
+        state if isinstance(state, tuple) and len(state) == 2 else (state,)
+    ):  # (attributes, slots), or attributes
         if isinstance(fields, dict):
             for name, item in fields.items():
                 yield _Part(f"{path}.{name}", item)

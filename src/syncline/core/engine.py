@@ -1,7 +1,8 @@
 """`Engine`: the one interface to whatever runs tasks, actors and objects.
 
-`core.api`, and through it everything above, talks to this class only. It is shaped after Ray Core, one to one, so that an engine on
-a cluster is a translation and nothing more. Every engine passes the conformance suite of `syncline.testing`.
+`core.api`, and through it everything above, talks to this class only. It is shaped after Ray Core,
+one to one, so that an engine on a cluster is a translation and nothing more. Every engine passes
+the conformance suite of `syncline.testing`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Submitted = ObjectRef[Any] | list[ObjectRef[Any]] | ObjectRefGenerator[Any] | No
 
 @dataclass(frozen=True, kw_only=True)
 class ActorRecord:
-    """What a handle needs to know of its actor; serialisable, so that any process can make a handle of it."""
+    """What a handle needs to know of its actor; serialisable, so that any process can make a handle
+    of it.
+    """
 
     actor_id: int
     """The actor's id; `Hold(actor_id)` keeps an unnamed actor alive."""
@@ -54,7 +57,9 @@ class RuntimeFacts:
 
 
 ActorStateName = Literal["PENDING", "STARTING", "ALIVE", "RESTARTING"]
-"""Waits for resources or a process; its constructor runs; answers calls; lost its process and waits for another."""
+"""Waits for resources or a process; its constructor runs; answers calls; lost its process and waits
+for another.
+"""
 TaskStateName = Literal["WAITING", "QUEUED", "RUNNING"]
 """Waits for arguments; waits for a place, or for the calls before it; runs."""
 
@@ -64,7 +69,9 @@ LISTED = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class ActorFacts:
-    """One actor that lives, or is to live, as people look at it. Serialisable; plain values only, so that JSON can hold it."""
+    """One actor that lives, or is to live, as people look at it. Serialisable; plain values only,
+    so that JSON can hold it.
+    """
 
     actor_id: str
     """As the runtime context of the actor gives it."""
@@ -93,7 +100,9 @@ class TaskFacts:
     pid: int | None
     node_id: str | None
     started: float | None
-    """In seconds since the epoch; None where the engine does not know, as for calls that an actor runs at the same time."""
+    """In seconds since the epoch; None where the engine does not know, as for calls that an actor
+    runs at the same time.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,15 +141,18 @@ class TaskListing:
 class Engine(ABC):
     """Runs tasks and actors and keeps objects.
 
-    Thread safety: every method may be called from any thread, of the driver and of workers. Waiting methods end when their
-    condition holds, when `timeout_s` passes, or with an error when the condition can no longer hold; they never wait for a process
-    that is dead. Errors of user code come back as described in `exceptions`: `get` raises, nothing else does.
+    Thread safety: every method may be called from any thread, of the driver and of workers. Waiting
+    methods end when their condition holds, when `timeout_s` passes, or with an error when the
+    condition can no longer hold; they never wait for a process that is dead. Errors of user code
+    come back as described in `exceptions`: `get` raises, nothing else does.
     """
 
     @property
     @abstractmethod
     def session_directory(self) -> Path:
-        """This session's directory for logs and temporary files, on this machine; it exists while the engine runs."""
+        """This session's directory for logs and temporary files, on this machine; it exists while
+        the engine runs.
+        """
 
     @property
     @abstractmethod
@@ -159,7 +171,9 @@ class Engine(ABC):
 
     @property
     def installs_packages(self) -> bool:
-        """Whether a `runtime_env` may have fields that install something in workers, such as `pip`."""
+        """Whether a `runtime_env` may have fields that install something in workers, such as
+        `pip`.
+        """
         return False
 
     @property
@@ -169,26 +183,44 @@ class Engine(ABC):
 
     @property
     def may_grow(self) -> bool:
-        """Whether nodes are added when they are needed, so that what has no room now may have some later."""
+        """Whether nodes are added when they are needed, so that what has no room now may have some
+        later.
+        """
         return False
 
     # -- tasks and actors
 
     @abstractmethod
-    def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
-        """Run a function. TypeError for arguments that cannot be pickled; ValueError for resources that can never be met."""
+    def submit_task(
+        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
+        """Run a function. TypeError for arguments that cannot be pickled; ValueError for resources
+        that can never be met.
+        """
 
     @abstractmethod
-    def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
-        """Start an actor; its constructor runs later, and its failure is told by the first call. ValueError: the name is taken."""
+    def create_actor(
+        self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[ActorRecord, Hold]:
+        """Start an actor; its constructor runs later, and its failure is told by the first call.
+        ValueError: the name is taken.
+        """
 
     @abstractmethod
-    def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
-        """Call a method. Calls from one caller run in the order in which they were made, unless the actor is async or threaded."""
+    def submit_call(
+        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
+        """Call a method. Calls from one caller run in the order in which they were made, unless the
+        actor is async or threaded.
+        """
 
     @abstractmethod
-    def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
-        """Cancel the task behind a reference: unstarted, it never runs; running, it gets KeyboardInterrupt (async: CancelledError)."""
+    def cancel(
+        self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
+    ) -> None:
+        """Cancel the task behind a reference: unstarted, it never runs; running, it gets
+        KeyboardInterrupt (async: CancelledError).
+        """
 
     @abstractmethod
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
@@ -218,35 +250,63 @@ class Engine(ABC):
 
     @abstractmethod
     def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
-        """The values in the same order; raises the first error, GetTimeoutError after `timeout_s`."""
+        """The values in the same order; raises the first error, GetTimeoutError after
+        `timeout_s`.
+        """
 
     @abstractmethod
     def wait(
-        self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
+        self,
+        refs: Sequence[ObjectRef[Any]],
+        *,
+        num_returns: int,
+        timeout_s: float | None,
+        fetch_local: bool,
     ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
         """(ready, not ready), each in the order of `refs`; at most `num_returns` are ready."""
 
     @abstractmethod
-    def next_item(self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None) -> ObjectRef[Any] | None:
-        """The reference to item `index`, waited for; None past the end. GetTimeoutError after `timeout_s`."""
+    def next_item(
+        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
+    ) -> ObjectRef[Any] | None:
+        """The reference to item `index`, waited for; None past the end. GetTimeoutError after
+        `timeout_s`.
+        """
 
     @abstractmethod
-    def on_value(self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]) -> None:
-        """Call back once with (value, None) or (None, error), on some engine thread, which the callback must not block."""
+    def on_value(
+        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """Call back once with (value, None) or (None, error), on some engine thread, which the
+        callback must not block.
+        """
 
     @abstractmethod
-    def on_item(self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]) -> None:
-        """Call back once with the reference to item `index`, or None past the end; as `on_value`."""
+    def on_item(
+        self,
+        generator: ObjectRefGenerator[Any],
+        index: int,
+        callback: Callable[[ObjectRef[Any] | None], None],
+    ) -> None:
+        """Call back once with the reference to item `index`, or None past the end; as
+        `on_value`.
+        """
 
     # -- placement groups
 
     @abstractmethod
-    def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
-        """Begin to reserve all `bundles` together; the group's id. ValueError where they can never be met."""
+    def create_placement_group(
+        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+    ) -> int:
+        """Begin to reserve all `bundles` together; the group's id. ValueError where they can never
+        be met.
+        """
 
     @abstractmethod
     def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
-        """A reference that becomes ready, with value True, when everything is reserved; an error if the group is removed."""
+        """A reference that becomes ready, with value True, when everything is reserved; an error if
+        the group is removed.
+        """
 
     @abstractmethod
     def remove_placement_group(self, group_id: int) -> None:
@@ -260,16 +320,22 @@ class Engine(ABC):
 
     @abstractmethod
     def nodes(self) -> list[dict[str, Any]]:
-        """Ray's fields: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources, Labels."""
+        """Ray's fields: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources,
+        Labels.
+        """
 
     def node_address(self) -> str:
         """The address of this process's machine among the nodes."""
         here = self.facts().node_id
-        address: str = next(node["NodeManagerAddress"] for node in self.nodes() if node["NodeID"] == here)
+        address: str = next(
+            node["NodeManagerAddress"] for node in self.nodes() if node["NodeID"] == here
+        )
         return address
 
     def draining_nodes(self) -> Mapping[str, float | None]:
-        """Nodes that are about to be taken away, by id: until when they stay, in seconds since the epoch, or None where nobody knows."""
+        """Nodes that are about to be taken away, by id: until when they stay, in seconds since the
+        epoch, or None where nobody knows.
+        """
         return {}
 
     @abstractmethod
@@ -285,16 +351,20 @@ class Engine(ABC):
         """Of the calling thread: in a worker, the task that it runs."""
 
     def actors(self, limit: int = LISTED) -> ActorListing:
-        """The actors that live or are to live, of every program on this engine; at most `limit` are named. None where no account is kept,
-        as where everything runs in the calling process."""
+        """The actors that live or are to live, of every program on this engine; at most `limit` are
+        named. None where no account is kept, as where everything runs in the calling process.
+        """
         return ActorListing()
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
-        """The tasks and calls that have not ended, counted by name and state, and those that run; at most `limit` of each are named."""
+        """The tasks and calls that have not ended, counted by name and state, and those that run;
+        at most `limit` of each are named.
+        """
         return TaskListing()
 
     def stack_of(self, actor_id: int) -> str | None:
-        """The Python stacks of all threads of an actor's process, taken from outside, so that one that answers nothing shows where it is.
+        """The Python stacks of all threads of an actor's process, taken from outside, so that one
+        that answers nothing shows where it is.
 
         None where the actor has no process, or the engine cannot look into it.
         """
@@ -314,4 +384,6 @@ class Engine(ABC):
 
     @abstractmethod
     def abandon_after_fork(self) -> None:
-        """In a child that the program forked: forget every connection without touching the parent's things."""
+        """In a child that the program forked: forget every connection without touching the parent's
+        things.
+        """

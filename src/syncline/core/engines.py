@@ -22,7 +22,9 @@ def start(name: EngineName, config: EngineConfig) -> Engine:
     """A running engine."""
     module, starter_name = _STARTERS[name]
     try:
-        starter: Callable[[EngineConfig], Engine] = getattr(importlib.import_module(module), starter_name)
+        starter: Callable[[EngineConfig], Engine] = getattr(
+            importlib.import_module(module), starter_name
+        )
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -37,11 +39,15 @@ def start(name: EngineName, config: EngineConfig) -> Engine:
 
 def enter_cluster() -> Engine:
     """The engine of a process that the cluster started to run tasks."""
-    entry: Callable[[], Engine] = importlib.import_module("syncline.core.cluster.start").worker_engine
+    entry: Callable[[], Engine] = importlib.import_module(
+        "syncline.core.cluster.start"
+    ).worker_engine
     return entry()
 
 
 def join(session: str) -> Engine:
     """The engine of a child process that takes part in its parent's session."""
-    joiner: Callable[[str], Engine] = importlib.import_module("syncline.core.embedded.child_processes").join
+    joiner: Callable[[str], Engine] = importlib.import_module(
+        "syncline.core.embedded.child_processes"
+    ).join
     return joiner(session)

@@ -1,9 +1,11 @@
-"""Exceptions as bytes: they arrive as themselves where possible, and as a faithful stand-in where not.
+"""Exceptions as bytes: they arrive as themselves where possible, and as a faithful stand-in where
+not.
 
-An exception may refuse to be pickled (a lock in its attributes), may be pickled but not rebuilt (an `__init__` with
-other parameters than `args`), be rebuilt wrongly (an `__init__` that formats its message again), or be of a class
-that the receiver cannot import. So several forms travel together, and the receiver takes the first that gives the
-same type and message. Causes, contexts and notes travel along. Traceback objects do not; their text does.
+An exception may refuse to be pickled (a lock in its attributes), may be pickled but not rebuilt (an
+`__init__` with other parameters than `args`), be rebuilt wrongly (an `__init__` that formats its
+message again), or be of a class that the receiver cannot import. So several forms travel together,
+and the receiver takes the first that gives the same type and message. Causes, contexts and notes
+travel along. Traceback objects do not; their text does.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ MAX_CHAIN = 8
 class RemoteException(Exception):
     """Stands for an exception that could not be rebuilt in this process.
 
-    The concrete class carries the original's name and derives from its nearest built-in base too, so that
-    `except ValueError` still catches it. `str()` gives the original message.
+    The concrete class carries the original's name and derives from its nearest built-in base too,
+    so that `except ValueError` still catches it. `str()` gives the original message.
     """
 
     type_name: str = ""
@@ -50,12 +52,16 @@ class _Frame(NamedTuple):
 
 
 def pack_error(error: BaseException, *, traceback_text: str = "") -> bytes:
-    """Bytes from which `unpack_error` makes `error` again. Never raises because of what the exception contains."""
+    """Bytes from which `unpack_error` makes `error` again. Never raises because of what the
+    exception contains.
+    """
     return pickle.dumps(tuple(_frame(error, traceback_text, MAX_CHAIN)), pickling.PROTOCOL)
 
 
 def unpack_error(data: bytes | bytearray | memoryview) -> BaseException:
-    """The exception that `pack_error` was given, or a `RemoteException` with its name, message and traceback text."""
+    """The exception that `pack_error` was given, or a `RemoteException` with its name, message and
+    traceback text.
+    """
     return _rebuild(_Frame(*pickle.loads(data)))
 
 
@@ -65,7 +71,9 @@ def _frame(error: BaseException, traceback_text: str, depth: int) -> _Frame:
     attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
     parts = _dumps_or_none((cls, error.args, attributes))
     if parts is None:
-        parts = _dumps_or_none((cls, _picklable_args(error.args), _picklable_attributes(attributes)))
+        parts = _dumps_or_none(
+            (cls, _picklable_args(error.args), _picklable_attributes(attributes))
+        )
 
     def chained(other: BaseException | None) -> tuple[Any, ...] | None:
         return None if other is None or depth == 0 else tuple(_frame(other, "", depth - 1))
@@ -145,7 +153,8 @@ def _from_parts(frame: _Frame) -> BaseException | None:
 def _checked(error: object, frame: _Frame) -> BaseException | None:
     if not isinstance(error, BaseException) or _message(error) != frame.message:
         return None
-    # The last part only: a class from inside a function loses that function from its `__qualname__` where it arrives by value.
+    # The last part only: a class from inside a function loses that function from its `__qualname__`
+    # where it arrives by value.
     return error if type(error).__name__ == frame.name.rpartition(".")[2] else None
 
 

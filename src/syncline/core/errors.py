@@ -1,4 +1,6 @@
-"""Message texts that several modules share, so that every engine tells the same story: cause, consequence, remedy."""
+"""Message texts that several modules share, so that every engine tells the same story: cause,
+consequence, remedy.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from collections.abc import Iterable
 
 
 class NotAReferenceError(TypeError, ValueError):
-    """Something that is no reference where one is needed: a wrong type, which Ray reports as a ValueError."""
+    """Something that is no reference where one is needed: a wrong type, which Ray reports as a
+    ValueError.
+    """
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -42,7 +46,11 @@ def worker_crashed(function_name: str, pid: int | None, cause: str, *, attempts:
 
 
 def _task_lost(function_name: str, pid: int | None, cause: str, attempts: int) -> str:
-    tried = "it was not tried again (`max_retries=0`)" if attempts <= 1 else f"this was attempt {attempts} of {attempts}"
+    tried = (
+        "it was not tried again (`max_retries=0`)"
+        if attempts <= 1
+        else f"this was attempt {attempts} of {attempts}"
+    )
     return f"The worker process of {function_name}() (pid={pid}) {cause} while the task ran, so the task has no value; {tried}."
 
 
@@ -51,9 +59,17 @@ def actor_name(class_name: str, name: str | None) -> str:
     return f"{class_name} {name!r}" if name else class_name
 
 
-def actor_died(class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int) -> str:
-    """The message of ActorDiedError. `cause` is what happened to its process, such as `exited with code 1`."""
-    restarts = "it is not restarted (`max_restarts=0`)" if max_restarts == 0 else f"its {max_restarts} restarts are used up"
+def actor_died(
+    class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int
+) -> str:
+    """The message of ActorDiedError. `cause` is what happened to its process, such as `exited with
+    code 1`.
+    """
+    restarts = (
+        "it is not restarted (`max_restarts=0`)"
+        if max_restarts == 0
+        else f"its {max_restarts} restarts are used up"
+    )
     return f"The actor {actor_name(class_name, name)} (pid={pid}) {cause}; {restarts}, so its calls have no answer any more."
 
 
@@ -76,7 +92,9 @@ def task_out_of_memory(function_name: str, pid: int | None, cause: str, *, attem
     return f"{_task_lost(function_name, pid, cause, attempts)} {_LESS_MEMORY}"
 
 
-def actor_out_of_memory(class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int) -> str:
+def actor_out_of_memory(
+    class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int
+) -> str:
     """The message of ActorOutOfMemoryError. `cause` says what was used and what there is."""
     return f"{actor_died(class_name, name, pid, cause, max_restarts=max_restarts)} {_LESS_MEMORY}"
 

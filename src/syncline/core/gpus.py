@@ -1,8 +1,10 @@
-"""Which NVIDIA GPUs this process may use, found without touching CUDA (a CUDA context would forbid forking workers and costs seconds).
+"""Which NVIDIA GPUs this process may use, found without touching CUDA (a CUDA context would forbid
+forking workers and costs seconds).
 
-Asked in this order: the driver's management library through ``nvidia-ml-py`` if both are there, the driver's files under
-``/proc/driver/nvidia``, and otherwise there are none. What is not covered: accelerators of other makers, and listing MIG slices
-(a slice named in ``CUDA_VISIBLE_DEVICES`` is taken as it is).
+Asked in this order: the driver's management library through ``nvidia-ml-py`` if both are there, the
+driver's files under ``/proc/driver/nvidia``, and otherwise there are none. What is not covered:
+accelerators of other makers, and listing MIG slices (a slice named in ``CUDA_VISIBLE_DEVICES`` is
+taken as it is).
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ class Gpu:
     """One GPU, as ``CUDA_VISIBLE_DEVICES`` names it."""
 
     id: str
-    """What goes into ``CUDA_VISIBLE_DEVICES``: the index ("0"), or the UUID where the user named GPUs by UUID."""
+    """What goes into ``CUDA_VISIBLE_DEVICES``: the index ("0"), or the UUID where the user named
+    GPUs by UUID.
+    """
     model: str
-    """Short model name such as "H200", the value that ``accelerator_type`` is compared with; empty if unknown."""
+    """Short model name such as "H200", the value that ``accelerator_type`` is compared with; empty
+    if unknown.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +58,9 @@ class Nvml(Protocol):
 def discover(visible: str | None, *, root: Path = _ROOT, nvml: Nvml | None = None) -> list[Gpu]:
     """The GPUs that this process may use, in the order in which CUDA would number them.
 
-    ``visible`` is the value of ``CUDA_VISIBLE_DEVICES`` (``None`` when it is not set: all GPUs), ``root`` stands for ``/``, and ``nvml``
-    replaces the management library. Never raises: a machine whose driver is broken has no GPUs.
+    ``visible`` is the value of ``CUDA_VISIBLE_DEVICES`` (``None`` when it is not set: all GPUs),
+    ``root`` stands for ``/``, and ``nvml`` replaces the management library. Never raises: a machine
+    whose driver is broken has no GPUs.
     """
     if visible is not None and not visible.strip():
         return []
@@ -83,15 +90,22 @@ def _load_nvml() -> Nvml | None:
 
 
 def _from_nvml(nvml: Nvml) -> list[_Device] | None:
-    """All GPUs that the management library knows, or ``None`` if it cannot be used (library or driver missing)."""
+    """All GPUs that the management library knows, or ``None`` if it cannot be used (library or
+    driver missing).
+    """
     try:
         nvml.nvmlInit()
     except (nvml.NVMLError, OSError):
         return None
     try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        handles = [
+            nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())
+        ]
         return [
-            _Device(uuid=_decoded(nvml.nvmlDeviceGetUUID(handle)), model=model_name(_decoded(nvml.nvmlDeviceGetName(handle))))
+            _Device(
+                uuid=_decoded(nvml.nvmlDeviceGetUUID(handle)),
+                model=model_name(_decoded(nvml.nvmlDeviceGetName(handle))),
+            )
             for handle in handles
         ]
     except nvml.NVMLError:
@@ -101,7 +115,9 @@ def _from_nvml(nvml: Nvml) -> list[_Device] | None:
 
 
 def _from_proc(root: Path) -> list[_Device]:
-    """All GPUs that the driver lists as directories named by PCI address, each with an ``information`` file."""
+    """All GPUs that the driver lists as directories named by PCI address, each with an
+    ``information`` file.
+    """
     folder = root / "proc/driver/nvidia/gpus"
     try:
         addresses = sorted(entry for entry in folder.iterdir() if entry.is_dir())
@@ -114,12 +130,16 @@ def _from_proc(root: Path) -> list[_Device]:
         except OSError:
             text = ""
         facts = dict(re.findall(r"^([^:\n]+):[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
-        devices.append(_Device(uuid=facts.get("GPU UUID", ""), model=model_name(facts.get("Model", ""))))
+        devices.append(
+            _Device(uuid=facts.get("GPU UUID", ""), model=model_name(facts.get("Model", "")))
+        )
     return devices
 
 
 def _select(devices: Sequence[_Device], visible: str | None) -> list[Gpu]:
-    """Apply ``CUDA_VISIBLE_DEVICES`` as CUDA does: in its order, up to the first entry that names nothing."""
+    """Apply ``CUDA_VISIBLE_DEVICES`` as CUDA does: in its order, up to the first entry that names
+    nothing.
+    """
     if visible is None:
         return [Gpu(id=str(index), model=device.model) for index, device in enumerate(devices)]
     chosen: list[Gpu] = []
@@ -132,13 +152,18 @@ def _select(devices: Sequence[_Device], visible: str | None) -> list[Gpu]:
 
 
 def _named(devices: Sequence[_Device], entry: str) -> _Device | None:
-    """The device that an entry names: an index, a UUID or the unique start of one, or a MIG slice."""
+    """The device that an entry names: an index, a UUID or the unique start of one, or a MIG
+    slice.
+    """
     if entry.isdigit():
         return devices[int(entry)] if int(entry) < len(devices) else None
     if entry.startswith("MIG-"):
-        # Slices are not listed; on the usual machine all GPUs are of one model, otherwise it stays unknown.
+        # Slices are not listed; on the usual machine all GPUs are of one model, otherwise it stays
+        # unknown.
         models = {device.model for device in devices}
-        return _Device(uuid=entry, model=models.pop() if len(models) == 1 else "") if devices else None
+        return (
+            _Device(uuid=entry, model=models.pop() if len(models) == 1 else "") if devices else None
+        )
     matches = [device for device in devices if entry and device.uuid.startswith(entry)]
     return matches[0] if len(matches) == 1 else None
 

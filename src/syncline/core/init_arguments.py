@@ -1,4 +1,6 @@
-"""The arguments of `init`: which there are, which are only accepted, older spellings, and the `EngineConfig` that they make."""
+"""The arguments of `init`: which there are, which are only accepted, older spellings, and the
+`EngineConfig` that they make.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ _IGNORED = frozenset(
 
 
 def known(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that mean something, in today's spelling. TypeError for names that nobody knows."""
+    """The arguments that mean something, in today's spelling. TypeError for names that nobody
+    knows.
+    """
     meant: dict[str, Any] = {}
     for name, value in arguments.items():
         if name in _MEANT:
@@ -91,16 +95,25 @@ def known(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _take_older(name: str, value: Any, meant: dict[str, Any]) -> None:
     today = _OLDER[name]
     if today is None:
-        warnings.warn(f"`init({name}=...)` means nothing any more: remove it", DeprecationWarning, stacklevel=4)
+        warnings.warn(
+            f"`init({name}=...)` means nothing any more: remove it",
+            DeprecationWarning,
+            stacklevel=4,
+        )
         return
-    warnings.warn(f"`init({name}=...)` is an older spelling of `{today}`: use that", DeprecationWarning, stacklevel=4)
+    warnings.warn(
+        f"`init({name}=...)` is an older spelling of `{today}`: use that",
+        DeprecationWarning,
+        stacklevel=4,
+    )
     meant.setdefault(today, value)
 
 
 def engine_config(arguments: Mapping[str, Any], address: str | None = None) -> EngineConfig:
     """The configuration that the arguments make. TypeError and ValueError for impossible values.
 
-    `address` is a cluster's, where packages may be installed and names of actors are the program's own unless it says otherwise.
+    `address` is a cluster's, where packages may be installed and names of actors are the program's
+    own unless it says otherwise.
     """
     for name in ("num_cpus", "num_gpus", "object_store_memory", "_memory"):
         check.amount(name, arguments.get(name))
@@ -119,7 +132,9 @@ def engine_config(arguments: Mapping[str, Any], address: str | None = None) -> E
         memory=None if memory is None else int(memory),
         object_store_memory=None if object_store is None else int(object_store),
         runtime_env=_runtime_env(arguments, may_install=address is not None),
-        namespace=arguments.get("namespace") or settings.namespace() or ("default" if address is None else ""),
+        namespace=arguments.get("namespace")
+        or settings.namespace()
+        or ("default" if address is None else ""),
         logging_level=_logging_level(arguments.get("logging_level")),
         log_to_driver=bool(arguments.get("log_to_driver", True)),
         address=address,
@@ -130,7 +145,9 @@ def engine_config(arguments: Mapping[str, Any], address: str | None = None) -> E
 def _runtime_env(arguments: Mapping[str, Any], *, may_install: bool) -> dict[str, Any]:
     of_job = getattr(arguments.get("job_config"), "runtime_env", None)
     own = environments.normalize(arguments.get("runtime_env"), may_install=may_install)
-    return environments.merge(environments.normalize(of_job, may_install=may_install), own, may_install=may_install)
+    return environments.merge(
+        environments.normalize(of_job, may_install=may_install), own, may_install=may_install
+    )
 
 
 def _logging_level(level: Any) -> int:
@@ -142,4 +159,6 @@ def _logging_level(level: Any) -> int:
             return number
     elif isinstance(level, int) and not isinstance(level, bool):
         return level
-    raise ValueError(f"`logging_level={level!r}` is no level: give one of logging's, such as logging.WARNING or 'warning'")
+    raise ValueError(
+        f"`logging_level={level!r}` is no level: give one of logging's, such as logging.WARNING or 'warning'"
+    )

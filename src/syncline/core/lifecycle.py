@@ -1,4 +1,5 @@
-"""The engine of this process: `init`, `shutdown`, the start on first use, and what becomes of it in forked children.
+"""The engine of this process: `init`, `shutdown`, the start on first use, and what becomes of it in
+forked children.
 
 Parsing the arguments of `init` is in `init_arguments`.
 """
@@ -23,11 +24,14 @@ from syncline.core.engine import Engine
 logger = logging.getLogger("syncline")
 
 after_fork_hooks: list[Callable[[Engine], None]] = []
-"""Called in a child that this process forked, with the engine of the parent, when this process has let go of it. A hook may give the
-child an engine of its own with `refs.set_engine`."""
+"""Called in a child that this process forked, with the engine of the parent, when this process has
+let go of it. A hook may give the child an engine of its own with `refs.set_engine`.
+"""
 
 shutdown_hooks: list[Callable[[], None]] = []
-"""Called before this process's engine ends: what works on it is ended, and handles of its actors are let go."""
+"""Called before this process's engine ends: what works on it is ended, and handles of its actors
+are let go.
+"""
 
 
 class InitContext:
@@ -61,7 +65,12 @@ class InitContext:
     def __enter__(self) -> InitContext:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> None:
         shutdown()
 
     def __repr__(self) -> str:
@@ -73,7 +82,9 @@ class _Process:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.started: Engine | None = None  # the engine that `init` started here; in a worker there is one that it did not
+        self.started: Engine | None = (
+            None  # the engine that `init` started here; in a worker there is one that it did not
+        )
         self.cleans_up = False
         self.forked_from: int | None = None
 
@@ -82,17 +93,21 @@ _process = _Process()
 
 
 def init(address: str | None = None, **arguments: Any) -> InitContext:
-    """Start syncline on this machine, or connect to a cluster. Without it, the first use does, with the defaults.
+    """Start syncline on this machine, or connect to a cluster. Without it, the first use does, with
+    the defaults.
 
-    address: of a cluster: "auto" (the Ray that runs on this machine), "host:port", "ray://host:port", or "local" for a new Ray on this
-    machine alone; by default the setting SYNCLINE_ADDRESS, and without it no cluster.
-    num_cpus, num_gpus, resources, memory: what tasks may share (default: what this process may use; more is allowed, and pretended).
-    object_store_memory: bytes of shared memory for objects. runtime_env: `env_vars`, `working_dir`, `py_modules` of every worker.
-    namespace: of actors' names. local_mode: run everything in this process, in order, for debuggers. ignore_reinit_error: calling twice
-    is no error. logging_level: of syncline's logger. log_to_driver: whether what workers print is shown.
+    address: of a cluster: "auto" (the Ray that runs on this machine), "host:port",
+    "ray://host:port", or "local" for a new Ray on this machine alone; by default the setting
+    SYNCLINE_ADDRESS, and without it no cluster. num_cpus, num_gpus, resources, memory: what tasks
+    may share (default: what this process may use; more is allowed, and pretended).
+    object_store_memory: bytes of shared memory for objects. runtime_env: `env_vars`, `working_dir`,
+    `py_modules` of every worker. namespace: of actors' names. local_mode: run everything in this
+    process, in order, for debuggers. ignore_reinit_error: calling twice is no error. logging_level:
+    of syncline's logger. log_to_driver: whether what workers print is shown.
 
-    Other arguments of `ray.init` are accepted and mean nothing here. In a worker nothing happens. Raises RuntimeError where syncline
-    runs already, ValueError and TypeError for impossible arguments.
+    Other arguments of `ray.init` are accepted and mean nothing here. In a worker nothing happens.
+    Raises RuntimeError where syncline runs already, ValueError and TypeError for impossible
+    arguments.
     """
     arguments = init_arguments.known(arguments)
     with _process.lock:
@@ -108,7 +123,9 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
         given = address if address is not None else arguments.pop("address", None)
         cluster = None if local_mode else (settings.address() if given is None else given) or None
         config = init_arguments.engine_config(arguments, cluster)
-        return InitContext(_start("inline" if local_mode else "embedded" if cluster is None else "cluster", config))
+        return InitContext(
+            _start("inline" if local_mode else "embedded" if cluster is None else "cluster", config)
+        )
 
 
 def _start(name: engines.EngineName, config: EngineConfig) -> Engine:
@@ -124,7 +141,9 @@ def _start(name: engines.EngineName, config: EngineConfig) -> Engine:
 
 
 def shutdown(_exiting_interpreter: bool = False) -> None:
-    """End every task, actor and worker, and free every object. Calling it twice is allowed; in a worker nothing happens."""
+    """End every task, actor and worker, and free every object. Calling it twice is allowed; in a
+    worker nothing happens.
+    """
     if _process.started is not None:
         for hook in shutdown_hooks:
             hook()
@@ -144,12 +163,16 @@ def is_initialized() -> bool:
 
 
 def is_program() -> bool:
-    """Whether this process started its engine, or connected it to a cluster: a program does, a worker does not."""
+    """Whether this process started its engine, or connected it to a cluster: a program does, a
+    worker does not.
+    """
     return _process.started is not None
 
 
 def ensure_engine() -> Engine:
-    """The engine of this process, started now if need be. RuntimeError in a child that a program forked while its engine ran."""
+    """The engine of this process, started now if need be. RuntimeError in a child that a program
+    forked while its engine ran.
+    """
     engine = refs._engine
     if engine is not None:
         return engine

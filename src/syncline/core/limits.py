@@ -1,8 +1,10 @@
-"""How many CPUs and how much memory this process may use: cgroups v1 and v2, the affinity mask, and the machine itself.
+"""How many CPUs and how much memory this process may use: cgroups v1 and v2, the affinity mask, and
+the machine itself.
 
-Every reading takes ``root``, the directory that stands for ``/``, so that tests describe a machine as a small tree of files.
-Nested cgroups are read from the process's own group upwards: the tightest limit on the way counts. What is not covered: CPU shares and
-weights (they divide a busy machine, they limit nobody), swap limits, and soft limits such as ``memory.high``.
+Every reading takes ``root``, the directory that stands for ``/``, so that tests describe a machine
+as a small tree of files. Nested cgroups are read from the process's own group upwards: the tightest
+limit on the way counts. What is not covered: CPU shares and weights (they divide a busy machine,
+they limit nobody), swap limits, and soft limits such as ``memory.high``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import psutil
 _Number = TypeVar("_Number", int, float)
 _ROOT = Path("/")
 _V1_UNLIMITED_BYTES = 1 << 60
-"""The kernel's v1 way to say "no limit" is the largest multiple of the page size, whatever that is; nobody has an exbibyte."""
+"""The kernel's v1 way to say "no limit" is the largest multiple of the page size, whatever that is;
+nobody has an exbibyte.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,9 @@ class MachineLimits:
     """What this process may use of the machine it runs on."""
 
     cpus: int
-    """Whole CPUs, at least 1: the smallest of the affinity mask, the cgroup quota (rounded down) and the CPUs that exist."""
+    """Whole CPUs, at least 1: the smallest of the affinity mask, the cgroup quota (rounded down)
+    and the CPUs that exist.
+    """
     memory_bytes: int
     """Bytes: the smaller of the memory that exists and the cgroup limit."""
 
@@ -41,12 +47,15 @@ class _Mount:
 
 
 def machine_limits(root: Path = _ROOT) -> MachineLimits:
-    """Read all limits once; nothing is cached, so that a container that was resized is seen by the next call."""
+    """Read all limits once; nothing is cached, so that a container that was resized is seen by the
+    next call.
+    """
     return MachineLimits(cpus=cpu_count(root), memory_bytes=memory_bytes(root))
 
 
 def cpu_count(root: Path = _ROOT, *, affinity: int | None = None) -> int:
-    """Whole CPUs for this process, at least 1. ``affinity`` replaces the number that the scheduler's mask allows.
+    """Whole CPUs for this process, at least 1. ``affinity`` replaces the number that the
+    scheduler's mask allows.
 
     A quota of 2.5 CPUs counts as 2: a third busy process would be throttled for half of its time.
     """
@@ -65,12 +74,18 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 def memory_limit(root: Path = _ROOT) -> int | None:
     """Bytes that the cgroups of this process grant, or ``None`` without a limit."""
     limits = [_number(directory / "memory.max") for directory in _directories(root, "")]
-    limits += [_number(directory / "memory.limit_in_bytes") for directory in _directories(root, "memory")]
-    return _smallest([limit for limit in limits if limit is not None and 0 < limit < _V1_UNLIMITED_BYTES])
+    limits += [
+        _number(directory / "memory.limit_in_bytes") for directory in _directories(root, "memory")
+    ]
+    return _smallest(
+        [limit for limit in limits if limit is not None and 0 < limit < _V1_UNLIMITED_BYTES]
+    )
 
 
 def memory_bytes(root: Path = _ROOT) -> int:
-    """Bytes of memory that this process may use: the machine's own, or the cgroup limit where that is smaller."""
+    """Bytes of memory that this process may use: the machine's own, or the cgroup limit where that
+    is smaller.
+    """
     installed = _installed_memory(root)
     limit = memory_limit(root)
     return installed if limit is None else min(installed, limit)
@@ -78,11 +93,15 @@ def memory_bytes(root: Path = _ROOT) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryFiles:
-    """Where to look, again and again, at the memory that this process may still take, and at the kills for lack of it."""
+    """Where to look, again and again, at the memory that this process may still take, and at the
+    kills for lack of it.
+    """
 
     root: Path
     groups: tuple[Path, ...]
-    """Directories of the v2 and v1 control groups of this process, the nearest first in each hierarchy."""
+    """Directories of the v2 and v1 control groups of this process, the nearest first in each
+    hierarchy.
+    """
 
     @classmethod
     def of(cls, root: Path = _ROOT) -> MemoryFiles:
@@ -90,11 +109,19 @@ class MemoryFiles:
         return cls(root=root, groups=(*_directories(root, ""), *_directories(root, "memory")))
 
     def available_bytes(self) -> int | None:
-        """Bytes that can still be taken: of the machine, or of the tightest group; files that are only cached count as free."""
-        return _smallest([_field(self.root / "proc/meminfo", "MemAvailable:", 1024), *map(_left_in_group, self.groups)])
+        """Bytes that can still be taken: of the machine, or of the tightest group; files that are
+        only cached count as free.
+        """
+        return _smallest(
+            [
+                _field(self.root / "proc/meminfo", "MemAvailable:", 1024),
+                *map(_left_in_group, self.groups),
+            ]
+        )
 
     def kills(self) -> int | None:
-        """How many processes of this process's group the system has ended since the group exists; without a group, of the machine.
+        """How many processes of this process's group the system has ended since the group exists;
+        without a group, of the machine.
 
         None where the system counts neither.
         """
@@ -143,14 +170,20 @@ def _quota_v2(path: Path) -> float | None:
 def _quota_v1(directory: Path) -> float | None:
     quota = _number(directory / "cpu.cfs_quota_us")
     period = _number(directory / "cpu.cfs_period_us")
-    return quota / period if quota is not None and period is not None and quota > 0 and period > 0 else None
+    return (
+        quota / period
+        if quota is not None and period is not None and quota > 0 and period > 0
+        else None
+    )
 
 
 def _directories(root: Path, controller: str) -> Iterator[Path]:
-    """The process's cgroup directory of one controller ("" is the v2 hierarchy) and its ancestors up to the mount point.
+    """The process's cgroup directory of one controller ("" is the v2 hierarchy) and its ancestors
+    up to the mount point.
 
-    Inside a container the path in ``/proc/self/cgroup`` may be the host's and not exist below the mount: then only the ancestors that
-    do exist are given, the mount point among them, which is the container's own group.
+    Inside a container the path in ``/proc/self/cgroup`` may be the host's and not exist below the
+    mount: then only the ancestors that do exist are given, the mount point among them, which is the
+    container's own group.
     """
     path = _group_path(root, controller)
     if path is None:
@@ -179,7 +212,9 @@ def _group_path(root: Path, controller: str) -> str | None:
 
 
 def _mounts(root: Path) -> list[_Mount]:
-    """Cgroup mounts from ``/proc/self/mountinfo``, or the customary places where that file cannot be read."""
+    """Cgroup mounts from ``/proc/self/mountinfo``, or the customary places where that file cannot
+    be read.
+    """
     mounts = []
     for line in _lines(root / "proc/self/mountinfo"):
         before, separator, after = line.partition(" - ")

@@ -1,4 +1,6 @@
-"""Checks of single option values: TypeError for a wrong type, ValueError for an impossible value, each with the value and a way out."""
+"""Checks of single option values: TypeError for a wrong type, ValueError for an impossible value,
+each with the value and a way out.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,18 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from syncline.core.placement import NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
+from syncline.core.placement import (
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 _OWN_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-_STRATEGIES = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
+_STRATEGIES = (
+    PlacementGroupSchedulingStrategy,
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+)
 
 
 def amount(name: str, value: Any) -> None:
@@ -21,7 +31,9 @@ def amount(name: str, value: Any) -> None:
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"`{name}={value}` cannot be reserved: give 0 or more")
     if name == "num_gpus" and value > 1 and value != int(value):
-        raise ValueError(f"`num_gpus={value}` is neither a part of one GPU nor whole GPUs: give less than 1, or a whole number")
+        raise ValueError(
+            f"`num_gpus={value}` is neither a part of one GPU nor whole GPUs: give less than 1, or a whole number"
+        )
 
 
 def count(name: str, value: Any, *, least: int) -> None:
@@ -54,7 +66,9 @@ def yes_or_no(name: str, value: Any) -> None:
 def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """One of some values."""
     if value not in allowed:
-        raise ValueError(f"`{name}={value!r}` is none of {', '.join(repr(choice) for choice in allowed if choice is not None)}")
+        raise ValueError(
+            f"`{name}={value!r}` is none of {', '.join(repr(choice) for choice in allowed if choice is not None)}"
+        )
 
 
 def num_returns(value: Any) -> None:
@@ -70,7 +84,9 @@ def retry_exceptions(value: Any) -> None:
     if isinstance(value, bool):
         return
     if not isinstance(value, tuple):
-        raise TypeError(f"`retry_exceptions={value!r}` is a {type(value).__name__}: give True, False or a list of exception classes")
+        raise TypeError(
+            f"`retry_exceptions={value!r}` is a {type(value).__name__}: give True, False or a list of exception classes"
+        )
     for cls in value:
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
             raise TypeError(f"`retry_exceptions` has {cls!r}, which is no exception class")
@@ -79,31 +95,43 @@ def retry_exceptions(value: Any) -> None:
 def resources(value: Any, *, own: bool = False) -> None:
     """Custom resources: amounts by name. `own`: also those that have an option of their own."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"`resources={value!r}` is a {type(value).__name__}: give a dict such as {{'special': 1}}")
+        raise TypeError(
+            f"`resources={value!r}` is a {type(value).__name__}: give a dict such as {{'special': 1}}"
+        )
     for name, share in value.items():
         if not isinstance(name, str):
             raise TypeError(f"`resources` has {name!r} for a name: resources are named by text")
         if name in _OWN_RESOURCES and not own:
-            raise ValueError(f"`resources` has {name!r}, which has an option of its own: use `{_OWN_RESOURCES[name]}={share!r}`")
+            raise ValueError(
+                f"`resources` has {name!r}, which has an option of its own: use `{_OWN_RESOURCES[name]}={share!r}`"
+            )
         amount(f"resources[{name!r}]", share)
 
 
 def labels(name: str, value: Any) -> None:
     """Text by text."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a dict of text by text")
+        raise TypeError(
+            f"`{name}={value!r}` is a {type(value).__name__}: give a dict of text by text"
+        )
     for label, wanted in value.items():
         if not isinstance(label, str) or not isinstance(wanted, str):
-            raise TypeError(f"`{name}` has {label!r}: {wanted!r}, but labels and their values are text")
+            raise TypeError(
+                f"`{name}` has {label!r}: {wanted!r}, but labels and their values are text"
+            )
 
 
 def concurrency_groups(value: Any) -> None:
     """Numbers of calls at once, by name."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"`concurrency_groups={value!r}` is a {type(value).__name__}: give a dict such as {{'io': 2}}")
+        raise TypeError(
+            f"`concurrency_groups={value!r}` is a {type(value).__name__}: give a dict such as {{'io': 2}}"
+        )
     for name, limit in value.items():
         if not isinstance(name, str):
-            raise TypeError(f"`concurrency_groups` has {name!r} for a name: groups are named by text")
+            raise TypeError(
+                f"`concurrency_groups` has {name!r} for a name: groups are named by text"
+            )
         count(f"concurrency_groups[{name!r}]", limit, least=1)
 
 

@@ -1,7 +1,8 @@
-"""Options of tasks, actors and method calls: `@remote(...)`, `.options(...)` and `@method(...)` give keywords, engines read these.
+"""Options of tasks, actors and method calls: `@remote(...)`, `.options(...)` and `@method(...)`
+give keywords, engines read these.
 
-Every option is checked here, once per decorator or `.options()`. Options of Ray that mean nothing here are accepted and noted in one
-debug line.
+Every option is checked here, once per decorator or `.options()`. Options of Ray that mean nothing
+here are accepted and noted in one debug line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from syncline.core import option_checks as check
 from syncline.core import refs
 from syncline.core import runtime_env as environments
 from syncline.core.errors import did_you_mean
-from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy, SchedulingStrategy
+from syncline.core.placement import (
+    PlacementGroup,
+    PlacementGroupSchedulingStrategy,
+    SchedulingStrategy,
+)
 
 logger = logging.getLogger("syncline")
 
@@ -23,7 +28,9 @@ NumReturns = int | Literal["streaming", "dynamic"] | None
 """How many values a call gives; None: one, or "streaming" for a generator function."""
 
 RetryExceptions = bool | tuple[type[BaseException], ...]
-"""Whether an exception of user code is a reason to try again: all, none, or those of these classes."""
+"""Whether an exception of user code is a reason to try again: all, none, or those of these
+classes.
+"""
 
 ASYNC_CONCURRENCY = 1000
 """Calls at once of an actor with async methods that does not say."""
@@ -80,7 +87,10 @@ class _Demand:
     def placement_group(self) -> PlacementGroup | None:
         """The placement group to run in, if the options name one."""
         strategy = self.scheduling_strategy
-        if isinstance(strategy, PlacementGroupSchedulingStrategy) and not strategy.placement_group.is_empty:
+        if (
+            isinstance(strategy, PlacementGroupSchedulingStrategy)
+            and not strategy.placement_group.is_empty
+        ):
             return strategy.placement_group
         return None
 
@@ -120,7 +130,9 @@ class TaskOptions(_Demand):
         check.count("_generator_backpressure_num_objects", self.generator_backpressure, least=-1)
 
     def resources_needed(self) -> dict[str, float]:
-        """What to hold while the task runs, by name; one CPU unless `num_cpus` says otherwise, and no zeros."""
+        """What to hold while the task runs, by name; one CPU unless `num_cpus` says otherwise, and
+        no zeros.
+        """
         return self._needed(1)
 
 
@@ -143,7 +155,9 @@ class ActorOptions(_Demand):
     get_if_exists: bool = False
     """A living actor of this name is returned instead of making another."""
     max_pending_calls: int = -1
-    """How many calls of one caller may wait; -1: any number. More raise PendingCallsLimitExceeded."""
+    """How many calls of one caller may wait; -1: any number. More raise
+    PendingCallsLimitExceeded.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,16 +170,24 @@ class ActorOptions(_Demand):
         check.yes_or_no("get_if_exists", self.get_if_exists)
         check.count("max_pending_calls", self.max_pending_calls, least=-1)
         if self.get_if_exists and self.name is None:
-            raise ValueError("`get_if_exists=True` looks for an actor by name, but there is none: give `name` too")
+            raise ValueError(
+                "`get_if_exists=True` looks for an actor by name, but there is none: give `name` too"
+            )
         if self.max_task_retries and not self.max_restarts:
-            logger.debug("max_task_retries=%s has no effect without max_restarts", self.max_task_retries)
+            logger.debug(
+                "max_task_retries=%s has no effect without max_restarts", self.max_task_retries
+            )
 
     def resources_needed(self) -> dict[str, float]:
-        """What to hold as long as the actor lives, by name; no CPU unless `num_cpus` says otherwise, and no zeros."""
+        """What to hold as long as the actor lives, by name; no CPU unless `num_cpus` says
+        otherwise, and no zeros.
+        """
         return self._needed(0)
 
     def resources_to_place(self) -> dict[str, float]:
-        """What must be free for the actor to start; one CPU more than it holds where `num_cpus` is not set, but not in a group."""
+        """What must be free for the actor to start; one CPU more than it holds where `num_cpus` is
+        not set, but not in a group.
+        """
         return self._needed(0 if self.placement_group is not None else 1)
 
 
@@ -209,7 +231,9 @@ Options = TypeVar("Options", TaskOptions, ActorOptions, MethodOptions)
 
 
 def updated(options: Options, keywords: Mapping[str, Any]) -> Options:
-    """`options` with what a program gave as keywords. ValueError for unknown names and impossible values, TypeError for wrong types."""
+    """`options` with what a program gave as keywords. ValueError for unknown names and impossible
+    values, TypeError for wrong types.
+    """
     known = {f.name: getattr(options, f.name) for f in fields(options)}
     for name, value in _translated(keywords, known).items():
         if name in known:
@@ -222,7 +246,11 @@ def updated(options: Options, keywords: Mapping[str, Any]) -> Options:
 
 
 def _unknown(name: str, kind: type, known: Mapping[str, Any]) -> str:
-    of = {"TaskOptions": "A remote function", "ActorOptions": "An actor class", "MethodOptions": "An actor's method"}[kind.__name__]
+    of = {
+        "TaskOptions": "A remote function",
+        "ActorOptions": "An actor class",
+        "MethodOptions": "An actor's method",
+    }[kind.__name__]
     return f"{of} has no option {name!r}.{did_you_mean(name, known)} It has {', '.join(sorted(known))}."
 
 
@@ -236,22 +264,35 @@ def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
     if "scheduling_strategy" in known:
         _translate_placement_group(given)
     if "runtime_env" in given and "runtime_env" in known:
-        given["runtime_env"] = environments.normalize(given["runtime_env"], may_install=_may_install())
+        given["runtime_env"] = environments.normalize(
+            given["runtime_env"], may_install=_may_install()
+        )
     for name in ("resources", "label_selector", "concurrency_groups"):
         if given.get(name, ...) is None:
             given[name] = {}
     if isinstance(given.get("concurrency_groups"), (list, tuple)):
-        given["concurrency_groups"] = {group["name"]: group["max_concurrency"] for group in given["concurrency_groups"]}
+        given["concurrency_groups"] = {
+            group["name"]: group["max_concurrency"] for group in given["concurrency_groups"]
+        }
     if isinstance(given.get("retry_exceptions"), list):
         given["retry_exceptions"] = tuple(given["retry_exceptions"])
-    for name in ("scheduling_strategy", "max_pending_calls", "max_calls", "max_retries", "max_restarts", "retry_exceptions"):
+    for name in (
+        "scheduling_strategy",
+        "max_pending_calls",
+        "max_calls",
+        "max_retries",
+        "max_restarts",
+        "retry_exceptions",
+    ):
         if given.get(name, ...) is None:  # as if it had not been given
             del given[name]
     return given
 
 
 def _may_install() -> bool:
-    """Before `init` nobody knows which engine it will be: the engine refuses what it cannot do when the task is submitted."""
+    """Before `init` nobody knows which engine it will be: the engine refuses what it cannot do when
+    the task is submitted.
+    """
     engine = refs._engine
     return engine is None or engine.installs_packages
 
@@ -264,5 +305,7 @@ def _translate_placement_group(given: dict[str, Any]) -> None:
     if group is None or group == "default":
         return
     if given.get("scheduling_strategy") is not None:
-        raise ValueError("`placement_group` and `scheduling_strategy` both say where to run: give only `scheduling_strategy`")
+        raise ValueError(
+            "`placement_group` and `scheduling_strategy` both say where to run: give only `scheduling_strategy`"
+        )
     given["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, index, capture)

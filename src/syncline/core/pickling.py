@@ -1,8 +1,10 @@
-"""The pickler under `serialization`: cloudpickle's semantics, pickle-5 buffers, collected references.
+"""The pickler under `serialization`: cloudpickle's semantics, pickle-5 buffers, collected
+references.
 
-Covered: which objects go by value and which by reference (as cloudpickle decides), reducers registered for
-classes, torch tensors when torch is loaded, and the ids of the object references met on the way.
-Not covered: what a pickled value looks like in a message (`serialization`), and why pickling failed (`culprits`).
+Covered: which objects go by value and which by reference (as cloudpickle decides), reducers
+registered for classes, torch tensors when torch is loaded, and the ids of the object references met
+on the way. Not covered: what a pickled value looks like in a message (`serialization`), and why
+pickling failed (`culprits`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _reducers: dict[type, Reducer] = {}
 
 
 class _Collectors(threading.local):
-    """The reference collectors of this thread, innermost last: a `__reduce__` may itself pack something."""
+    """The reference collectors of this thread, innermost last: a `__reduce__` may itself pack
+    something.
+    """
 
     def __init__(self) -> None:
         self.stack: list[dict[int, None]] = []
@@ -39,7 +43,8 @@ collectors = _Collectors()
 
 
 def note_ref(ref_id: int) -> None:
-    """Tell the pack in progress on this thread that the reference `ref_id` travels inside the value.
+    """Tell the pack in progress on this thread that the reference `ref_id` travels inside the
+    value.
 
     Outside of a pack (a plain `pickle.dumps` of a reference) nobody counts, so nothing happens.
     """
@@ -48,12 +53,15 @@ def note_ref(ref_id: int) -> None:
 
 
 def register_reducer(cls: type, reducer: Reducer | None) -> None:
-    """Pickle instances of exactly `cls` with `reducer(instance)`, which returns what `__reduce__` would.
+    """Pickle instances of exactly `cls` with `reducer(instance)`, which returns what `__reduce__`
+    would.
 
     `None` removes the registration. Raises `TypeError` if `cls` is not a class.
     """
     if not isinstance(cls, type):
-        raise TypeError(f"`register_reducer` needs a class, but got {cls!r}: pass the class whose instances the reducer handles.")
+        raise TypeError(
+            f"`register_reducer` needs a class, but got {cls!r}: pass the class whose instances the reducer handles."
+        )
     if reducer is None:
         _reducers.pop(cls, None)
     else:
@@ -76,13 +84,21 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships 
 
 
 def _is_found_by_name(obj: type | types.FunctionType) -> bool:
-    """Whether cloudpickle would find that `obj` goes by reference: the common case, at a tenth of what its own look costs."""
+    """Whether cloudpickle would find that `obj` goes by reference: the common case, at a tenth of
+    what its own look costs.
+    """
     module = sys.modules.get(obj.__module__) if obj.__module__ != "__main__" else None
-    return module is not None and vars(module).get(obj.__qualname__) is obj and not cloudpickle.list_registry_pickle_by_value()
+    return (
+        module is not None
+        and vars(module).get(obj.__qualname__) is obj
+        and not cloudpickle.list_registry_pickle_by_value()
+    )
 
 
 def dumps(value: object, buffer_callback: BufferCallback | None) -> tuple[bytes, tuple[int, ...]]:
-    """Pickle `value`; returns the stream and the ids of the references inside, in order and without repeats."""
+    """Pickle `value`; returns the stream and the ids of the references inside, in order and without
+    repeats.
+    """
     refs: dict[int, None] = {}
     collectors.stack.append(refs)
     try:
@@ -94,7 +110,9 @@ def dumps(value: object, buffer_callback: BufferCallback | None) -> tuple[bytes,
 
 
 def can_pickle(value: object) -> Exception | None:
-    """The exception that pickling `value` raises, or `None`. Contents of large buffers are not copied."""
+    """The exception that pickling `value` raises, or `None`. Contents of large buffers are not
+    copied.
+    """
     try:
         dumps(value, lambda buffer: None)
     except Exception as error:

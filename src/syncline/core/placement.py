@@ -1,4 +1,5 @@
-"""Where tasks and actors run: the handle of a placement group, and scheduling strategies with Ray's signatures.
+"""Where tasks and actors run: the handle of a placement group, and scheduling strategies with Ray's
+signatures.
 
 Groups are made and removed in `util.placement_group`.
 """
@@ -18,7 +19,9 @@ PLACEMENT_STRATEGIES: tuple[str, ...] = get_args(PlacementStrategy)
 
 
 class PlacementGroup:
-    """Resources that are reserved together, in numbered bundles. Picklable; the group lives until it is removed."""
+    """Resources that are reserved together, in numbered bundles. Picklable; the group lives until
+    it is removed.
+    """
 
     def __init__(self, id: int, bundle_specs: Sequence[Mapping[str, float]]) -> None:
         self.id = Id(id)
@@ -45,7 +48,9 @@ class PlacementGroup:
 
     def wait(self, timeout_seconds: float = 30) -> bool:
         """Wait until everything is reserved; False if that takes longer than `timeout_seconds`."""
-        ready, _ = refs.current_engine().wait([self.ready()], num_returns=1, timeout_s=timeout_seconds, fetch_local=False)
+        ready, _ = refs.current_engine().wait(
+            [self.ready()], num_returns=1, timeout_s=timeout_seconds, fetch_local=False
+        )
         return bool(ready)
 
     def __eq__(self, other: object) -> bool:
@@ -108,7 +113,9 @@ class _LabelCondition:
     def __init__(self, *values: str) -> None:
         for value in values:
             if not isinstance(value, str):
-                raise TypeError(f"{type(self).__name__}({value!r}): labels are compared with text, not {type(value).__name__}")
+                raise TypeError(
+                    f"{type(self).__name__}({value!r}): labels are compared with text, not {type(value).__name__}"
+                )
         object.__setattr__(self, "values", values)
 
 
@@ -148,9 +155,14 @@ class NodeLabelSchedulingStrategy:
             object.__setattr__(self, name, conditions)
             for label, condition in conditions.items():
                 if not isinstance(condition, (In, NotIn, Exists, DoesNotExist)):
-                    raise TypeError(f"`{name}[{label!r}]={condition!r}` is no condition: use In, NotIn, Exists or DoesNotExist")
+                    raise TypeError(
+                        f"`{name}[{label!r}]={condition!r}` is no condition: use In, NotIn, Exists or DoesNotExist"
+                    )
 
 
 SchedulingStrategy = (
-    Literal["DEFAULT", "SPREAD"] | PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | NodeLabelSchedulingStrategy
+    Literal["DEFAULT", "SPREAD"]
+    | PlacementGroupSchedulingStrategy
+    | NodeAffinitySchedulingStrategy
+    | NodeLabelSchedulingStrategy
 )

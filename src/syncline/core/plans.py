@@ -1,7 +1,8 @@
 """What a program asks for, resolved once and handed to the engine unchanged with every call.
 
-A plan is made when `@remote` or `.options()` is evaluated, not per call. Each carries one slot, `prepared`, in which the engine
-that runs it keeps what it worked out for it (a registered function, a scheduling class); `prepared_for` says whose that is.
+A plan is made when `@remote` or `.options()` is evaluated, not per call. Each carries one slot,
+`prepared`, in which the engine that runs it keeps what it worked out for it (a registered function,
+a scheduling class); `prepared_for` says whose that is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class TaskPlan(Plan):
 
     __slots__ = ("function", "is_generator", "name", "options")
 
-    def __init__(self, function: Callable[..., Any], name: str, options: TaskOptions, *, is_generator: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str, options: TaskOptions, *, is_generator: bool
+    ) -> None:
         super().__init__()
         self.function = function
         self.name = name
@@ -43,7 +46,15 @@ class ActorPlan(Plan):
 
     __slots__ = ("cls", "is_async", "methods", "name", "options")
 
-    def __init__(self, cls: type, name: str, options: ActorOptions, methods: dict[str, MethodOptions], *, is_async: bool) -> None:
+    def __init__(
+        self,
+        cls: type,
+        name: str,
+        options: ActorOptions,
+        methods: dict[str, MethodOptions],
+        *,
+        is_async: bool,
+    ) -> None:
         super().__init__()
         self.cls = cls
         self.name = name
@@ -65,7 +76,14 @@ class CallPlan(Plan):
 
     __slots__ = ("actor_id", "class_name", "groups", "method", "options")
 
-    def __init__(self, actor_id: int, class_name: str, method: str, options: MethodOptions, groups: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        actor_id: int,
+        class_name: str,
+        method: str,
+        options: MethodOptions,
+        groups: tuple[str, ...],
+    ) -> None:
         super().__init__()
         self.actor_id = actor_id
         self.class_name = class_name
@@ -79,9 +97,13 @@ class CallPlan(Plan):
         return f"{self.class_name}.{self.method}"
 
 
-def _task_plan(function: Callable[..., Any], name: str, options: TaskOptions, is_generator: bool) -> TaskPlan:
+def _task_plan(
+    function: Callable[..., Any], name: str, options: TaskOptions, is_generator: bool
+) -> TaskPlan:
     return TaskPlan(function, name, options, is_generator=is_generator)
 
 
-def _actor_plan(cls: type, name: str, options: ActorOptions, methods: dict[str, MethodOptions], is_async: bool) -> ActorPlan:
+def _actor_plan(
+    cls: type, name: str, options: ActorOptions, methods: dict[str, MethodOptions], is_async: bool
+) -> ActorPlan:
     return ActorPlan(cls, name, options, methods, is_async=is_async)

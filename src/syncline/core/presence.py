@@ -11,7 +11,9 @@ NODE_PROCESS = "raylet"
 
 
 def cluster_runs_here() -> bool:
-    """Whether a node of some cluster runs on this machine, and Ray is installed to connect with. Costs milliseconds."""
+    """Whether a node of some cluster runs on this machine, and Ray is installed to connect with.
+    Costs milliseconds.
+    """
     if importlib.util.find_spec("ray") is None:
         return False
     return any(process.info["name"] == NODE_PROCESS for process in psutil.process_iter(["name"]))

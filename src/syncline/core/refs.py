@@ -1,8 +1,9 @@
 """References: the handles by which programs hold values that exist, or will.
 
-Every live `ObjectRef` (and every actor handle, through `Hold`) is written once into this process's *journal* when it is made and
-once when it dies: `+id`, `-id`. The engine drains the journal into its own count of holders; nothing here takes a lock, so a
-reference may die in a garbage collection at any moment, inside the engine too.
+Every live `ObjectRef` (and every actor handle, through `Hold`) is written once into this process's
+*journal* when it is made and once when it dies: `+id`, `-id`. The engine drains the journal into
+its own count of holders; nothing here takes a lock, so a reference may die in a garbage collection
+at any moment, inside the engine too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from syncline.core import serialization
 
-if TYPE_CHECKING:  # asyncio takes a quarter of the time of `import syncline`: it is loaded by the first future
+if (
+    TYPE_CHECKING
+):  # asyncio takes a quarter of the time of `import syncline`: it is loaded by the first future
     import asyncio
     import concurrent.futures
 
@@ -22,11 +25,15 @@ if TYPE_CHECKING:  # asyncio takes a quarter of the time of `import syncline`: i
 T = TypeVar("T")
 
 journal: deque[int] = deque()
-"""+id for a reference made, -id for one that died, in the order in which it happened in this process."""
+"""+id for a reference made, -id for one that died, in the order in which it happened in this
+process.
+"""
 
 
 class Hold:
-    """One count on an id, for as long as this object lives: what an `ObjectRef` is, without being a value."""
+    """One count on an id, for as long as this object lives: what an `ObjectRef` is, without being a
+    value.
+    """
 
     __slots__ = ("__weakref__", "id")
 
@@ -45,7 +52,9 @@ class Hold:
 
 
 class ObjectRef(Generic[T]):
-    """A value that a task, an actor call or `put` makes: pass it to other tasks, `get` it, `await` it."""
+    """A value that a task, an actor call or `put` makes: pass it to other tasks, `get` it, `await`
+    it.
+    """
 
     __slots__ = ("__weakref__", "_call_site", "id")
 
@@ -121,10 +130,12 @@ class ObjectRef(Generic[T]):
 
 
 class ObjectRefGenerator(Generic[T]):
-    """References to the values of a generator task or method, each usable as soon as it has been yielded.
+    """References to the values of a generator task or method, each usable as soon as it has been
+    yielded.
 
-    Iterate, or iterate asynchronously. A reference to a value is given out once. An error inside the generator is the last
-    reference: getting it raises. Dropping the generator before its end cancels the task.
+    Iterate, or iterate asynchronously. A reference to a value is given out once. An error inside
+    the generator is the last reference: getting it raises. Dropping the generator before its end
+    cancels the task.
     """
 
     def __init__(self, id: int, *, counted: bool = False) -> None:
@@ -184,7 +195,9 @@ serialization.register_plain(ObjectRef)
 
 
 class DynamicObjectRefGenerator(Generic[T]):
-    """The value of a call with `num_returns="dynamic"`: references to all that the generator yielded, in order."""
+    """The value of a call with `num_returns="dynamic"`: references to all that the generator
+    yielded, in order.
+    """
 
     def __init__(self, made: list[ObjectRef[T]]) -> None:
         self._made = made
@@ -207,7 +220,9 @@ _engine: Engine | None = None
 
 
 def current_engine() -> Engine:
-    """The engine of this process; RuntimeError where there is none (a reference outlived `shutdown`)."""
+    """The engine of this process; RuntimeError where there is none (a reference outlived
+    `shutdown`).
+    """
     if _engine is None:
         raise RuntimeError(
             "syncline is not running, so this reference leads nowhere: it was made before `shutdown()`, or in another program. "

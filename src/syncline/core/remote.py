@@ -31,7 +31,9 @@ class _Variants(Generic[Remote]):
     def __init__(self) -> None:
         self._made: dict[Any, Remote] = {}
 
-    def get(self, keywords: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Remote]) -> Remote:
+    def get(
+        self, keywords: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Remote]
+    ) -> Remote:
         key = tuple((name, type(value), value) for name, value in keywords.items())
         try:
             made = self._made.get(key)
@@ -46,11 +48,15 @@ class _Variants(Generic[Remote]):
 
 
 class _Arity:
-    """Whether arguments fit a signature; positional ones by their number alone, which costs next to nothing."""
+    """Whether arguments fit a signature; positional ones by their number alone, which costs next to
+    nothing.
+    """
 
     __slots__ = ("_least", "_most", "_signature", "_what")
 
-    def __init__(self, function: Callable[..., Any], what: str, *, skip_first: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], what: str, *, skip_first: bool = False
+    ) -> None:
         self._what = what
         self._least, self._most = 0, float("inf")
         self._signature = _signature(function, skip_first=skip_first)
@@ -58,7 +64,9 @@ class _Arity:
             return
         kinds = inspect.Parameter
         parameters = self._signature.parameters.values()
-        positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        positional = [
+            p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+        ]
         if not any(p.kind is kinds.VAR_POSITIONAL for p in parameters):
             self._most = len(positional)
         self._least = sum(p.default is kinds.empty for p in positional)
@@ -72,7 +80,9 @@ class _Arity:
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self._what}{self._signature} cannot be called like this: {error}") from None
+            raise TypeError(
+                f"{self._what}{self._signature} cannot be called like this: {error}"
+            ) from None
 
 
 def _signature(function: Callable[..., Any], *, skip_first: bool) -> inspect.Signature | None:
@@ -99,14 +109,16 @@ class RemoteFunction:
 
     @functools.cached_property
     def _arity(self) -> _Arity:
-        # When it is first needed: a function that refers to itself arrives in a worker before its default values do.
+        # When it is first needed: a function that refers to itself arrives in a worker before its
+        # default values do.
         return _Arity(self._plan.function, getattr(self._plan.function, "__name__", "function"))
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit one call.
 
-        Returns an `ObjectRef`; with `num_returns` above 1 a list of them, with 0 None, for generators an `ObjectRefGenerator`.
-        Raises TypeError for arguments that do not fit or cannot be pickled, ValueError for resources that can never be met.
+        Returns an `ObjectRef`; with `num_returns` above 1 a list of them, with 0 None, for
+        generators an `ObjectRefGenerator`. Raises TypeError for arguments that do not fit or cannot
+        be pickled, ValueError for resources that can never be met.
         """
         try:
             self._arity.check(args, kwargs)
@@ -141,7 +153,9 @@ def _remote_function(function: Callable[..., Any], options: TaskOptions) -> Remo
 
 
 class ActorClass:
-    """A class whose instances live in workers of their own: `Class.remote(...)` makes one and returns its handle."""
+    """A class whose instances live in workers of their own: `Class.remote(...)` makes one and
+    returns its handle.
+    """
 
     def __init__(self, cls: type, options: ActorOptions) -> None:
         self.__doc__ = cls.__doc__
@@ -152,22 +166,30 @@ class ActorClass:
         self._options = options
         self._variants: _Variants[ActorClass] = _Variants()
 
-    # When they are first needed: a class that refers to itself arrives in a worker before its methods do.
+    # When they are first needed: a class that refers to itself arrives in a worker before its
+    # methods do.
 
     @functools.cached_property
     def _plan(self) -> ActorPlan:
         cls, options = self.__wrapped__, self._options
-        return ActorPlan(cls, cls.__name__, options, _method_table(cls, options), is_async=actor_methods.is_async_class(cls))
+        return ActorPlan(
+            cls,
+            cls.__name__,
+            options,
+            _method_table(cls, options),
+            is_async=actor_methods.is_async_class(cls),
+        )
 
     @functools.cached_property
     def _arity(self) -> _Arity:
         return _constructor_arity(self.__wrapped__)
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
-        """Start an actor; its constructor runs with these arguments, and a failure of it is told by the first call.
+        """Start an actor; its constructor runs with these arguments, and a failure of it is told by
+        the first call.
 
-        Raises TypeError for arguments that do not fit or cannot be pickled, ValueError for a name that is taken and for resources that
-        can never be met.
+        Raises TypeError for arguments that do not fit or cannot be pickled, ValueError for a name
+        that is taken and for resources that can never be met.
         """
         try:
             self._arity.check(args, kwargs)
@@ -215,10 +237,17 @@ class ActorClass:
 def _twin(function: types.FunctionType) -> types.FunctionType:
     """A function that is the same but not identical.
 
-    Were a method found by its name in its module, it would be pickled as that name, though its class travels by value: workers would
-    have to import the module, which is there on the program's machine only.
+    Were a method found by its name in its module, it would be pickled as that name, though its
+    class travels by value: workers would have to import the module, which is there on the program's
+    machine only.
     """
-    twin = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    twin = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
     twin.__kwdefaults__ = function.__kwdefaults__
     functools.update_wrapper(twin, function)
     return twin
@@ -253,7 +282,9 @@ def _method_table(cls: type, options: ActorOptions) -> dict[str, MethodOptions]:
             given["num_returns"] = "streaming"
         if given.get("max_task_retries") is None and options.max_task_retries:
             given["max_task_retries"] = options.max_task_retries
-        _check_group(f"{cls.__name__}.{name}", given.get("concurrency_group"), options.concurrency_groups)
+        _check_group(
+            f"{cls.__name__}.{name}", given.get("concurrency_group"), options.concurrency_groups
+        )
         table[name] = updated(MethodOptions(), given)
     return table
 
@@ -277,7 +308,9 @@ class ActorMethod:
         self._variants: _Variants[ActorMethod] = _Variants()
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Submit one call; returns what `RemoteFunction.remote` returns, and raises TypeError for arguments that cannot be pickled."""
+        """Submit one call; returns what `RemoteFunction.remote` returns, and raises TypeError for
+        arguments that cannot be pickled.
+        """
         try:
             return (refs._engine or ensure_engine()).submit_call(self._plan, args, kwargs)
         except BaseException as error:
@@ -292,26 +325,36 @@ class ActorMethod:
         plan = self._plan
         changed = updated(plan.options, options)
         _check_group(plan.name, changed.concurrency_group, plan.groups)
-        return ActorMethod(CallPlan(plan.actor_id, plan.class_name, plan.method, changed, plan.groups), self._hold)
+        return ActorMethod(
+            CallPlan(plan.actor_id, plan.class_name, plan.method, changed, plan.groups), self._hold
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self._plan.method
-        raise TypeError(f"{self._plan.name} is an actor's method and cannot be called directly: write `{name}.remote(...)`.")
+        raise TypeError(
+            f"{self._plan.name} is an actor's method and cannot be called directly: write `{name}.remote(...)`."
+        )
 
     def __repr__(self) -> str:
         return f"ActorMethod({self._plan.name})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         plan = self._plan
-        return (_actor_method, (self._hold, plan.class_name, plan.method, plan.options, plan.groups))
+        return (
+            _actor_method,
+            (self._hold, plan.class_name, plan.method, plan.options, plan.groups),
+        )
 
 
-def _actor_method(hold: Hold, class_name: str, method: str, options: MethodOptions, groups: tuple[str, ...]) -> ActorMethod:
+def _actor_method(
+    hold: Hold, class_name: str, method: str, options: MethodOptions, groups: tuple[str, ...]
+) -> ActorMethod:
     return ActorMethod(CallPlan(hold.id, class_name, method, options, groups), hold)
 
 
 class ActorHandle:
-    """An actor, as programs hold it: `handle.method.remote(...)`. May be passed to tasks and actors.
+    """An actor, as programs hold it: `handle.method.remote(...)`. May be passed to tasks and
+    actors.
 
     An actor that has no name ends when its last handle is gone, after the calls made until then.
     """
@@ -342,7 +385,10 @@ class ActorHandle:
                 f"The actor class {record.class_name} has no method {name!r}.{did_you_mean(name, names)} "
                 f"It has {', '.join(names) or 'none'}. (Attributes of an actor are not visible outside of it: write a method.)"
             )
-        method = ActorMethod(CallPlan(record.actor_id, record.class_name, name, options, record.groups), self._syncline_hold)
+        method = ActorMethod(
+            CallPlan(record.actor_id, record.class_name, name, options, record.groups),
+            self._syncline_hold,
+        )
         self.__dict__[name] = method
         return method
 
@@ -369,10 +415,11 @@ def remote(target: types.FunctionType, /) -> RemoteFunction: ...
 @overload
 def remote(**options: Any) -> Callable[[Any], Any]: ...
 def remote(*target: Any, **options: Any) -> Any:
-    """Make a function a task, or a class an actor: `@remote`, `@remote(num_cpus=2)`, or `remote(f)`.
+    """Make a function a task, or a class an actor: `@remote`, `@remote(num_cpus=2)`, or
+    `remote(f)`.
 
-    Raises TypeError for what is neither, ValueError for unknown options and impossible values. `TaskOptions` and `ActorOptions` in
-    `syncline.core.options` describe the options.
+    Raises TypeError for what is neither, ValueError for unknown options and impossible values.
+    `TaskOptions` and `ActorOptions` in `syncline.core.options` describe the options.
     """
     if len(target) == 1 and callable(target[0]) and not options:
         return _make_remote(target[0], {})
@@ -386,7 +433,9 @@ def remote(*target: Any, **options: Any) -> Any:
 
 def _make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | ActorClass:
     if isinstance(target, (RemoteFunction, ActorClass)):
-        raise TypeError(f"{target!r} is remote already: apply `remote` once, and change options with `.options(...)`")
+        raise TypeError(
+            f"{target!r} is remote already: apply `remote` once, and change options with `.options(...)`"
+        )
     if inspect.isclass(target):
         return _checked(ActorClass(target, updated(ActorOptions(), options)))
     if not (inspect.isroutine(target) or "cython" in type(target).__name__):
@@ -402,9 +451,11 @@ def _make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | Ac
 
 
 def method(*target: Any, **options: Any) -> Any:
-    """Options of one method of an actor class: `@method(num_returns=2)`, `@method(concurrency_group="io")`.
+    """Options of one method of an actor class: `@method(num_returns=2)`,
+    `@method(concurrency_group="io")`.
 
-    `MethodOptions` in `syncline.core.options` describes them. Raises TypeError without options, ValueError for unknown ones.
+    `MethodOptions` in `syncline.core.options` describes them. Raises TypeError without options,
+    ValueError for unknown ones.
     """
     if target or not options:
         raise TypeError("`method` takes options by name: write `@syncline.method(num_returns=2)`")

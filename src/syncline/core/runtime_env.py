@@ -1,7 +1,8 @@
 """`runtime_env`: environment variables and code that a worker gets before its first task.
 
-Covered: the normal form, its key, merging a task's with the program's, and applying one in a worker. An environment that installs
-packages (`pip`, `conda`, `uv`, containers) needs a cluster: on one machine the program's own environment is the workers' too.
+Covered: the normal form, its key, merging a task's with the program's, and applying one in a
+worker. An environment that installs packages (`pip`, `conda`, `uv`, containers) needs a cluster: on
+one machine the program's own environment is the workers' too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from syncline.core.errors import did_you_mean
 
 _KEPT = ("env_vars", "working_dir", "py_modules")
 _IGNORED = ("config", "excludes", "nsight", "_validate", "_tracing")
-_INSTALLING = ("pip", "conda", "uv", "container", "image_uri", "java_jars", "py_executable", "mpi", "rocprof_sys")
+_INSTALLING = (
+    "pip",
+    "conda",
+    "uv",
+    "container",
+    "image_uri",
+    "java_jars",
+    "py_executable",
+    "mpi",
+    "rocprof_sys",
+)
 _OTHER = ("worker_process_setup_hook",)
 
 
@@ -50,15 +61,18 @@ class RuntimeEnv(dict[str, Any]):
 
 
 def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> dict[str, Any]:
-    """The normal form: `env_vars`, `working_dir` and `py_modules` with absolute paths, without what is empty.
+    """The normal form: `env_vars`, `working_dir` and `py_modules` with absolute paths, without what
+    is empty.
 
-    `may_install`: fields that install packages are kept as they are; otherwise they are a ValueError. ValueError or TypeError for
-    unknown fields, wrong types and paths that do not exist.
+    `may_install`: fields that install packages are kept as they are; otherwise they are a
+    ValueError. ValueError or TypeError for unknown fields, wrong types and paths that do not exist.
     """
     if env is None:
         return {}
     if not isinstance(env, Mapping):
-        raise TypeError(f"`runtime_env` is a {type(env).__name__}: pass a dict such as {{'env_vars': {{'NAME': 'value'}}}}")
+        raise TypeError(
+            f"`runtime_env` is a {type(env).__name__}: pass a dict such as {{'env_vars': {{'NAME': 'value'}}}}"
+        )
     normal: dict[str, Any] = {}
     for name, value in env.items():
         if value is None or name in _IGNORED:
@@ -75,12 +89,17 @@ def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> di
             normal[name] = _py_modules(value)
         else:
             known = (*_KEPT, *_INSTALLING, *_OTHER, *_IGNORED)
-            raise ValueError(f"`runtime_env` has no field {name!r}.{did_you_mean(str(name), known)} It knows {', '.join(_KEPT)}.")
+            raise ValueError(
+                f"`runtime_env` has no field {name!r}.{did_you_mean(str(name), known)} It knows {', '.join(_KEPT)}."
+            )
     return {name: value for name, value in normal.items() if value}
 
 
-def merge(job: Mapping[str, Any], task: Mapping[str, Any], *, may_install: bool = False) -> dict[str, Any]:
-    """The normal form for a task of a program: variables of both, the task's first; otherwise the task's fields replace.
+def merge(
+    job: Mapping[str, Any], task: Mapping[str, Any], *, may_install: bool = False
+) -> dict[str, Any]:
+    """The normal form for a task of a program: variables of both, the task's first; otherwise the
+    task's fields replace.
 
     ValueError for fields that install packages, unless the engine `may_install`.
     """
@@ -95,14 +114,20 @@ def merge(job: Mapping[str, Any], task: Mapping[str, Any], *, may_install: bool 
 
 
 def key(normal: Mapping[str, Any]) -> str:
-    """A short text that is equal for equal normal forms; empty for the empty one. Workers are shared by key."""
+    """A short text that is equal for equal normal forms; empty for the empty one. Workers are
+    shared by key.
+    """
     if not normal:
         return ""
-    return hashlib.sha256(json.dumps(normal, sort_keys=True, default=repr).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(normal, sort_keys=True, default=repr).encode()).hexdigest()[
+        :16
+    ]
 
 
 def apply(normal: Mapping[str, Any]) -> None:
-    """Make this process's environment that of `normal`, once, before it runs a task. `${NAME}` in variables is filled in."""
+    """Make this process's environment that of `normal`, once, before it runs a task. `${NAME}` in
+    variables is filled in.
+    """
     for name, value in normal.get("env_vars", {}).items():
         os.environ[name] = string.Template(value).safe_substitute(settings.inherited_environment())
     for path in reversed(normal.get("py_modules", ())):
@@ -130,17 +155,25 @@ def _cannot_install(name: str) -> str:
 
 def _env_vars(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise TypeError(f"`runtime_env['env_vars']` is a {type(value).__name__}: pass a dict of text by name")
+        raise TypeError(
+            f"`runtime_env['env_vars']` is a {type(value).__name__}: pass a dict of text by name"
+        )
     for name, text in value.items():
         if not isinstance(name, str) or not isinstance(text, str):
-            raise TypeError(f"`runtime_env['env_vars']` has {name!r}: {text!r}, but variables are text: write {str(name)!r}: {str(text)!r}")
+            raise TypeError(
+                f"`runtime_env['env_vars']` has {name!r}: {text!r}, but variables are text: write {str(name)!r}: {str(text)!r}"
+            )
     return dict(value)
 
 
 def _py_modules(value: Any) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise TypeError(f"`runtime_env['py_modules']` is a {type(value).__name__}: pass a list of paths or modules")
-    return [_existing_path("py_modules", _module_path(entry), only_directory=False) for entry in value]
+        raise TypeError(
+            f"`runtime_env['py_modules']` is a {type(value).__name__}: pass a list of paths or modules"
+        )
+    return [
+        _existing_path("py_modules", _module_path(entry), only_directory=False) for entry in value
+    ]
 
 
 def _module_path(entry: Any) -> Any:
@@ -155,9 +188,13 @@ def _existing_path(field: str, value: Any, *, only_directory: bool) -> str:
     if not isinstance(value, (str, Path)):
         raise TypeError(f"`runtime_env[{field!r}]` has a {type(value).__name__}: pass a path")
     if "://" in str(value) or (only_directory and str(value).endswith((".zip", ".whl"))):
-        raise ValueError(f"`runtime_env[{field!r}]={str(value)!r}` is to be fetched or unpacked: do that first, and pass the directory")
+        raise ValueError(
+            f"`runtime_env[{field!r}]={str(value)!r}` is to be fetched or unpacked: do that first, and pass the directory"
+        )
     path = Path(value).expanduser().absolute()
     if not (path.is_dir() if only_directory else path.exists()):
         kind = "directory" if only_directory else "file or directory"
-        raise ValueError(f"`runtime_env[{field!r}]={str(value)!r}` leads to {path}, where there is no {kind}")
+        raise ValueError(
+            f"`runtime_env[{field!r}]={str(value)!r}` leads to {path}, where there is no {kind}"
+        )
     return str(path)

@@ -1,9 +1,11 @@
-"""Python values as frames and back: a pickle-5 stream, large buffers beside it, and the references inside.
+"""Python values as frames and back: a pickle-5 stream, large buffers beside it, and the references
+inside.
 
-Semantics are cloudpickle's: what belongs to `__main__`, lambdas and closures travel by value, importable things by
-reference. Small plain values take a short way through the C pickler. Buffers of 4 kB and more (numpy arrays, Arrow
-tables, CPU tensors, bytes arguments) stay out of the stream, so that they are copied once or not at all.
-`pickling` holds the pickler, `culprits` the search behind the error messages, `error_frames` the exceptions.
+Semantics are cloudpickle's: what belongs to `__main__`, lambdas and closures travel by value,
+importable things by reference. Small plain values take a short way through the C pickler. Buffers
+of 4 kB and more (numpy arrays, Arrow tables, CPU tensors, bytes arguments) stay out of the stream,
+so that they are copied once or not at all. `pickling` holds the pickler, `culprits` the search
+behind the error messages, `error_frames` the exceptions.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ IN_BAND_BYTES = 4096
 """Buffers smaller than this are copied into the stream."""
 
 OUT_OF_BAND_BYTES = 65_536
-"""`bytes` and `bytearray` passed directly (not nested) and at least this long are sent as buffers."""
+"""`bytes` and `bytearray` passed directly (not nested) and at least this long are sent as
+buffers.
+"""
 
 PLAIN_ITEMS = 32
 PLAIN_DEPTH = 3
@@ -48,13 +52,17 @@ _loads = pickle.loads
 
 
 class Packed(NamedTuple):
-    """A pickled value. The buffers alias the memory of the value: write or copy them before it can change."""
+    """A pickled value. The buffers alias the memory of the value: write or copy them before it can
+    change.
+    """
 
     data: bytes
     """The pickle-5 stream."""
 
     buffers: list[memoryview]
-    """Contiguous byte views of the out-of-band buffers, in the order of the stream. Empty for small values."""
+    """Contiguous byte views of the out-of-band buffers, in the order of the stream. Empty for small
+    values.
+    """
 
     refs: tuple[int, ...]
     """Ids of the object references inside, in order, without repeats."""
@@ -65,7 +73,9 @@ class Packed(NamedTuple):
         return len(self.data) + sum([buffer.nbytes for buffer in self.buffers])
 
     def detached(self) -> Packed:
-        """The same with copies of the buffers, for when sending happens after the caller has gone on."""
+        """The same with copies of the buffers, for when sending happens after the caller has gone
+        on.
+        """
         return self._replace(buffers=[memoryview(bytes(buffer)) for buffer in self.buffers])
 
 
@@ -96,7 +106,13 @@ def pack(value: object, *, what: str = "value") -> Packed:
     return Packed(data, buffers, refs)
 
 
-def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any], *, function_name: str, parameter_names: Sequence[str] = ()) -> Packed:
+def pack_call(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    function_name: str,
+    parameter_names: Sequence[str] = (),
+) -> Packed:
     """Pickle the arguments of a call as one `(args, kwargs)` stream.
 
     `parameter_names` are the names of the positional parameters, used in errors only.
@@ -105,7 +121,10 @@ def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any], *, function_name: s
     if _is_plain(args, PLAIN_DEPTH) and (not kwargs or _is_plain(kwargs, PLAIN_DEPTH)):
         return _pack_plain((args, kwargs))
     buffers: list[memoryview] = []
-    call = (tuple([_wrapped(arg) for arg in args]), {name: _wrapped(arg) for name, arg in kwargs.items()})
+    call = (
+        tuple([_wrapped(arg) for arg in args]),
+        {name: _wrapped(arg) for name, arg in kwargs.items()},
+    )
     try:
         data, refs = pickling.dumps(call, _collect_into(buffers))
     except Exception as error:
@@ -114,12 +133,15 @@ def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any], *, function_name: s
 
 
 def unpack(data: Buffer, buffers: Iterable[Buffer] = ()) -> Any:
-    """The value of a stream and its buffers. Arrays alias the buffers and are read-only where those are."""
+    """The value of a stream and its buffers. Arrays alias the buffers and are read-only where those
+    are.
+    """
     return _loads(data, buffers=buffers)
 
 
 def pack_callable(fn_or_class: Callable[..., Any], *, refs: list[int] | None = None) -> bytes:
-    """Pickle a function or class into one stream; ids of references that it captured are appended to `refs`.
+    """Pickle a function or class into one stream; ids of references that it captured are appended
+    to `refs`.
 
     Raises `TypeError` naming the closure variable, global or attribute that cannot be pickled.
     """
@@ -135,12 +157,16 @@ def pack_callable(fn_or_class: Callable[..., Any], *, refs: list[int] | None = N
 
 
 def register_plain(cls: type) -> None:
-    """Instances of exactly `cls`, an importable class, reduce to plain values: the short way through the C pickler may take them."""
+    """Instances of exactly `cls`, an importable class, reduce to plain values: the short way
+    through the C pickler may take them.
+    """
     _plain_types.add(cls)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether the C pickler alone does what cloudpickle would, found out faster than cloudpickle starts."""
+    """Whether the C pickler alone does what cloudpickle would, found out faster than cloudpickle
+    starts.
+    """
     cls = type(value)
     if cls in _SCALARS:
         return cls is not bytes or len(value) < OUT_OF_BAND_BYTES
@@ -148,7 +174,9 @@ def _is_plain(value: Any, depth: int) -> bool:
         if len(value) > PLAIN_ITEMS or not depth:
             return not value
         for item in value:
-            if (type(item) not in _SCALARS or type(item) is bytes) and not _is_plain(item, depth - 1):
+            if (type(item) not in _SCALARS or type(item) is bytes) and not _is_plain(
+                item, depth - 1
+            ):
                 return False
         return True
     if cls is dict:
@@ -157,7 +185,9 @@ def _is_plain(value: Any, depth: int) -> bool:
         for key, item in value.items():
             if type(key) is not str and type(key) not in _SCALARS:
                 return False
-            if (type(item) not in _SCALARS or type(item) is bytes) and not _is_plain(item, depth - 1):
+            if (type(item) not in _SCALARS or type(item) is bytes) and not _is_plain(
+                item, depth - 1
+            ):
                 return False
         return True
     return cls in _plain_types or (cls.__module__ == "numpy" and _is_plain_numpy(value))
@@ -166,7 +196,12 @@ def _is_plain(value: Any, depth: int) -> bool:
 def _is_plain_numpy(value: Any) -> bool:
     """Arrays and scalars of numpy's own classes that hold no Python objects."""
     dtype = getattr(value, "dtype", None)
-    return dtype is not None and not dtype.hasobject and dtype.type.__module__ == "numpy" and dtype.metadata is None
+    return (
+        dtype is not None
+        and not dtype.hasobject
+        and dtype.type.__module__ == "numpy"
+        and dtype.metadata is None
+    )
 
 
 def _pack_plain(value: object) -> Packed:
@@ -175,7 +210,9 @@ def _pack_plain(value: object) -> Packed:
     collectors = pickling.collectors.stack
     collectors.append(refs)
     try:
-        return Packed(_dumps(value, 5, buffer_callback=_collect_into(buffers)), buffers, tuple(refs))
+        return Packed(
+            _dumps(value, 5, buffer_callback=_collect_into(buffers)), buffers, tuple(refs)
+        )
     finally:
         collectors.pop()
 
@@ -204,19 +241,41 @@ def _unpicklable(value: object, path: str, subject: str, error: Exception) -> Ty
 
 
 def _unpicklable_argument(
-    args: tuple[Any, ...], kwargs: dict[str, Any], function_name: str, parameter_names: Sequence[str], error: Exception
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    function_name: str,
+    parameter_names: Sequence[str],
+    error: Exception,
 ) -> TypeError:
-    named = [(parameter_names[i] if i < len(parameter_names) else f"args[{i}]", arg) for i, arg in enumerate(args)]
+    named = [
+        (parameter_names[i] if i < len(parameter_names) else f"args[{i}]", arg)
+        for i, arg in enumerate(args)
+    ]
     for name, arg in [*named, *kwargs.items()]:
         reason = pickling.can_pickle(arg)
         if reason is not None:
             culprit = culprits.find(arg, name, reason, pickling.can_pickle)
-            return TypeError(_explanation(f"argument `{name}` of `{function_name}()`", name, culprit, f"inside `{function_name}()`"))
-    return TypeError(f"the arguments of `{function_name}()` cannot be sent to another process: {error}")
+            return TypeError(
+                _explanation(
+                    f"argument `{name}` of `{function_name}()`",
+                    name,
+                    culprit,
+                    f"inside `{function_name}()`",
+                )
+            )
+    return TypeError(
+        f"the arguments of `{function_name}()` cannot be sent to another process: {error}"
+    )
 
 
 def _explanation(subject: str, path: str, culprit: culprits.Culprit, where: str) -> str:
-    place = "it" if culprit.path == path else culprit.path if "`" in culprit.path else f"`{culprit.path}`"
+    place = (
+        "it"
+        if culprit.path == path
+        else culprit.path
+        if "`" in culprit.path
+        else f"`{culprit.path}`"
+    )
     return (
         f"{subject} cannot be sent to another process: {place} is a {culprit.type_name} ({culprit.reason}). "
         f"Create it {where} instead of sending it, or give its class a `__reduce__` that says how to rebuild it."

@@ -1,4 +1,5 @@
-"""Unix-domain sockets of this user on this machine: names of any length, who is at the other end, and one line at a time.
+"""Unix-domain sockets of this user on this machine: names of any length, who is at the other end,
+and one line at a time.
 
 Not covered: what is said. Works on Linux, whose /proc it uses.
 """
@@ -26,7 +27,9 @@ class Peer(NamedTuple):
 
 
 def by_short_name(directory: Path, name: str, use: Callable[[str], None]) -> None:
-    """Call `use(path)` with a path to `name` that fits into the 107 bytes that the system allows, however long the directory's is."""
+    """Call `use(path)` with a path to `name` that fits into the 107 bytes that the system allows,
+    however long the directory's is.
+    """
     fd = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
         use(f"/proc/self/fd/{fd}/{name}")
@@ -36,15 +39,18 @@ def by_short_name(directory: Path, name: str, use: Callable[[str], None]) -> Non
 
 def peer(connection: socket.socket) -> Peer:
     """Who is at the other end; of one that was connected to a listening socket, who made that."""
-    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    pid, uid, _ = _CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
     return Peer(pid, uid)
 
 
 def receive_line(connection: socket.socket, *, limit_bytes: int, deadline: float) -> bytes:
     """The next line, without its end; nothing may follow it.
 
-    Raises TimeoutError at `deadline` (of `time.monotonic()`), EOFError where the other end closes before the line ends, ValueError for
-    more than `limit_bytes`, and OSError where the connection breaks.
+    Raises TimeoutError at `deadline` (of `time.monotonic()`), EOFError where the other end closes
+    before the line ends, ValueError for more than `limit_bytes`, and OSError where the connection
+    breaks.
     """
     received = bytearray()
     while not received.endswith(b"\n"):

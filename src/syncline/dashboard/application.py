@@ -1,4 +1,6 @@
-"""The web application: the framework, set up for the dashboard. The only module besides pages and looks that knows the framework."""
+"""The web application: the framework, set up for the dashboard. The only module besides pages and
+looks that knows the framework.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FAVICON = (
 )
 
 RECONNECT_S = 20.0
-"""So long a page that lost its connection may find back to what it showed. Where workers train, both ends may be starved for seconds."""
+"""So long a page that lost its connection may find back to what it showed. Where workers train,
+both ends may be starved for seconds.
+"""
 
 
 def server(catalogue: Catalogue, address: str | None, policy: Policy) -> uvicorn.Server:
@@ -53,7 +57,8 @@ def application(catalogue: Catalogue, address: str | None) -> FastAPI:
         tailwind=False,  # compiling its classes in the browser holds up every page
         reconnect_timeout=RECONNECT_S,
     )
-    # Pages come through the guard as websockets alone: the other way is requests that change something, which it has none of otherwise.
+    # Pages come through the guard as websockets alone: the other way is requests that change
+    # something, which it has none of otherwise.
     core.app.config.socket_io_js_transports = ["websocket"]
     core.sio.eio.transports = ["websocket"]
     core.sio.on("log", _not_logged)

@@ -1,8 +1,9 @@
 """The runs that there are: listed, summed up, searched, sorted and paged. No web framework here.
 
-Listing costs two calls to the system for each run; summing one up reads its record, a thousand times as much. So the list is there at once,
-what a visitor sees is summed up first, and a thread does the others, the newest first, and keeps up with what changes. A summary is kept
-until its run is started again; those of running runs are made anew.
+Listing costs two calls to the system for each run; summing one up reads its record, a thousand
+times as much. So the list is there at once, what a visitor sees is summed up first, and a thread
+does the others, the newest first, and keeps up with what changes. A summary is kept until its run
+is started again; those of running runs are made anew.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ FRESH_S = 1.5
 PATIENCE_S = 15.0
 """So long the summary of a run that could not be read is good: it may be being written."""
 COST_FACTOR = 20.0
-"""A summary is good for so many times as long as it took to make it, besides: no record takes more than this part of the time."""
+"""A summary is good for so many times as long as it took to make it, besides: no record takes more
+than this part of the time.
+"""
 PAUSE_S = 3.0
 """Between two looks at the directories."""
 IDLE_S = 60.0
@@ -85,7 +88,11 @@ class Row:
         if self.summary is None:
             return True
         age_s = now - self.read_at - COST_FACTOR * self.cost_s
-        return age_s > FRESH_S if self.summary.state == "running" else self.summary.state == "unreadable" and age_s > PATIENCE_S
+        return (
+            age_s > FRESH_S
+            if self.summary.state == "running"
+            else self.summary.state == "unreadable" and age_s > PATIENCE_S
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +125,27 @@ class Query:
             kind=parameters.get("kind", "")[:40],
             sort=sort if sort in SORTS else "started",
             descending=descending if sort in SORTS else True,
-            page=max(0, int(number) - 1) if number.isascii() and number.isdigit() and len(number) < 7 else 0,
+            page=max(0, int(number) - 1)
+            if number.isascii() and number.isdigit() and len(number) < 7
+            else 0,
         )
 
     def address(self) -> str:
-        """The parameters of the address that asks the same; empty for the list as it is at first."""
-        sort = "" if (self.sort, self.descending) == ("started", True) else f"{'-' * self.descending}{self.sort}"
-        given = {"q": self.q, "state": self.state, "kind": self.kind, "sort": sort, "page": str(self.page + 1) if self.page else ""}
+        """The parameters of the address that asks the same; empty for the list as it is at
+        first.
+        """
+        sort = (
+            ""
+            if (self.sort, self.descending) == ("started", True)
+            else f"{'-' * self.descending}{self.sort}"
+        )
+        given = {
+            "q": self.q,
+            "state": self.state,
+            "kind": self.kind,
+            "sort": sort,
+            "page": str(self.page + 1) if self.page else "",
+        }
         return urlencode({name: value for name, value in given.items() if value})
 
 
@@ -186,7 +207,9 @@ class Catalogue:
             try:
                 listed |= {(number, name): modified for name, modified in self._names(storage)}
             except (OSError, ValueError) as error:
-                problems.append(f"{storage.path} cannot be read ({error}): correct its permissions, or start with another storage path")
+                problems.append(
+                    f"{storage.path} cannot be read ({error}): correct its permissions, or start with another storage path"
+                )
         with self._lock:
             # A run that was started again is another run.
             self._rows = {key: self._kept(key, modified) for key, modified in listed.items()}
@@ -200,7 +223,9 @@ class Catalogue:
         return Row(storage=key[0], directory=key[1], listed=modified, haystack=key[1].lower())
 
     def select(self, query: Query) -> Selection:
-        """The runs that a query asks for, and that somebody looks at them. Waits for the first listing."""
+        """The runs that a query asks for, and that somebody looks at them. Waits for the first
+        listing.
+        """
         self._listed.wait(timeout=10.0)
         with self._lock:
             self._looked_at = self._clock()
@@ -223,26 +248,36 @@ class Catalogue:
         """As `select`, with every run that is shown summed up as of now. Call it in a thread."""
         chosen = self.select(query)
         fresh = {row.key: row for row in self.read(chosen.rows)}
-        return replace(chosen, rows=[fresh.get(row.key, row) for row in chosen.rows], unread=chosen.unread - len(fresh))
+        return replace(
+            chosen,
+            rows=[fresh.get(row.key, row) for row in chosen.rows],
+            unread=chosen.unread - len(fresh),
+        )
 
     def running(self) -> list[Row]:
         """The runs that were running when last summed up."""
         with self._lock:
             self._looked_at = self._clock()
-            return [row for row in self._rows.values() if row.summary is not None and row.summary.state == "running"]
+            return [
+                row
+                for row in self._rows.values()
+                if row.summary is not None and row.summary.state == "running"
+            ]
 
     def place_of(self, storage: int, directory: str) -> Place:
         """Where a run lies.
 
         Raises:
-            LookupError: There is no storage path of that number.
-            ValueError: It is no name of a directory in it, or that of a link, which may lead anywhere.
+            LookupError: There is no storage path of that number. ValueError: It is no name of a
+            directory in it, or that of a link, which may lead anywhere.
         """
         if not 0 <= storage < len(self.storages):
             raise LookupError(f"this dashboard has no storage path number {storage}")
         place = self.storages[storage].below(checked_part(directory))
         if place.local_path is not None and os.path.islink(place.local_path):
-            raise ValueError(f"{directory!r} is a symbolic link, which may lead anywhere, so nothing below it is shown")
+            raise ValueError(
+                f"{directory!r} is a symbolic link, which may lead anywhere, so nothing below it is shown"
+            )
         return place
 
     def read(self, rows: Iterable[Row]) -> list[Row]:
@@ -262,7 +297,13 @@ class Catalogue:
             log.exception("the run in %r could not be summed up", row.directory)
             summary = unreadable(place, f"it could not be summed up: {type(error).__name__}")
         cost_s = time.monotonic() - began
-        fresh = replace(row, summary=summary, read_at=self._clock(), cost_s=cost_s, haystack=haystack(row.directory, summary))
+        fresh = replace(
+            row,
+            summary=summary,
+            read_at=self._clock(),
+            cost_s=cost_s,
+            haystack=haystack(row.directory, summary),
+        )
         with self._lock:
             known = self._rows.get(row.key)
             if known is not None and known.listed == row.listed:
@@ -270,7 +311,9 @@ class Catalogue:
         return fresh
 
     def keep_up(self, stop: threading.Event) -> None:
-        """Until `stop` is set: list what there is, and sum up what is due, the newest first. For a thread of its own."""
+        """Until `stop` is set: list what there is, and sum up what is due, the newest first. For a
+        thread of its own.
+        """
         while not stop.is_set():
             began = time.monotonic()
             if self._clock() - self._looked_at < IDLE_S or not self._listed.is_set():
@@ -288,12 +331,22 @@ class Catalogue:
             if row.is_due(self._clock()):
                 began = time.monotonic()
                 self._read(row)
-                stop.wait(min(5.0, 2 * (time.monotonic() - began)))  # pages have the processor most of the time
+                stop.wait(
+                    min(5.0, 2 * (time.monotonic() - began))
+                )  # pages have the processor most of the time
 
 
 def haystack(directory: str, run: RunSummary) -> str:
     """What the search looks through."""
-    words = [directory, run.name, run.kind, run.state, run.host or "", (run.error or "")[-2_000:], metrics_text(run.metrics, 50)]
+    words = [
+        directory,
+        run.name,
+        run.kind,
+        run.state,
+        run.host or "",
+        (run.error or "")[-2_000:],
+        metrics_text(run.metrics, 50),
+    ]
     return "\n".join(word[:4_000] for word in words).lower()
 
 
@@ -303,14 +356,18 @@ def filter_rows(rows: Sequence[Row], query: Query) -> Sequence[Row]:
     for word in query.q.lower().split():
         found = [row for row in found if word in row.haystack]
     if query.state:
-        found = [row for row in found if row.summary is not None and row.summary.state == query.state]
+        found = [
+            row for row in found if row.summary is not None and row.summary.state == query.state
+        ]
     if query.kind:
         found = [row for row in found if row.summary is not None and row.summary.kind == query.kind]
     return found
 
 
 def ordered(rows: Sequence[Row], query: Query) -> list[Row]:
-    """The rows as a query sorts them; of equal ones their order stays, and those whose value is not known come last either way."""
+    """The rows as a query sorts them; of equal ones their order stays, and those whose value is not
+    known come last either way.
+    """
     valued, unknown = [], []
     for row in rows:
         value = _sort_value(row, query.sort)
@@ -333,24 +390,40 @@ def _sort_value(row: Row, sort: str) -> Any:
         return row.storage
     if run is None:
         return None
-    values = {"kind": run.kind, "state": run.state, "duration": row.duration_s, "reports": run.reports, "workers": run.workers}
+    values = {
+        "kind": run.kind,
+        "state": run.state,
+        "duration": row.duration_s,
+        "reports": run.reports,
+        "workers": run.workers,
+    }
     return values[sort]
 
 
 def progress_text(run: RunSummary) -> str:
-    """How far a run is: "12 of 50 trials" for a search, "340 reports" for a training; empty for a dataset, which reports nothing."""
+    """How far a run is: "12 of 50 trials" for a search, "340 reports" for a training; empty for a
+    dataset, which reports nothing.
+    """
     if run.kind == "data":
         return ""
     if run.trials is None:
         return f"{_short(run.reports)} report{'s'[: run.reports != 1]}"
     ended = sum(count for status, count in run.trials.items() if status in ENDED_TRIALS)
     expected = run.trials.get("expected")
-    return f"{_short(ended)} of {_short(expected)} trials" if expected is not None else f"{_short(ended)} trials"
+    return (
+        f"{_short(ended)} of {_short(expected)} trials"
+        if expected is not None
+        else f"{_short(ended)} trials"
+    )
 
 
 def metrics_text(metrics: Mapping[str, Any], most: int = SHOWN_METRICS) -> str:
     """The first numbers of a report: "loss=0.3 accuracy=0.91"."""
-    numbers = [(name, value) for name, value in metrics.items() if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    numbers = [
+        (name, value)
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
     shown = " ".join(f"{name}={_short(value)}" for name, value in numbers[:most])
     return f"{shown} …" if len(numbers) > most else shown
 
@@ -364,6 +437,8 @@ def _short(value: float) -> str:
 
 
 def error_line(error: str) -> str:
-    """The line of an error that says what it was: the last one, which in a traceback is the exception."""
+    """The line of an error that says what it was: the last one, which in a traceback is the
+    exception.
+    """
     lines = [line for line in error.strip().splitlines() if line.strip()]
     return lines[-1].strip()[:300] if lines else ""

@@ -1,7 +1,9 @@
-"""A process that looks at a cluster for the dashboard: `python -m syncline.dashboard.cluster_probe ADDRESS`.
+"""A process that looks at a cluster for the dashboard: `python -m syncline.dashboard.cluster_probe
+ADDRESS`.
 
-Ray ends a process whose cluster is gone, so the dashboard does not connect by itself. This process connects, and answers each line on its
-standard input with a line of JSON on its standard output: what `engines.described` takes, or {"failed": "why"}. It ends with its input.
+Ray ends a process whose cluster is gone, so the dashboard does not connect by itself. This process
+connects, and answers each line on its standard input with a line of JSON on its standard output:
+what `engines.described` takes, or {"failed": "why"}. It ends with its input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Questions to a run on a cluster, through the actor that its controller is. Loaded only where a run is not this machine's."""
+"""Questions to a run on a cluster, through the actor that its controller is. Loaded only where a
+run is not this machine's.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ logger = logging.getLogger("syncline")
 
 
 def asking(path: str, address: str | None) -> Ask | None:
-    """What asks the run in a directory, or at a URI; None where no cluster can be reached, or the run is not under way on it.
+    """What asks the run in a directory, or at a URI; None where no cluster can be reached, or the
+    run is not under way on it.
 
-    A process that is connected to nothing yet is connected to the cluster at `address`, or at that of the environment, and stays so.
+    A process that is connected to nothing yet is connected to the cluster at `address`, or at that
+    of the environment, and stays so.
     """
     if not _connected(address):
         return None
@@ -38,7 +42,9 @@ def asking(path: str, address: str | None) -> Ask | None:
         except RayTaskError as error:
             raise ActionFailed(str(error.cause or error), type(error.cause).__name__) from error
         except RayActorError as error:
-            raise NobodyAnswers(f"the run {name!r} is not under way on the cluster any more: {error}") from error
+            raise NobodyAnswers(
+                f"the run {name!r} is not under way on the cluster any more: {error}"
+            ) from error
         except GetTimeoutError:
             raise NobodyAnswers(
                 f"the run {name!r} did not answer within {timeout_s:g} s: its controller is very busy, or cut off"
@@ -54,7 +60,18 @@ def _connected(address: str | None) -> bool:
             return False
         try:
             syncline.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, TimeoutError, ModuleNotFoundError, RuntimeError, ValueError, OSError) as error:
-            logger.warning("the cluster at %s cannot be reached, so runs on it cannot be looked into: %s", address, error)
+        except (
+            ConnectionError,
+            TimeoutError,
+            ModuleNotFoundError,
+            RuntimeError,
+            ValueError,
+            OSError,
+        ) as error:
+            logger.warning(
+                "the cluster at %s cannot be reached, so runs on it cannot be looked into: %s",
+                address,
+                error,
+            )
             return False
     return ensure_engine().outlives_driver

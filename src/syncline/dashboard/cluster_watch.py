@@ -1,7 +1,9 @@
-"""Looks at a cluster again and again, in a thread and through a process of its own, for as long as somebody looks at the page.
+"""Looks at a cluster again and again, in a thread and through a process of its own, for as long as
+somebody looks at the page.
 
-A look never waits: it gives what is known. The process (`cluster_probe`) is started with the first look, asked with pauses that grow with
-the time that an answer takes, so that the cluster's head has little to do, and ended when nobody has looked for a while.
+A look never waits: it gives what is known. The process (`cluster_probe`) is started with the first
+look, asked with pauses that grow with the time that an answer takes, so that the cluster's head has
+little to do, and ended when nobody has looked for a while.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ class Probe:
         try:
             answer = json.loads(self._line(time.monotonic() + limit_s))
         except ValueError as error:
-            raise ProbeError(f"the process that asks it said what cannot be read: {error}") from error
+            raise ProbeError(
+                f"the process that asks it said what cannot be read: {error}"
+            ) from error
         if isinstance(answer, dict) and "failed" in answer:
             raise ProbeError(str(answer["failed"]))
         return answer
@@ -113,7 +117,9 @@ class Probe:
                 raise ProbeError("the cluster did not answer in time")
             chunk = os.read(fd, _READ_BYTES)
             if not chunk:
-                raise ProbeError("the process that asks it has ended, as Ray ends those whose cluster is gone")
+                raise ProbeError(
+                    "the process that asks it has ended, as Ray ends those whose cluster is gone"
+                )
             received += chunk
             if len(received) > LONGEST_ANSWER:
                 raise ProbeError(f"its answer is longer than {LONGEST_ANSWER} bytes")
@@ -136,7 +142,12 @@ class ClusterWatch:
     ) -> None:
         """`is_there`: whether to ask at all; where it says no, there is no cluster to look at."""
         self._address = address
-        self._command = command or (sys.executable, "-m", "syncline.dashboard.cluster_probe", address)
+        self._command = command or (
+            sys.executable,
+            "-m",
+            "syncline.dashboard.cluster_probe",
+            address,
+        )
         self._is_there = is_there
         self._idle_s = idle_s
         self._pause_s = pause_s
@@ -152,7 +163,9 @@ class ClusterWatch:
         with self._lock:
             self._looked = time.monotonic()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dashboard-cluster", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="dashboard-cluster", daemon=True
+                )
                 self._thread.start()
             return self._latest
 
@@ -170,7 +183,13 @@ class ClusterWatch:
         try:
             probe = Probe(self._command)
         except OSError as error:
-            self._know(ClusterLook(address=self._address, engine=None, problem=f"no process could be started that asks it: {error}"))
+            self._know(
+                ClusterLook(
+                    address=self._address,
+                    engine=None,
+                    problem=f"no process could be started that asks it: {error}",
+                )
+            )
             return
         try:
             while self._is_wanted():
@@ -182,7 +201,13 @@ class ClusterWatch:
             probe.kill()
             self._know(ClusterLook(address=self._address, engine=engine, problem=str(error)))
         except UNREADABLE as error:
-            self._know(ClusterLook(address=self._address, engine=engine, problem=f"its answers cannot be read: {error!r}"))
+            self._know(
+                ClusterLook(
+                    address=self._address,
+                    engine=engine,
+                    problem=f"its answers cannot be read: {error!r}",
+                )
+            )
         finally:
             probe.close()
 
@@ -210,7 +235,9 @@ class ClusterWatch:
 
 @lru_cache(maxsize=8)
 def watch_of(address: str | None) -> ClusterWatch:
-    """The watch that all visitors share: of the cluster at an address, or of the one that may run on this machine."""
+    """The watch that all visitors share: of the cluster at an address, or of the one that may run
+    on this machine.
+    """
     if address:
         return ClusterWatch(address)
     return ClusterWatch("auto", is_there=cluster_runs_here)

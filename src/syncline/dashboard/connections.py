@@ -1,7 +1,7 @@
 """How long a connection may take to say what it wants.
 
-The web server waits for ever for a request that has begun, or never begins: whoever opens connections and says nothing takes all that the
-system gives a process, and needs no token for that.
+The web server waits for ever for a request that has begun, or never begins: whoever opens
+connections and says nothing takes all that the system gives a process, and needs no token for that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ REQUEST_S = 10.0
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """The web server's own, that closes a connection on which nothing is being answered and no request comes."""
+    """The web server's own, that closes a connection on which nothing is being answered and no
+    request comes.
+    """
 
     _answered: object = None
 
@@ -29,7 +31,9 @@ class PatientProtocol(HttpToolsProtocol):
         self.loop.call_later(REQUEST_S, self._look)
 
     def _look(self) -> None:
-        if self.transport.is_closing() or self.transport.get_protocol() is not self:  # it is a websocket by now
+        if (
+            self.transport.is_closing() or self.transport.get_protocol() is not self
+        ):  # it is a websocket by now
             return
         is_answering = self.cycle is not None and not self.cycle.response_complete
         if not is_answering and self.cycle is self._answered:

@@ -1,4 +1,6 @@
-"""Engines as tables: rows for nodes, resources, actors and tasks, and sentences about them. Pure."""
+"""Engines as tables: rows for nodes, resources, actors and tasks, and sentences about them.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,23 @@ def amounts(resources: Mapping[str, float]) -> str:
 def in_use(engine: EngineLook, resource: str) -> str:
     """How much of a resource is in use: "3 of 4"."""
     both = engine.resources.get(resource)
-    return "-" if both is None else f"{amount(resource, both['used'])} of {amount(resource, both['total'])}"
+    return (
+        "-"
+        if both is None
+        else f"{amount(resource, both['used'])} of {amount(resource, both['total'])}"
+    )
 
 
 def node_names(nodes: Iterable[Node]) -> dict[str, str]:
-    """What nodes are called by their ids: by host, and with the address where several are on one host."""
+    """What nodes are called by their ids: by host, and with the address where several are on one
+    host.
+    """
     nodes = list(nodes)
     hosts = [node.hostname for node in nodes]
     return {
-        node.node_id: node.hostname if node.hostname and hosts.count(node.hostname) == 1 else f"{node.hostname} {node.node_id[:8]}".strip()
+        node.node_id: node.hostname
+        if node.hostname and hosts.count(node.hostname) == 1
+        else f"{node.hostname} {node.node_id[:8]}".strip()
         for node in nodes
     }
 
@@ -46,7 +56,13 @@ def node_rows(nodes: Sequence[Node]) -> list[Row]:
             "address": node.address,
             "host": node.hostname + (" (head)" if node.head else ""),
             "state": "alive" if node.alive else "dead",
-            "resources": amounts({name: value for name, value in node.resources.items() if name != "object_store_memory"}),
+            "resources": amounts(
+                {
+                    name: value
+                    for name, value in node.resources.items()
+                    if name != "object_store_memory"
+                }
+            ),
             "accelerators": ", ".join(node.accelerators),
         }
         for node in nodes
@@ -89,7 +105,15 @@ def actor_rows(listing: ActorListing, names: Mapping[str, str]) -> list[Row]:
 
 def count_rows(listing: TaskListing) -> list[Row]:
     """A row for each name and state of tasks."""
-    return [{"id": f"{row.state} {row.name}", "name": row.name, "state": row.state.lower(), "count": row.count} for row in listing.counts]
+    return [
+        {
+            "id": f"{row.state} {row.name}",
+            "name": row.name,
+            "state": row.state.lower(),
+            "count": row.count,
+        }
+        for row in listing.counts
+    ]
 
 
 def running_rows(listing: TaskListing, names: Mapping[str, str], now: float) -> list[Row]:

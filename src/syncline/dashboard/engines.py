@@ -1,7 +1,9 @@
-"""What runs where: the engines of programs on this machine, and a cluster's, as the cluster page and `syncline status` show them.
+"""What runs where: the engines of programs on this machine, and a cluster's, as the cluster page
+and `syncline status` show them.
 
-Everything here is a frozen snapshot with plain values. `programs_here` asks the programs through their control sockets, and `described`
-makes the snapshot of what an engine said; a cluster is asked by `cluster_watch`. Command lines are shown without what looks like a secret.
+Everything here is a frozen snapshot with plain values. `programs_here` asks the programs through
+their control sockets, and `described` makes the snapshot of what an engine said; a cluster is asked
+by `cluster_watch`. Command lines are shown without what looks like a secret.
 """
 
 from __future__ import annotations
@@ -89,12 +91,20 @@ class MachineLook:
 
 
 def programs_here() -> MachineLook:
-    """The programs of this user on this machine that run the embedded engine. Takes milliseconds; seconds where one does not answer."""
-    found = [program for program in control.programs() if program.subjects is None or control.ENGINE in program.subjects]
+    """The programs of this user on this machine that run the embedded engine. Takes milliseconds;
+    seconds where one does not answer.
+    """
+    found = [
+        program
+        for program in control.programs()
+        if program.subjects is None or control.ENGINE in program.subjects
+    ]
     asked = found[:MOST_PROGRAMS]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         looks = list(threads.map(_look_at, asked))
-    return MachineLook(programs=tuple(look for look in looks if look is not None), others=len(found) - len(asked))
+    return MachineLook(
+        programs=tuple(look for look in looks if look is not None), others=len(found) - len(asked)
+    )
 
 
 def _look_at(program: Program) -> ProgramLook | None:
@@ -112,7 +122,9 @@ def _look_at(program: Program) -> ProgramLook | None:
                 return None
             problem = f"It does not answer: {error}"
         except UNREADABLE as error:
-            problem = f"Its answers cannot be read; it may run another version of syncline ({error!r})."
+            problem = (
+                f"Its answers cannot be read; it may run another version of syncline ({error!r})."
+            )
     return ProgramLook(
         key=program.socket,
         pid=program.pid,
@@ -128,7 +140,14 @@ def _engine_of(program: Program) -> EngineLook:
         return control.ask(program, control.ENGINE, action, arguments, LIMIT_S)
 
     limit = {"limit": ROWS}
-    return described({"nodes": ask("nodes"), "resources": ask("resources"), "actors": ask("actors", limit), "tasks": ask("tasks", limit)})
+    return described(
+        {
+            "nodes": ask("nodes"),
+            "resources": ask("resources"),
+            "actors": ask("actors", limit),
+            "tasks": ask("tasks", limit),
+        }
+    )
 
 
 def shown_command(command: Sequence[str]) -> str:
@@ -141,7 +160,8 @@ def shown_command(command: Sequence[str]) -> str:
 
 
 def described(facts: Mapping[str, Any]) -> EngineLook:
-    """The snapshot of what an engine said: "nodes", "resources", "actors" and "tasks", as the control point gives them.
+    """The snapshot of what an engine said: "nodes", "resources", "actors" and "tasks", as the
+    control point gives them.
 
     One of `UNREADABLE` for what another version of syncline says.
     """
@@ -150,7 +170,9 @@ def described(facts: Mapping[str, Any]) -> EngineLook:
         nodes=tuple(sorted_nodes(map(node_of, facts["nodes"]))),
         resources=resources_in_use(facts["resources"]["total"], facts["resources"]["available"]),
         actors=ActorListing(
-            actors=tuple(ActorFacts(**row) for row in actors["actors"]), total=actors["total"], unknown=actors.get("unknown")
+            actors=tuple(ActorFacts(**row) for row in actors["actors"]),
+            total=actors["total"],
+            unknown=actors.get("unknown"),
         ),
         tasks=TaskListing(
             counts=tuple(TaskCount(**row) for row in tasks["counts"]),
@@ -171,7 +193,9 @@ def node_of(fields: Mapping[str, Any]) -> Node:
         alive=bool(fields.get("Alive")),
         head="node:__internal_head__" in resources,
         resources=people_resources(resources),
-        accelerators=sorted(name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")),
+        accelerators=sorted(
+            name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")
+        ),
         labels=fields.get("Labels") or {},
     )
 
@@ -186,11 +210,23 @@ def people_resources(resources: Mapping[str, float]) -> dict[str, float]:
     kept = {
         name: value
         for name, value in resources.items()
-        if not name.startswith(_BOOKKEEPING) and not name.startswith("bundle") and "_group_" not in name
+        if not name.startswith(_BOOKKEEPING)
+        and not name.startswith("bundle")
+        and "_group_" not in name
     }
-    return dict(sorted(kept.items(), key=lambda item: (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0])))
+    return dict(
+        sorted(
+            kept.items(),
+            key=lambda item: (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0]),
+        )
+    )
 
 
-def resources_in_use(total: Mapping[str, float], free: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def resources_in_use(
+    total: Mapping[str, float], free: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
     """{resource: {"used", "total"}}; a resource that is not free at all is missing in `free`."""
-    return {name: {"used": max(0.0, value - free.get(name, 0.0)), "total": value} for name, value in people_resources(total).items()}
+    return {
+        name: {"used": max(0.0, value - free.get(name, 0.0)), "total": value}
+        for name, value in people_resources(total).items()
+    }

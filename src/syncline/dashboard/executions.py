@@ -1,8 +1,9 @@
 """Executions of a dataset, from the lines of a record to what a page shows of them. Pure.
 
-`ExecutionLines` takes lines of `data/NAME.jsonl` in as they come and gives `ExecutionView`s, which never change: one thread reads, another
-shows. Whatever is in a line, it costs no more than its share: numbers of a wrong type or size are 0, names are cut, of too many lines,
-passes or operators the first ones are shown. What an operator did is in `operators`.
+`ExecutionLines` takes lines of `data/NAME.jsonl` in as they come and gives `ExecutionView`s, which
+never change: one thread reads, another shows. Whatever is in a line, it costs no more than its
+share: numbers of a wrong type or size are 0, names are cut, of too many lines, passes or operators
+the first ones are shown. What an operator did is in `operators`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from syncline.dashboard.operators import (
 )
 
 PassState = Literal["running", "silent", "finished", "stopped", "errored", "killed"]
-"""silent: nothing was written for longer than usual. stopped: the program wanted no more. killed: its process has ended before it."""
+"""silent: nothing was written for longer than usual. stopped: the program wanted no more. killed:
+its process has ended before it.
+"""
 
 MOST_LINES = 20_000
 MOST_PASSES = 1_000
@@ -37,7 +40,9 @@ FEW = 10
 _ERROR_CHARACTERS = 5_000
 _SILENT_S = 60.0
 _SILENT_SHARE = 0.5
-"""Lines become rarer the longer an execution lasts: by this part of its age, at most, and for larger plans."""
+"""Lines become rarer the longer an execution lasts: by this part of its age, at most, and for
+larger plans.
+"""
 _SHORTEST_S = 0.001
 _NEAR_BUDGET = 0.1
 _TELLING_S = 0.5
@@ -166,7 +171,9 @@ class _Pass:
         self.before, self.last = self.last, sample
         few = sample.operators if len(self.plan.names) <= FEW else ()
         rows = (sample.rows, *(each.rows for each in few))
-        self.points.append(_Point(sample.time, sample.wall_s, rows, sample.held_bytes, sample.budget_bytes))
+        self.points.append(
+            _Point(sample.time, sample.wall_s, rows, sample.held_bytes, sample.budget_bytes)
+        )
         if len(self.points) > MOST_POINTS:
             del self.points[1::2]
 
@@ -195,20 +202,24 @@ class ExecutionLines:
         """What there is to show.
 
         Args:
-            number: The pass; the latest one if None, or where there is no such pass, with the curves of all passes.
-            now: Seconds since the epoch.
-            is_live: Whether the run goes on: what has not ended was killed otherwise.
+            number: The pass; the latest one if None, or where there is no such pass, with the
+            curves of all passes. now: Seconds since the epoch. is_live: Whether the run goes on:
+            what has not ended was killed otherwise.
         """
         states = {each.number: self._state(each, now, is_live) for each in self._passes.values()}
         whole = ExecutionView(
-            dataset=self._dataset, process=self._process, passes=tuple(_line(each, states[each.number]) for each in self._passes.values())
+            dataset=self._dataset,
+            process=self._process,
+            passes=tuple(_line(each, states[each.number]) for each in self._passes.values()),
         )
         if not self._passes:
             return whole
         every = list(self._passes.values())
         chosen = None if number is None else self._passes.get(number)
         shown = chosen or every[-1]
-        together = [shown] if chosen else [each for each in every if each.plan.names == shown.plan.names]
+        together = (
+            [shown] if chosen else [each for each in every if each.plan.names == shown.plan.names]
+        )
         whole = replace(whole, rate_curves=_rates(together), memory_curves=_memory(together))
         return _shown(whole, shown, states[shown.number])
 
@@ -233,7 +244,9 @@ class ExecutionLines:
             return
         epoch, began = line.get("epoch"), moment(line.get("time"))
         is_epoch = isinstance(epoch, int) and not isinstance(epoch, bool) and abs(epoch) < 2**53
-        self._passes[number] = _Pass(number=number, epoch=epoch if is_epoch else None, began=began, plan=plan_of(line))
+        self._passes[number] = _Pass(
+            number=number, epoch=epoch if is_epoch else None, began=began, plan=plan_of(line)
+        )
         self._first = began if self._first is None else self._first
         self._dataset = self._dataset or short(line.get("dataset"))
         if line.get("hostname") or line.get("pid"):
@@ -253,7 +266,13 @@ class ExecutionLines:
 
 def _line(each: _Pass, state: PassState) -> PassLine:
     last = each.last
-    return PassLine(number=each.number, epoch=each.epoch, state=state, rows=last.rows if last else 0, wall_s=last.wall_s if last else 0.0)
+    return PassLine(
+        number=each.number,
+        epoch=each.epoch,
+        state=state,
+        rows=last.rows if last else 0,
+        wall_s=last.wall_s if last else 0.0,
+    )
 
 
 def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView:
@@ -273,10 +292,21 @@ def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView
     before = _window(each, state)
     span_s = _span(last.wall_s - (before.wall_s if before else 0.0))
     earlier = before.operators if before else ()
-    operators = operator_views(each.plan, last.operators, earlier, last.wall_s, span_s, is_over=state not in ("running", "silent"))
+    operators = operator_views(
+        each.plan,
+        last.operators,
+        earlier,
+        last.wall_s,
+        span_s,
+        is_over=state not in ("running", "silent"),
+    )
     waited_s = max(0.0, last.waited_s - (before.waited_s if before else 0.0))
     waited_share = min(1.0, waited_s / span_s) if span_s > 0 else None
-    chosen, verdict = limiting(operators, waited_share, has_rows=last.rows > 0) if span_s >= _TELLING_S else (None, "")
+    chosen, verdict = (
+        limiting(operators, waited_share, has_rows=last.rows > 0)
+        if span_s >= _TELLING_S
+        else (None, "")
+    )
     return replace(
         whole,
         seen=last.time,
@@ -284,12 +314,16 @@ def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView
         rows=last.rows,
         blocks=last.blocks,
         size_bytes=last.size_bytes,
-        rows_per_s=max(0, last.rows - (before.rows if before else 0)) / span_s if span_s > 0 else None,
+        rows_per_s=max(0, last.rows - (before.rows if before else 0)) / span_s
+        if span_s > 0
+        else None,
         waited_share=waited_share,
         held_bytes=last.held_bytes,
         peak_bytes=last.peak_bytes,
         budget_bytes=last.budget_bytes,
-        operators=tuple(replace(operator, limits=operator.number == chosen) for operator in operators),
+        operators=tuple(
+            replace(operator, limits=operator.number == chosen) for operator in operators
+        ),
         verdict=verdict,
     )
 
@@ -297,7 +331,12 @@ def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView
 def _window(each: _Pass, state: PassState) -> _Sample | None:
     """The sample since which is told what happens now; None for the beginning of the pass."""
     before, last = each.before, each.last
-    if state != "running" or before is None or last is None or last.wall_s - before.wall_s < _RECENT_S:
+    if (
+        state != "running"
+        or before is None
+        or last is None
+        or last.wall_s - before.wall_s < _RECENT_S
+    ):
         return None
     return before if len(before.operators) == len(last.operators) else None
 
@@ -317,7 +356,8 @@ def _rates(passes: Sequence[_Pass]) -> dict[str, Curve]:
         earlier_s, earlier = 0.0, (0,) * len(names)
         for point in each.points:
             span_s = _span(point.wall_s - earlier_s)
-            # A pass may end right after a line: what came in between is no rate that one could go by.
+            # A pass may end right after a line: what came in between is no rate that one could go
+            # by.
             if span_s <= 0 or (earlier_s and span_s < _RECENT_S) or len(point.rows) != len(names):
                 continue
             for label, now, then in zip(labels, point.rows, earlier, strict=True):

@@ -1,8 +1,10 @@
-"""Files of runs that the dashboard gives out: profiles, which open in the browser, and logs, which are downloaded.
+"""Files of runs that the dashboard gives out: profiles, which open in the browser, and logs, which
+are downloaded.
 
-What lies in a run directory may come from anybody. Only files of two folders, with the endings that syncline writes there, are given out;
-no name leads elsewhere (`runs.places`). What opens in the browser does so in a sandbox: its scripts run, since a flame graph has some, but
-as a site of their own that can neither read a page of the dashboard, nor load anything, nor send anything.
+What lies in a run directory may come from anybody. Only files of two folders, with the endings that
+syncline writes there, are given out; no name leads elsewhere (`runs.places`). What opens in the
+browser does so in a sandbox: its scripts run, since a flame graph has some, but as a site of their
+own that can neither read a page of the dashboard, nor load anything, nor send anything.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ def find_file(run: Place, folder: str, file: str) -> Download:
     endings = _TYPES.get(folder, {})
     ending = max((ending for ending in endings if file.endswith(ending)), key=len, default=None)
     if ending is None:
-        raise NoSuchFileError(f"{folder}/{file} is not given out: of a run, that is profiles and logs")
+        raise NoSuchFileError(
+            f"{folder}/{file} is not given out: of a run, that is profiles and logs"
+        )
     try:
         name = f"{folder}/{checked_part(file)}"
         facts = run.facts(name)

@@ -1,7 +1,8 @@
 """What a run answers while it goes on: `reach(run)` finds its program, and `LiveRun` asks it.
 
-A program of this user on this machine is asked through its control socket (`core.control`), a run on a cluster through its actor, from
-any machine that can connect to the cluster. Used by pages and commands alike; loads no web framework.
+A program of this user on this machine is asked through its control socket (`core.control`), a run
+on a cluster through its actor, from any machine that can connect to the cluster. Used by pages and
+commands alike; loads no web framework.
 """
 
 from __future__ import annotations
@@ -28,21 +29,25 @@ STACKS_S = 20.0
 _BUCKETS = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "az"})
 PROFILE_DEFAULT_S = 120.0
 PROFILE_BESIDES_S = 240.0
-"""A profile ends within its own time and this: the worker has limits of its own, and says what was too slow."""
+"""A profile ends within its own time and this: the worker has limits of its own, and says what was
+too slow.
+"""
 
 
 class LiveRun:
     """A run that goes on. Any thread may ask; asking blocks.
 
-    Every method raises NobodyAnswers where the program has ended or does not answer, and ActionFailed with cause and remedy where it
-    answered with an error.
+    Every method raises NobodyAnswers where the program has ended or does not answer, and
+    ActionFailed with cause and remedy where it answered with an error.
     """
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def members(self) -> list[dict[str, Any]]:
-        """The workers of a training (`rank`, `pid`, `hostname`, `node_ip`, `gpu_ids`, …), or the trials of a search."""
+        """The workers of a training (`rank`, `pid`, `hostname`, `node_ip`, `gpu_ids`, …), or the
+        trials of a search.
+        """
         return list(self._ask("workers", {}, ANSWER_S))
 
     def stacks(self, ranks: Sequence[int | str] | None = None) -> dict[str, str]:
@@ -50,17 +55,19 @@ class LiveRun:
         found = self._ask("stacks", {"ranks": None if ranks is None else list(ranks)}, STACKS_S)
         return {str(member): str(stack) for member, stack in found.items()}
 
-    def profile(self, member: int | str, kind: str, seconds: float | None = None, steps: int | None = None) -> str:
+    def profile(
+        self, member: int | str, kind: str, seconds: float | None = None, steps: int | None = None
+    ) -> str:
         """Record a profile; it returns when that is there.
 
         Args:
-            member: Rank, or trial.
-            kind: "cpu" (py-spy's flame graph), "memory" (memray's), "torch" (a trace of the next steps for Perfetto).
-            seconds: How long to look; of a torch trace, how long to wait for its steps.
-            steps: Of a torch trace.
+            member: Rank, or trial. kind: "cpu" (py-spy's flame graph), "memory" (memray's), "torch"
+            (a trace of the next steps for Perfetto). seconds: How long to look; of a torch trace,
+            how long to wait for its steps. steps: Of a torch trace.
 
         Returns:
-            The file, relative to the run directory, such as `profiles/20261122-101500-rank-0-cpu.svg`.
+            The file, relative to the run directory, such as
+            `profiles/20261122-101500-rank-0-cpu.svg`.
         """
         arguments = {"rank": member, "kind": kind, "seconds": seconds, "steps": steps}
         limit_s = (PROFILE_DEFAULT_S if seconds is None else seconds) + PROFILE_BESIDES_S
@@ -68,7 +75,8 @@ class LiveRun:
 
 
 def reach(run: Run, address: str | None = None) -> LiveRun | None:
-    """The running side of a run; None where its program is not to be found: it has ended, or is another user's or another machine's.
+    """The running side of a run; None where its program is not to be found: it has ended, or is
+    another user's or another machine's.
 
     Args:
         run: Its record.
@@ -77,22 +85,34 @@ def reach(run: Run, address: str | None = None) -> LiveRun | None:
     program = _program(run)
     if program is not None:
         subject = _subject(program, run.path) or f"run:{run.path}"
-        return LiveRun(lambda action, arguments, timeout_s: control.ask(program, subject, action, arguments, timeout_s))
+        return LiveRun(
+            lambda action, arguments, timeout_s: control.ask(
+                program, subject, action, arguments, timeout_s
+            )
+        )
     if address is None and settings.address() is None and not api.is_initialized():
         return None
     # Loads much, which who looks at this machine alone does not need.
-    ask: Ask | None = importlib.import_module("syncline.dashboard.cluster_runs").asking(run.path, address)
+    ask: Ask | None = importlib.import_module("syncline.dashboard.cluster_runs").asking(
+        run.path, address
+    )
     return None if ask is None else LiveRun(ask)
 
 
 def _program(run: Run) -> Program | None:
-    """The program of this machine that answers for the run, or that wrote its record and is too busy to say what it answers for."""
+    """The program of this machine that answers for the run, or that wrote its record and is too
+    busy to say what it answers for.
+    """
     programs = control.programs()
-    speaking = next((program for program in programs if _subject(program, run.path) is not None), None)
+    speaking = next(
+        (program for program in programs if _subject(program, run.path) is not None), None
+    )
     if speaking is not None:
         return speaking
     pid = run.environment.get("pid")
-    return next((program for program in programs if program.subjects is None and program.pid == pid), None)
+    return next(
+        (program for program in programs if program.subjects is None and program.pid == pid), None
+    )
 
 
 def _subject(program: Program, path: str) -> str | None:
@@ -105,7 +125,9 @@ def _subject(program: Program, path: str) -> str | None:
 
 
 def _same_place(place: str, path: str) -> bool:
-    if "://" in path:  # a program calls it by the path on its filesystem: s3://bucket/runs/a is bucket/runs/a, hdfs://host/runs/a /runs/a
+    if (
+        "://" in path
+    ):  # a program calls it by the path on its filesystem: s3://bucket/runs/a is bucket/runs/a, hdfs://host/runs/a /runs/a
         scheme, _, rest = path.partition("://")
         whole = rest.split("?")[0].strip("/")
         if scheme in _BUCKETS:  # a directory of this machine may have the name of one in a bucket

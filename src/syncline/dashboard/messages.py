@@ -1,7 +1,8 @@
 """What the dashboard prints while it serves: plain lines, and not too many.
 
-What visitors send and what lies in records gets into messages, tracebacks above all. Some characters a terminal obeys (they change its
-title, its colours, what is pasted), so these are replaced; and who makes something go wrong again and again does not bury all else.
+What visitors send and what lies in records gets into messages, tracebacks above all. Some
+characters a terminal obeys (they change its title, its colours, what is pasted), so these are
+replaced; and who makes something go wrong again and again does not bury all else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ MOST = 20
 WINDOW_S = 60.0
 LONGEST = 10_000
 """Characters of one."""
-_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNFIT = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def install() -> None:
@@ -42,7 +45,9 @@ class PlainFormatter(logging.Formatter):
 
 
 class Sparing(logging.Filter):
-    """Lets so many messages through in a window; the first of the next one says how many there were besides."""
+    """Lets so many messages through in a window; the first of the next one says how many there were
+    besides.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -61,6 +66,9 @@ class Sparing(logging.Filter):
             self._left_out += 1
             return False
         if self._left_out:
-            record.msg, record.args = f"{record.getMessage()}\n({self._left_out} messages before this one are left out)", ()
+            record.msg, record.args = (
+                f"{record.getMessage()}\n({self._left_out} messages before this one are left out)",
+                (),
+            )
             self._left_out = 0
         return True

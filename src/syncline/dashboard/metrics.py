@@ -1,8 +1,9 @@
 """Running runs as Prometheus reads them, at `/metrics`.
 
-What there is, is worked out when it is asked for; how many series a run can make is bounded, whatever it reports. Labels are foreign text,
-which the client library escapes. A run is told by its directory, as a name can be that of several. Runs that have ended are not here: their
-figures are in their records.
+What there is, is worked out when it is asked for; how many series a run can make is bounded,
+whatever it reports. Labels are foreign text, which the client library escapes. A run is told by its
+directory, as a name can be that of several. Runs that have ended are not here: their figures are in
+their records.
 """
 
 from __future__ import annotations
@@ -36,11 +37,16 @@ MOST_METRICS = 50
 MOST_WORKERS = 256
 LONGEST_LABEL = 120
 MOST_VALUES = 1_000_000
-"""Values of the record of one run; one with more is none that syncline has written, and is not told of."""
+"""Values of the record of one run; one with more is none that syncline has written, and is not told
+of.
+"""
 MOST_VALUES_TOGETHER = 10_000_000
 """Of all runs that are told of, which stay in memory between scrapes."""
 PROCESS_FIGURES = {
-    "cpu_percent": ("syncline_worker_cpu_percent", "Processor time of a worker, in percent of one core"),
+    "cpu_percent": (
+        "syncline_worker_cpu_percent",
+        "Processor time of a worker, in percent of one core",
+    ),
     "rss_bytes": ("syncline_worker_memory_bytes", "Resident memory of a worker"),
 }
 
@@ -91,7 +97,9 @@ class RunCollector(Collector):
             opened[row.key] = run
             room -= run.kept_values
         self._opened = opened
-        self._left_out = {row.key: row.listed for row in rows if self._left_out.get(row.key) == row.listed}
+        self._left_out = {
+            row.key: row.listed for row in rows if self._left_out.get(row.key) == row.listed
+        }
         yield from figures.families()
 
     def _read(self, row: Row) -> Run | None:
@@ -118,19 +126,48 @@ class Figures:
 
     def __init__(self) -> None:
         run = ["run", "storage"]
-        self._state = GaugeMetricFamily("syncline_run_state", "1 for the state that a run is in", labels=[*run, "kind", "state"])
-        self._reports = GaugeMetricFamily("syncline_run_reports", "Rounds of reports so far", labels=run)
-        self._started = GaugeMetricFamily("syncline_run_started_seconds", "When it was last started, since the epoch", labels=run)
-        self._workers = GaugeMetricFamily("syncline_run_workers", "Workers of the present attempt", labels=run)
-        self._restarts = GaugeMetricFamily("syncline_run_restarts", "How often workers were started again", labels=run)
-        self._checkpoints = GaugeMetricFamily("syncline_run_checkpoints", "Checkpoints that are kept", labels=run)
-        self._goodput = GaugeMetricFamily("syncline_run_goodput_ratio", "Share of the time that made progress", labels=run)
-        self._metric = GaugeMetricFamily("syncline_run_metric", "Last value of a metric that rank 0 reported", labels=[*run, "metric"])
-        self._process = {name: GaugeMetricFamily(family, text, labels=[*run, "member"]) for name, (family, text) in PROCESS_FIGURES.items()}
+        self._state = GaugeMetricFamily(
+            "syncline_run_state", "1 for the state that a run is in", labels=[*run, "kind", "state"]
+        )
+        self._reports = GaugeMetricFamily(
+            "syncline_run_reports", "Rounds of reports so far", labels=run
+        )
+        self._started = GaugeMetricFamily(
+            "syncline_run_started_seconds", "When it was last started, since the epoch", labels=run
+        )
+        self._workers = GaugeMetricFamily(
+            "syncline_run_workers", "Workers of the present attempt", labels=run
+        )
+        self._restarts = GaugeMetricFamily(
+            "syncline_run_restarts", "How often workers were started again", labels=run
+        )
+        self._checkpoints = GaugeMetricFamily(
+            "syncline_run_checkpoints", "Checkpoints that are kept", labels=run
+        )
+        self._goodput = GaugeMetricFamily(
+            "syncline_run_goodput_ratio", "Share of the time that made progress", labels=run
+        )
+        self._metric = GaugeMetricFamily(
+            "syncline_run_metric",
+            "Last value of a metric that rank 0 reported",
+            labels=[*run, "metric"],
+        )
+        self._process = {
+            name: GaugeMetricFamily(family, text, labels=[*run, "member"])
+            for name, (family, text) in PROCESS_FIGURES.items()
+        }
 
     def families(self) -> Iterator[Metric]:
         """All of them."""
-        yield from (self._state, self._reports, self._started, self._workers, self._restarts, self._checkpoints, self._goodput)
+        yield from (
+            self._state,
+            self._reports,
+            self._started,
+            self._workers,
+            self._restarts,
+            self._checkpoints,
+            self._goodput,
+        )
         yield self._metric
         yield from self._process.values()
 
@@ -147,10 +184,16 @@ class Figures:
         _add(self._goodput, labels, goodput(run))
         for name, value in _by_label(sorted(numbers(summary.metrics))).items():
             _add(self._metric, [*labels, name], value)
-        for member, samples in _by_label(itertools.islice(run.samples.items(), MOST_WORKERS), MOST_WORKERS).items():
+        for member, samples in _by_label(
+            itertools.islice(run.samples.items(), MOST_WORKERS), MOST_WORKERS
+        ).items():
             usage = samples[-1].get("usage") if samples else None
             for figure, family in self._process.items():
-                _add(family, [*labels, member], usage.get(figure) if isinstance(usage, dict) else None)
+                _add(
+                    family,
+                    [*labels, member],
+                    usage.get(figure) if isinstance(usage, dict) else None,
+                )
 
 
 def _add(family: GaugeMetricFamily, labels: Sequence[str], value: object) -> None:

@@ -1,8 +1,11 @@
-"""Who stands where, and who is the odd one out: what the stacks of all ranks say about a run that hangs. Pure.
+"""Who stands where, and who is the odd one out: what the stacks of all ranks say about a run that
+hangs. Pure.
 
-Two ranks stand at the same place if their stacks agree in the program's own lines and in the functions of libraries that these lead to. Not
-compared: lines within libraries, and how the standard library waits at the innermost end of a stack (locks, queues, sockets), as these
-differ between ranks that wait for the same thing. Python frames are all there is: that an operation on a GPU hangs shows as its waiting.
+Two ranks stand at the same place if their stacks agree in the program's own lines and in the
+functions of libraries that these lead to. Not compared: lines within libraries, and how the
+standard library waits at the innermost end of a stack (locks, queues, sockets), as these differ
+between ranks that wait for the same thing. Python frames are all there is: that an operation on a
+GPU hangs shows as its waiting.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]*)", line (?P<line>\d+),? in (?P<function>.*)')
-_STANDARD_LIBRARY = re.compile(r"<frozen |/lib/python3(\.\d+)?t?/(?!site-packages|dist-packages)|/python3\d+\.zip/")
+_STANDARD_LIBRARY = re.compile(
+    r"<frozen |/lib/python3(\.\d+)?t?/(?!site-packages|dist-packages)|/python3\d+\.zip/"
+)
 _LIBRARY = re.compile(r"<|/(site|dist)-packages/|/syncline/(core|data|train|tune|util)/")
 _COLLECTIVES = re.compile(r"/torch/(distributed|nn/parallel)/")
 _OWN_BARRIERS = ("barrier", "get_checkpoint")
@@ -39,7 +44,9 @@ class Frame:
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether it is one in which ranks wait for each other: a collective operation, a backward pass, a barrier of syncline's."""
+        """Whether it is one in which ranks wait for each other: a collective operation, a backward
+        pass, a barrier of syncline's.
+        """
         if self.file.endswith("/syncline/train/workers/session.py"):
             return self.function in _OWN_BARRIERS
         return bool(_COLLECTIVES.search(self.file)) or self.function == "_engine_run_backward"
@@ -62,11 +69,13 @@ class Standing:
 def standings(stacks: Mapping[str, str]) -> list[Standing]:
     """Members by place, odd ones first, then larger groups before smaller ones.
 
-    The place where most are is the usual one, and all others are odd. Where two places have equally many, those are odd who do not wait for
-    others while some do; if that does not tell them apart either, nobody is.
+    The place where most are is the usual one, and all others are odd. Where two places have equally
+    many, those are odd who do not wait for others while some do; if that does not tell them apart
+    either, nobody is.
 
     Args:
-        stacks: As Python prints them (`traceback`, or `faulthandler` turned round), by rank or trial.
+        stacks: As Python prints them (`traceback`, or `faulthandler` turned round), by rank or
+        trial.
     """
     places: dict[object, list[str]] = {}
     for member in sorted(stacks, key=_order):
@@ -85,13 +94,19 @@ def standings(stacks: Mapping[str, str]) -> list[Standing]:
         )
         for group in groups
     ]
-    return sorted(found, key=lambda each: (not each.is_odd, -len(each.members), _order(each.members[0])))
+    return sorted(
+        found, key=lambda each: (not each.is_odd, -len(each.members), _order(each.members[0]))
+    )
 
 
 def frames(stack: str) -> list[Frame]:
     """The entries of a printed stack, in its order; none where it is a sentence instead."""
     matches = map(_FRAME.fullmatch, stack.splitlines())
-    return [Frame(file=match["file"], line=int(match["line"]), function=match["function"]) for match in matches if match is not None]
+    return [
+        Frame(file=match["file"], line=int(match["line"]), function=match["function"])
+        for match in matches
+        if match is not None
+    ]
 
 
 def readable(stack: str) -> str:
@@ -133,7 +148,12 @@ def _is_rank(member: str) -> bool:
 def _place(stack: str) -> object:
     """What is equal for stacks at the same place."""
     entries = _without_waiting(frames(stack))
-    return tuple((frame.file, frame.function, frame.line if frame.is_users else 0) for frame in entries) or stack.strip()
+    return (
+        tuple(
+            (frame.file, frame.function, frame.line if frame.is_users else 0) for frame in entries
+        )
+        or stack.strip()
+    )
 
 
 def _waits(stack: str) -> bool:
@@ -143,5 +163,8 @@ def _waits(stack: str) -> bool:
 
 def _without_waiting(entries: Sequence[Frame]) -> Sequence[Frame]:
     """Without the innermost frames of the standard library, unless there are no others."""
-    inner = next((index for index in range(len(entries), 0, -1) if not entries[index - 1].is_standard), len(entries))
+    inner = next(
+        (index for index in range(len(entries), 0, -1) if not entries[index - 1].is_standard),
+        len(entries),
+    )
     return entries[:inner]

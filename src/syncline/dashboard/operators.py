@@ -1,4 +1,6 @@
-"""What the operators of an execution did, and which of them limits the others: from recorded numbers to values for pages. Pure."""
+"""What the operators of an execution did, and which of them limits the others: from recorded
+numbers to values for pages. Pure.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _PROGRAM_LIMITS = 0.2
 """A program that waits for rows for less of its time than this keeps its operators waiting."""
 _IS_BUSY = 0.3
 _NEARLY = 0.8
-"""Operators that are busy for nearly as long as the busiest: the one whose tasks take most time is named."""
+"""Operators that are busy for nearly as long as the busiest: the one whose tasks take most time is
+named.
+"""
 _OTHERS_WAIT = 0.75
 
 
@@ -54,7 +58,9 @@ class OperatorView:
     inputs: tuple[int, ...] = ()
     """Numbers of the operators that it reads."""
     level: int = 0
-    """Its column: 0 for those without inputs, and one more than the last of its inputs for others."""
+    """Its column: 0 for those without inputs, and one more than the last of its inputs for
+    others.
+    """
     state: OperatorState = "waiting"
     rows: int = 0
     rows_per_s: float | None = None
@@ -139,8 +145,12 @@ class OperatorSample:
 
 
 def amount(value: object) -> float:
-    """A number that is no less than 0, and none that no clock or counter could show; 0 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:  # not-a-number fails this, too
+    """A number that is no less than 0, and none that no clock or counter could show; 0 for anything
+    else.
+    """
+    if (
+        isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST
+    ):  # not-a-number fails this, too
         return 0.0
     return float(value)
 
@@ -152,7 +162,11 @@ def count(value: object) -> int:
 
 def moment(value: object) -> float | None:
     """Seconds since the epoch."""
-    is_moment = not isinstance(value, bool) and isinstance(value, (int, float)) and 0 <= value <= LATEST_TIME
+    is_moment = (
+        not isinstance(value, bool)
+        and isinstance(value, (int, float))
+        and 0 <= value <= LATEST_TIME
+    )
     return float(value) if is_moment and isinstance(value, (int, float)) else None
 
 
@@ -162,7 +176,9 @@ def short(value: object, longest: int = NAME_CHARACTERS) -> str:
 
 
 def plan_of(line: Mapping[str, Any]) -> Plan:
-    """The operators of the line with which a pass begins. Inputs that do not come before what reads them are left out."""
+    """The operators of the line with which a pass begins. Inputs that do not come before what reads
+    them are left out.
+    """
     given = line.get("operators")
     listed = given[:MOST_OPERATORS] if isinstance(given, list) else []
     operators: list[Mapping[str, Any]] = [each if isinstance(each, dict) else {} for each in listed]
@@ -170,11 +186,18 @@ def plan_of(line: Mapping[str, Any]) -> Plan:
     levels: list[int] = []
     for number, operator in enumerate(operators):
         read = operator.get("inputs")
-        numbers = [each for each in read[:MOST_OPERATORS] if type(each) is int and 0 <= each < number] if isinstance(read, list) else []
+        numbers = (
+            [each for each in read[:MOST_OPERATORS] if type(each) is int and 0 <= each < number]
+            if isinstance(read, list)
+            else []
+        )
         inputs.append(tuple(dict.fromkeys(numbers)))
         levels.append(1 + max((levels[each] for each in numbers), default=-1))
     return Plan(
-        names=tuple(short(operator.get("name")) or f"operator {number + 1}" for number, operator in enumerate(operators)),
+        names=tuple(
+            short(operator.get("name")) or f"operator {number + 1}"
+            for number, operator in enumerate(operators)
+        ),
         inputs=tuple(inputs),
         levels=tuple(levels),
         left_out=count(line.get("left_out")),
@@ -182,17 +205,21 @@ def plan_of(line: Mapping[str, Any]) -> Plan:
 
 
 def operator_views(
-    plan: Plan, now: Sequence[OperatorSample], earlier: Sequence[OperatorSample], wall_s: float, span_s: float, *, is_over: bool
+    plan: Plan,
+    now: Sequence[OperatorSample],
+    earlier: Sequence[OperatorSample],
+    wall_s: float,
+    span_s: float,
+    *,
+    is_over: bool,
 ) -> tuple[OperatorView, ...]:
     """The operators of a pass.
 
     Args:
-        plan: What they are.
-        now: The last numbers of each; of those that have none nothing is known.
-        earlier: Numbers at the beginning of the time that is looked at; none for the beginning of the pass.
-        wall_s: How long the pass has lasted.
-        span_s: How long the time that is looked at is.
-        is_over: Whether the pass has ended.
+        plan: What they are. now: The last numbers of each; of those that have none nothing is
+        known. earlier: Numbers at the beginning of the time that is looked at; none for the
+        beginning of the pass. wall_s: How long the pass has lasted. span_s: How long the time that
+        is looked at is. is_over: Whether the pass has ended.
     """
     made = []
     for number, name in enumerate(plan.names):
@@ -213,7 +240,9 @@ def operator_views(
                 queued_rows=sample.queued_rows,
                 held_bytes=sample.held_bytes,
                 skipped_rows=sample.skipped_rows,
-                busy_share=min(1.0, max(0.0, sample.busy_s - before.busy_s) / span_s) if span_s > 0 else 0.0,
+                busy_share=min(1.0, max(0.0, sample.busy_s - before.busy_s) / span_s)
+                if span_s > 0
+                else 0.0,
                 work_s=max(0.0, sample.wall_s - before.wall_s),
                 parts=time_parts(sample, wall_s, has_inputs=bool(plan.inputs[number])),
             )
@@ -222,9 +251,11 @@ def operator_views(
 
 
 def time_parts(sample: OperatorSample, wall_s: float, *, has_inputs: bool) -> tuple[TimePart, ...]:
-    """Where an operator's part of the time of a pass went; all parts together are the whole. Nothing for one without tasks.
+    """Where an operator's part of the time of a pass went; all parts together are the whole.
+    Nothing for one without tasks.
 
-    The time with running tasks is shared out as the time of the tasks is. Waiting that goes on is counted by what it is for.
+    The time with running tasks is shared out as the time of the tasks is. Waiting that goes on is
+    counted by what it is for.
     """
     if not sample.has_tasks or wall_s <= 0:
         return ()
@@ -244,16 +275,22 @@ def time_parts(sample: OperatorSample, wall_s: float, *, has_inputs: bool) -> tu
         "rest": rest_s,
     }
     whole_s = math.fsum(seconds.values())
-    return tuple(TimePart(kind=kind, seconds=seconds[kind], share=seconds[kind] / whole_s) for kind, _ in PARTS if seconds[kind] > 0)
+    return tuple(
+        TimePart(kind=kind, seconds=seconds[kind], share=seconds[kind] / whole_s)
+        for kind, _ in PARTS
+        if seconds[kind] > 0
+    )
 
 
-def limiting(operators: Sequence[OperatorView], waited_share: float | None, *, has_rows: bool) -> tuple[int | None, str]:
-    """The number of the operator that all others wait for, and a sentence that says what limits; None where it is no operator.
+def limiting(
+    operators: Sequence[OperatorView], waited_share: float | None, *, has_rows: bool
+) -> tuple[int | None, str]:
+    """The number of the operator that all others wait for, and a sentence that says what limits;
+    None where it is no operator.
 
     Args:
-        operators: Those of a pass.
-        waited_share: Of the time that is looked at, what the program waited for rows; None where that is not known.
-        has_rows: Whether the program has got any.
+        operators: Those of a pass. waited_share: Of the time that is looked at, what the program
+        waited for rows; None where that is not known. has_rows: Whether the program has got any.
     """
     if waited_share is None:
         return None, ""
@@ -264,16 +301,28 @@ def limiting(operators: Sequence[OperatorView], waited_share: float | None, *, h
         )
     most = max((each.busy_share for each in operators), default=0.0)
     if most < _IS_BUSY:
-        return None, "No operator is busy for long: the time goes into starting processes, waiting for CPUs, or waiting for one another."
-    busiest = max((each for each in operators if each.busy_share >= _NEARLY * most), key=lambda each: (each.work_s, each.busy_share))
+        return (
+            None,
+            "No operator is busy for long: the time goes into starting processes, waiting for CPUs, or waiting for one another.",
+        )
+    busiest = max(
+        (each for each in operators if each.busy_share >= _NEARLY * most),
+        key=lambda each: (each.work_s, each.busy_share),
+    )
     others = [each.busy_share for each in operators if each.number != busiest.number and each.parts]
-    said = f"{busiest.name} is the bottleneck: it is busy {_percent(busiest.busy_share)} of the time"
+    said = (
+        f"{busiest.name} is the bottleneck: it is busy {_percent(busiest.busy_share)} of the time"
+    )
     if not others:
         return busiest.number, f"{said}."
     if max(others) < _OTHERS_WAIT * busiest.busy_share:
         return busiest.number, f"{said} while others wait."
     work_s = sum(each.work_s for each in operators)
-    part = f", and its tasks take {_percent(busiest.work_s / work_s)} of the time of all tasks" if work_s > 0 else ""
+    part = (
+        f", and its tasks take {_percent(busiest.work_s / work_s)} of the time of all tasks"
+        if work_s > 0
+        else ""
+    )
     return busiest.number, f"{said}{part}."
 
 

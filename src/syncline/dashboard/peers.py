@@ -1,7 +1,9 @@
-"""Which user of this machine is at the other end of a connection, as the system's table of connections has it.
+"""Which user of this machine is at the other end of a connection, as the system's table of
+connections has it.
 
-A machine has many users, and all of them reach what listens on loopback: files that only their owner may read would be everybody's to read
-through a dashboard. Linux only: elsewhere the table cannot be read, and nobody counts as a stranger.
+A machine has many users, and all of them reach what listens on loopback: files that only their
+owner may read would be everybody's to read through a dashboard. Linux only: elsewhere the table
+cannot be read, and nobody counts as a stranger.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _IN_IPV6 = "0000000000000000FFFF0000"
 
 
 def is_stranger(client: Address | None, server: Address | None) -> bool:
-    """Whether a connection comes from a process of neither this user nor root; so does one that is nobody's any more.
+    """Whether a connection comes from a process of neither this user nor root; so does one that is
+    nobody's any more.
 
     Args:
         client: The other end.
@@ -51,10 +54,14 @@ def _user_of(client: set[str], server: set[str]) -> int | None:
 
 
 def _written(address: Address) -> Iterator[str]:
-    """An address and port as the tables have it: IPv4 addresses are in both, in one as part of IPv6."""
+    """An address and port as the tables have it: IPv4 addresses are in both, in one as part of
+    IPv6.
+    """
     host, port = ipaddress.ip_address(address[0].partition("%")[0]), f"{address[1]:04X}"
     host = getattr(host, "ipv4_mapped", None) or host
-    text = "".join(f"{word:08X}" for word in struct.unpack(f"={len(host.packed) // 4}I", host.packed))
+    text = "".join(
+        f"{word:08X}" for word in struct.unpack(f"={len(host.packed) // 4}I", host.packed)
+    )
     yield f"{text}:{port}"
     if host.version == 4:
         yield f"{_IN_IPV6}{text}:{port}"

@@ -1,7 +1,8 @@
-"""Figures of a search as numbers: which trials' curves are drawn, and the axes of parallel coordinates. Pure.
+"""Figures of a search as numbers: which trials' curves are drawn, and the axes of parallel
+coordinates. Pure.
 
-With many trials not all can be drawn: the best ones are, those that run, and of the others some from each range of quality. What is left
-out is said.
+With many trials not all can be drawn: the best ones are, those that run, and of the others some
+from each range of quality. What is left out is said.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class AxisOf:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelLines:
-    """Parallel coordinates: a line for each trial, through its parameters to its latest value of the metric."""
+    """Parallel coordinates: a line for each trial, through its parameters to its latest value of
+    the metric.
+    """
 
     axes: Sequence[AxisOf]
     """The metric's is the last."""
@@ -104,9 +107,15 @@ def curves_of(
     most_points: int = MOST_POINTS,
 ) -> Curves:
     """The learning curves to draw."""
-    having = [trial for trial in trials if metric in trial.metrics or metric in series.last(trial.id)]
+    having = [
+        trial for trial in trials if metric in trial.metrics or metric in series.last(trial.id)
+    ]
     order = {trial.id: rank for rank, trial in enumerate(ranked(having, metric, mode))}
-    chosen = sorted(chosen_of(having, order, most), key=lambda trial: order.get(trial.id, len(having)), reverse=True)
+    chosen = sorted(
+        chosen_of(having, order, most),
+        key=lambda trial: order.get(trial.id, len(having)),
+        reverse=True,
+    )
     points = max(4, most_points // max(1, len(chosen)))
     curves = []
     for trial in chosen:
@@ -117,34 +126,54 @@ def curves_of(
     return Curves(curves=curves, trials=len(having))
 
 
-def latest_of(trials: Iterable[TrialView], series: Series) -> dict[str, tuple[int, Mapping[str, float]]]:
+def latest_of(
+    trials: Iterable[TrialView], series: Series
+) -> dict[str, tuple[int, Mapping[str, float]]]:
     """Iteration and metrics of the latest results of trials that run."""
     found: dict[str, tuple[int, Mapping[str, float]]] = {}
     for trial in trials:
         if trial.status != "RUNNING" or len(found) == MOST_RUNNING:
             continue
         metrics = series.last(trial.id)
-        x = next((x for name in metrics if (x := series.curve(name, trial.id, max_points=4)[0])), [])
+        x = next(
+            (x for name in metrics if (x := series.curve(name, trial.id, max_points=4)[0])), []
+        )
         if x and math.isfinite(x[-1]):
             found[trial.id] = (int(x[-1]), metrics)
     return found
 
 
 def chosen_of(trials: Sequence[TrialView], order: Mapping[str, int], most: int) -> list[TrialView]:
-    """At most so many trials: a third the best ones, a third those that run, the rest from all ranks alike."""
+    """At most so many trials: a third the best ones, a third those that run, the rest from all
+    ranks alike.
+    """
     if len(trials) <= most:
         return list(trials)
     by_rank = sorted(trials, key=lambda trial: order.get(trial.id, len(trials)))
     chosen = {trial.id: trial for trial in by_rank[: most // 3]}
-    running = [trial for trial in trials if trial.status == "RUNNING" and trial.id not in chosen][-(most // 3) :] if most >= 3 else []
+    running = (
+        [trial for trial in trials if trial.status == "RUNNING" and trial.id not in chosen][
+            -(most // 3) :
+        ]
+        if most >= 3
+        else []
+    )
     chosen.update((trial.id, trial) for trial in running)
     rest = [trial for trial in by_rank if trial.id not in chosen]
     room = most - len(chosen)
-    chosen.update((trial.id, trial) for trial in (rest[place * len(rest) // room] for place in range(room)))
+    chosen.update(
+        (trial.id, trial) for trial in (rest[place * len(rest) // room] for place in range(room))
+    )
     return list(chosen.values())
 
 
-def parallel_of(trials: Sequence[TrialView], parameters: Sequence[str], metric: str, mode: Mode, most: int = MOST_LINES) -> ParallelLines:
+def parallel_of(
+    trials: Sequence[TrialView],
+    parameters: Sequence[str],
+    metric: str,
+    mode: Mode,
+    most: int = MOST_LINES,
+) -> ParallelLines:
     """Parallel coordinates of trials that have a value of the metric."""
     having = ranked(trials, metric, mode)
     order = {trial.id: rank for rank, trial in enumerate(having)}
@@ -154,7 +183,10 @@ def parallel_of(trials: Sequence[TrialView], parameters: Sequence[str], metric: 
     axes.append(axis_of(metric, [trial.metrics[metric] for trial in chosen]))
     lines = []
     for trial in chosen:
-        places = [_place(axis, trial.parameters.get(name)) for axis, name in zip(axes, shown, strict=False)]
+        places = [
+            _place(axis, trial.parameters.get(name))
+            for axis, name in zip(axes, shown, strict=False)
+        ]
         lines.append((trial, [*places, trial.metrics[metric]]))
     said = []
     if len(chosen) < len(having):
@@ -165,20 +197,32 @@ def parallel_of(trials: Sequence[TrialView], parameters: Sequence[str], metric: 
 
 
 def axis_of(name: str, values: Iterable[Value]) -> AxisOf:
-    """The axis that suits values: numbers on a scale, logarithmic where they span decades; everything else by name."""
+    """The axis that suits values: numbers on a scale, logarithmic where they span decades;
+    everything else by name.
+    """
     known = list(values)
-    numbers = [float(value) for value in known if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    numbers = [
+        float(value)
+        for value in known
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
     if numbers and len(numbers) == sum(value is not None for value in known):
         low, high = min(numbers), max(numbers)
         is_log = low > 0 and high / low >= LOGARITHMIC_SPAN
         return AxisOf(name=name, kind="log" if is_log else "value", low=low, high=high)
     found = Counter(_category(value) for value in known)
     kept = [category for category, _ in found.most_common(MOST_CATEGORIES)]
-    return AxisOf(name=name, kind="category", categories=sorted(kept) + ([OTHERS] if len(found) > len(kept) else []))
+    return AxisOf(
+        name=name,
+        kind="category",
+        categories=sorted(kept) + ([OTHERS] if len(found) > len(kept) else []),
+    )
 
 
 def range_of(values: Sequence[float]) -> tuple[float, float]:
-    """What colours are spread over: all values, but few that lie far away from the others do not take the colours from these."""
+    """What colours are spread over: all values, but few that lie far away from the others do not
+    take the colours from these.
+    """
     ordered = sorted(values)
     if not ordered:
         return 0.0, 1.0
@@ -193,7 +237,11 @@ def range_of(values: Sequence[float]) -> tuple[float, float]:
 
 def _place(axis: AxisOf, value: Value) -> float | None:
     if axis.kind != "category":
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return (
+            float(value)
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+            else None
+        )
     category = _category(value)
     if category not in axis.categories:
         category = OTHERS

@@ -1,7 +1,8 @@
-"""How much each parameter decides whether a trial is among the better ones: PED-ANOVA (Watanabe, Bansal and Hutter, 2023), of Optuna.
+"""How much each parameter decides whether a trial is among the better ones: PED-ANOVA (Watanabe,
+Bansal and Hutter, 2023), of Optuna.
 
-The same as `syncline.tune.plots.parameter_importance` draws, from the record instead of the search. Deterministic. Takes up to seconds:
-called in a thread.
+The same as `syncline.tune.plots.parameter_importance` draws, from the record instead of the search.
+Deterministic. Takes up to seconds: called in a thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ FEWEST_TRIALS = 10
 MOST_TRIALS = 2_000
 MOST_PARAMETERS = 30
 COMMON = 0.9
-"""Only parameters are compared that this share of the trials have, and only trials that have all of these."""
+"""Only parameters are compared that this share of the trials have, and only trials that have all of
+these.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +37,23 @@ class Importance:
     """Why there are no shares."""
 
 
-def importance_of(trials: Sequence[TrialView], parameters: Sequence[str], metric: str, mode: Mode) -> Importance:
+def importance_of(
+    trials: Sequence[TrialView], parameters: Sequence[str], metric: str, mode: Mode
+) -> Importance:
     """Of trials that have ended with a value of the metric."""
-    ended = [trial for trial in trials if trial.status in ENDED and metric in trial.metrics][-MOST_TRIALS:]
+    ended = [trial for trial in trials if trial.status in ENDED and metric in trial.metrics][
+        -MOST_TRIALS:
+    ]
     if len(ended) < FEWEST_TRIALS:
-        return Importance(trials=len(ended), problem=f"It takes {FEWEST_TRIALS} trials that have ended; so far there are {len(ended)}.")
-    common = [name for name in parameters if sum(name in trial.parameters for trial in ended) >= COMMON * len(ended)][:MOST_PARAMETERS]
+        return Importance(
+            trials=len(ended),
+            problem=f"It takes {FEWEST_TRIALS} trials that have ended; so far there are {len(ended)}.",
+        )
+    common = [
+        name
+        for name in parameters
+        if sum(name in trial.parameters for trial in ended) >= COMMON * len(ended)
+    ][:MOST_PARAMETERS]
     ended = [trial for trial in ended if all(name in trial.parameters for name in common)]
     columns: dict[str, list[bool | int | float | str]] = {}
     for name in common:
@@ -47,27 +61,42 @@ def importance_of(trials: Sequence[TrialView], parameters: Sequence[str], metric
         if len(set(values)) > 1:
             columns[name] = values
     if not columns:
-        return Importance(trials=len(ended), problem="No parameter differs between the trials that have ended.")
+        return Importance(
+            trials=len(ended), problem="No parameter differs between the trials that have ended."
+        )
     try:
-        optuna, evaluation = importlib.import_module("optuna"), importlib.import_module("optuna.importance")
+        optuna, evaluation = (
+            importlib.import_module("optuna"),
+            importlib.import_module("optuna.importance"),
+        )
     except ImportError as error:
-        return Importance(trials=len(ended), problem=f"Needs Optuna ({error}): pip install 'syncline[tune]'")
+        return Importance(
+            trials=len(ended), problem=f"Needs Optuna ({error}): pip install 'syncline[tune]'"
+        )
     keys = {f"p{number}": name for number, name in enumerate(columns)}
-    distributions = {key: _distribution(columns[name], optuna.distributions) for key, name in keys.items()}
+    distributions = {
+        key: _distribution(columns[name], optuna.distributions) for key, name in keys.items()
+    }
     study = _quiet_study(optuna, mode)
     study.add_trials(
         [
             optuna.trial.create_trial(
-                params={key: columns[name][place] for key, name in keys.items()}, distributions=distributions, value=trial.metrics[metric]
+                params={key: columns[name][place] for key, name in keys.items()},
+                distributions=distributions,
+                value=trial.metrics[metric],
             )
             for place, trial in enumerate(ended)
         ]
     )
     try:
-        shares = evaluation.get_param_importances(study, evaluator=evaluation.PedAnovaImportanceEvaluator())
+        shares = evaluation.get_param_importances(
+            study, evaluator=evaluation.PedAnovaImportanceEvaluator()
+        )
     except (ValueError, RuntimeError, ArithmeticError) as error:
         return Importance(trials=len(ended), problem=f"Cannot be worked out: {error}")
-    found = sorted(((keys[key], float(share)) for key, share in shares.items()), key=lambda each: -each[1])
+    found = sorted(
+        ((keys[key], float(share)) for key, share in shares.items()), key=lambda each: -each[1]
+    )
     return Importance(shares=found, trials=len(ended))
 
 
@@ -85,7 +114,9 @@ def _distribution(values: Sequence[bool | int | float | str], distributions: Any
     """The narrowest one of Optuna that has all values, of which two differ."""
     numbers = [value for value in values if not isinstance(value, (bool, str))]
     if len(numbers) < len(values):
-        return distributions.CategoricalDistribution(sorted(set(values), key=lambda value: (type(value).__name__, value)))
+        return distributions.CategoricalDistribution(
+            sorted(set(values), key=lambda value: (type(value).__name__, value))
+        )
     low, high = min(numbers), max(numbers)
     is_log = low > 0 and high / low >= LOGARITHMIC_SPAN
     if all(isinstance(value, int) for value in numbers):

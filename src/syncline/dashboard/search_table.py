@@ -1,7 +1,8 @@
 """The table of a search's trials: filtered, sorted, one page of it. Pure.
 
-A filter is words, all of which must fit. `lr<0.01`, `layers>=3`, `act=relu`, `status!=error` compare a parameter, a metric, or a fact of
-the trial; any other word is looked for in names, ids, hosts, statuses and errors. Case does not matter.
+A filter is words, all of which must fit. `lr<0.01`, `layers>=3`, `act=relu`, `status!=error`
+compare a parameter, a metric, or a fact of the trial; any other word is looked for in names, ids,
+hosts, statuses and errors. Case does not matter.
 """
 
 from __future__ import annotations
@@ -78,8 +79,12 @@ class Page:
     """Trials that fit the filter, on all pages."""
 
 
-def page_of(trials: Sequence[TrialView], query: Query, short: Mapping[str, str] | None = None) -> Page:
-    """The page that a query means. `short`: full names of parameters by short ones, which filters may use, too."""
+def page_of(
+    trials: Sequence[TrialView], query: Query, short: Mapping[str, str] | None = None
+) -> Page:
+    """The page that a query means. `short`: full names of parameters by short ones, which filters
+    may use, too.
+    """
     fits = _filter(query.text[:LONGEST_FILTER], short or {})
     wanted = frozenset(query.statuses)
     found = [trial for trial in trials if (not wanted or trial.status in wanted) and fits(trial)]
@@ -91,7 +96,9 @@ def page_of(trials: Sequence[TrialView], query: Query, short: Mapping[str, str] 
 
 def sorted_by(trials: Sequence[TrialView], key: Field, descending: bool) -> list[TrialView]:
     """Numbers before texts, and those without a value last whichever way."""
-    having = [(value, trial) for trial in trials if (value := key.of(trial)) is not None and value != ""]
+    having = [
+        (value, trial) for trial in trials if (value := key.of(trial)) is not None and value != ""
+    ]
     missing = [trial for trial in trials if (value := key.of(trial)) is None or value == ""]
     having.sort(key=lambda each: _order(each[0]), reverse=descending)
     return [trial for _, trial in having] + missing
@@ -113,13 +120,28 @@ def _test(word: str, short: Mapping[str, str]) -> Callable[[TrialView], bool]:
     if comparison is None or not comparison["value"]:
         wanted = word.casefold()
         return lambda trial: any(
-            wanted in text.casefold() for text in (trial.id, trial.name, trial.status, trial.host, trial.last_words, trial.stopped_by)
+            wanted in text.casefold()
+            for text in (
+                trial.id,
+                trial.name,
+                trial.status,
+                trial.host,
+                trial.last_words,
+                trial.stopped_by,
+            )
         )
     name, sign, value = comparison["name"], comparison["sign"], comparison["value"]
-    fields = [Field(source="parameter", name=short.get(name, name)), Field(source="metric", name=name)]
+    fields = [
+        Field(source="parameter", name=short.get(name, name)),
+        Field(source="metric", name=name),
+    ]
     if name.casefold() in _FACTS:
         fields.append(Field(source="fact", name=name.casefold()))
-    return lambda trial: _compares(next((found for field in fields if (found := field.of(trial)) is not None), None), sign, value)
+    return lambda trial: _compares(
+        next((found for field in fields if (found := field.of(trial)) is not None), None),
+        sign,
+        value,
+    )
 
 
 def _compares(found: Value, sign: str, wanted: str) -> bool:

@@ -1,9 +1,10 @@
 """Trials of a search, from the lines of its record to what a page shows of them. Pure.
 
-`SearchTrials` takes lines of `trials.jsonl` in as they come and gives `SearchSnapshot`s, which never change: one thread reads, another
-shows. Whatever is in a line, it costs no more than its share: values of a wrong type are left out, texts are cut, and so is what a trial
-has too much of. Secrets in configurations are masked here. Not covered: filtering and sorting (`search_table`), curves and axes
-(`search_figures`), importance (`search_importance`).
+`SearchTrials` takes lines of `trials.jsonl` in as they come and gives `SearchSnapshot`s, which
+never change: one thread reads, another shows. Whatever is in a line, it costs no more than its
+share: values of a wrong type are left out, texts are cut, and so is what a trial has too much of.
+Secrets in configurations are masked here. Not covered: filtering and sorting (`search_table`),
+curves and axes (`search_figures`), importance (`search_importance`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,18 @@ _TEXTS = (("name", "name"), ("hostname", "host"), ("directory", "directory"))
 """Fields of lines, and of `TrialView`."""
 _DEPTH = 8
 _ITEMS = 100
-_LARGER_IS_BETTER = ("acc", "score", "reward", "auc", "f1", "precision", "recall", "return", "bleu", "throughput")
+_LARGER_IS_BETTER = (
+    "acc",
+    "score",
+    "reward",
+    "auc",
+    "f1",
+    "precision",
+    "recall",
+    "return",
+    "bleu",
+    "throughput",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +110,9 @@ class TrialView:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchSnapshot:
-    """A search at one moment. Equal only to itself: comparing thousands of trials would cost more than showing them."""
+    """A search at one moment. Equal only to itself: comparing thousands of trials would cost more
+    than showing them.
+    """
 
     trials: tuple[TrialView, ...] = ()
     """In the order in which they were suggested."""
@@ -126,7 +140,9 @@ class SearchSnapshot:
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
-        """Names of parameters that are not the same in all trials, in the order of the configuration."""
+        """Names of parameters that are not the same in all trials, in the order of the
+        configuration.
+        """
         names: dict[str, Value | object] = {}
         varying: dict[str, None] = {}
         for place, trial in enumerate(self.trials):
@@ -142,7 +158,9 @@ class SearchSnapshot:
         return tuple(name for name in names if name in varying)[:MOST_PARAMETERS]
 
     def with_latest(self, latest: Mapping[str, tuple[int, Mapping[str, float]]]) -> SearchSnapshot:
-        """The same with later iterations and metrics of some trials: lines about trials come only when their states change."""
+        """The same with later iterations and metrics of some trials: lines about trials come only
+        when their states change.
+        """
         if not latest:
             return self
         changed = {
@@ -150,10 +168,15 @@ class SearchSnapshot:
             for trial_id, (iteration, metrics) in latest.items()
             if (trial := self.by_id.get(trial_id)) is not None and iteration > trial.iteration
         }
-        return SearchSnapshot(trials=tuple(changed.get(trial.id, trial) for trial in self.trials), left_out=self.left_out)
+        return SearchSnapshot(
+            trials=tuple(changed.get(trial.id, trial) for trial in self.trials),
+            left_out=self.left_out,
+        )
 
     def best(self, metric: str, mode: Mode) -> TrialView | None:
-        """The trial with the best latest value, the first of equal ones; None if no trial has one."""
+        """The trial with the best latest value, the first of equal ones; None if no trial has
+        one.
+        """
         return next(iter(ranked(self.trials, metric, mode)), None)
 
 
@@ -161,7 +184,8 @@ class SearchTrials:
     """Takes lines in. For one thread.
 
     Args:
-        prefix: What ids of the search's trials begin with; others belong to a search that was there before. None takes all.
+        prefix: What ids of the search's trials begin with; others belong to a search that was there
+        before. None takes all.
     """
 
     def __init__(self, prefix: str | None = None) -> None:
@@ -184,7 +208,11 @@ class SearchTrials:
                 if len(self._known) >= MOST_TRIALS:
                     self._left_out.add(trial_id)
                     continue
-                known = self._known[trial_id] = {"id": trial_id, "index": len(self._known), "name": trial_id}
+                known = self._known[trial_id] = {
+                    "id": trial_id,
+                    "index": len(self._known),
+                    "name": trial_id,
+                }
             _take_news(known, line)
             self._changed.add(trial_id)
         return bool(self._changed)
@@ -198,10 +226,17 @@ class SearchTrials:
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """For each name (`model/lr`) its shortest end that no other one has: `lr`, or `model/lr` where there is an `optimizer/lr` too."""
-    ends = {name: [name.split("/", cut)[-1] for cut in range(name.count("/"), -1, -1)] for name in names}
+    """For each name (`model/lr`) its shortest end that no other one has: `lr`, or `model/lr` where
+    there is an `optimizer/lr` too.
+    """
+    ends = {
+        name: [name.split("/", cut)[-1] for cut in range(name.count("/"), -1, -1)] for name in names
+    }
     owners = Counter(end for each in ends.values() for end in each)
-    return {name: next((end for end in each if end and owners[end] == 1), name) for name, each in ends.items()}
+    return {
+        name: next((end for end in each if end and owners[end] == 1), name)
+        for name, each in ends.items()
+    }
 
 
 def ranked(trials: Iterable[TrialView], metric: str, mode: Mode) -> list[TrialView]:
@@ -211,9 +246,13 @@ def ranked(trials: Iterable[TrialView], metric: str, mode: Mode) -> list[TrialVi
 
 
 def objective(config: Mapping[str, Any], metrics: Sequence[str]) -> tuple[str | None, Mode]:
-    """The metric that counts and what is better: as the search says, else a guess by its name; None where nothing is reported."""
+    """The metric that counts and what is better: as the search says, else a guess by its name; None
+    where nothing is reported.
+    """
     told = config.get("objective")
-    metric, mode = (told.get("metric"), told.get("mode")) if isinstance(told, Mapping) else (None, None)
+    metric, mode = (
+        (told.get("metric"), told.get("mode")) if isinstance(told, Mapping) else (None, None)
+    )
     if not isinstance(metric, str) or not metric:
         metric = next((name for name in metrics if name != "time_total_s"), None)
     if mode == "min" or mode == "max":
@@ -234,10 +273,16 @@ def prefix_of(config: Mapping[str, Any]) -> str | None:
 
 
 def expected_of(config: Mapping[str, Any]) -> int | None:
-    """How many trials there will be, as its record says; None without end, or where it is not known."""
+    """How many trials there will be, as its record says; None without end, or where it is not
+    known.
+    """
     trials = config.get("trials")
     expected = trials.get("expected") if isinstance(trials, Mapping) else None
-    is_number = isinstance(expected, (int, float)) and not isinstance(expected, bool) and 0 <= expected < 10**9
+    is_number = (
+        isinstance(expected, (int, float))
+        and not isinstance(expected, bool)
+        and 0 <= expected < 10**9
+    )
     return int(expected) if is_number else None  # type: ignore[arg-type]
 
 
@@ -287,14 +332,21 @@ def _take_news(news: dict[str, Any], line: Mapping[str, Any]) -> None:
             news[target] = line[key][:NAME_CHARACTERS]
     for key in ("stopped_by", "checkpoint"):
         if key in line:
-            news[key] = masked_text(line[key][:TEXT_CHARACTERS]) if isinstance(line[key], str) else ""
+            news[key] = (
+                masked_text(line[key][:TEXT_CHARACTERS]) if isinstance(line[key], str) else ""
+            )
     if "error" in line:
-        news["error"] = masked_text(line["error"][-ERROR_CHARACTERS:]) if isinstance(line["error"], str) else ""
+        news["error"] = (
+            masked_text(line["error"][-ERROR_CHARACTERS:]) if isinstance(line["error"], str) else ""
+        )
     if isinstance(line.get("metrics"), dict):
         news["metrics"] = _numbers(line["metrics"])
     if isinstance(line.get("config"), dict):
         config = masked(_bounded(line["config"], _DEPTH, MOST_PARAMETERS))
-        news |= {"config": config, "parameters": dict(itertools.islice(_flat(config), MOST_PARAMETERS))}
+        news |= {
+            "config": config,
+            "parameters": dict(itertools.islice(_flat(config), MOST_PARAMETERS)),
+        }
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -321,7 +373,11 @@ def _finite(value: Any) -> float | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+        else None
+    )
 
 
 def _bounded(value: Any, depth: int, items: int = _ITEMS) -> Any:

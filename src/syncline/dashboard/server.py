@@ -1,4 +1,5 @@
-"""The dashboard's process: finds a port, guards what it serves, says where it is, and ends at once when it is told to.
+"""The dashboard's process: finds a port, guards what it serves, says where it is, and ends at once
+when it is told to.
 
 The web framework loads here, when `serve` is called.
 """
@@ -83,7 +84,9 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
     catalogue = Catalogue(options.storages)
     stop = threading.Event()
     _allow_many_files()
-    threading.Thread(target=catalogue.keep_up, args=(stop,), daemon=True, name="dashboard-catalogue").start()
+    threading.Thread(
+        target=catalogue.keep_up, args=(stop,), daemon=True, name="dashboard-catalogue"
+    ).start()
     run = _runner(catalogue, options.address, policy)
     for other in covering(paths):
         say(f"Another dashboard of yours shows this already: {other.url}")
@@ -94,7 +97,9 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
             f"leave out --host and reach it through SSH instead: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
         )
     if options.open_browser:
-        threading.Thread(target=webbrowser.open, args=(f"{url}/?token={policy.first_token}",), daemon=True).start()
+        threading.Thread(
+            target=webbrowser.open, args=(f"{url}/?token={policy.first_token}",), daemon=True
+        ).start()
     try:
         with announced(url, paths, warn), ended_by(signal.SIGTERM):
             run(sockets=[listening])
@@ -107,24 +112,37 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
 
 def _runner(catalogue: Catalogue, address: str | None, policy: Policy) -> Callable[..., None]:
     """What serves on the sockets that it is given, until a signal ends it."""
-    # The framework looks there when it is loaded, in the present directory by default; it keeps nothing unless asked to, which nobody does.
-    # Nobody knows the name, so nobody can have put something there.
-    os.environ["NICEGUI_STORAGE_PATH"] = str(settings.temporary_directory() / f"syncline-{secrets.token_hex(16)}")
+    # The framework looks there when it is loaded, in the present directory by default; it keeps
+    # nothing unless asked to, which nobody does. Nobody knows the name, so nobody can have put
+    # something there.
+    os.environ["NICEGUI_STORAGE_PATH"] = str(
+        settings.temporary_directory() / f"syncline-{secrets.token_hex(16)}"
+    )
     for name, level in (("nicegui", logging.ERROR), ("uvicorn", logging.CRITICAL)):
         logging.getLogger(name).setLevel(level)
-    run: Callable[..., None] = importlib.import_module("syncline.dashboard.application").server(catalogue, address, policy).run
+    run: Callable[..., None] = (
+        importlib.import_module("syncline.dashboard.application")
+        .server(catalogue, address, policy)
+        .run
+    )
     return run
 
 
 def _allow_many_files() -> None:
-    """A visitor has a connection, and a record files: as many as the system lets this process have, if it is asked."""
+    """A visitor has a connection, and a record files: as many as the system lets this process have,
+    if it is asked.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # some systems have a limit that they do not say
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft != resource.RLIM_INFINITY else soft, hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (hard if soft != resource.RLIM_INFINITY else soft, hard)
+        )
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens: on the port, or on the default one or the next that is free. Raises as `serve` does."""
+    """A socket that listens: on the port, or on the default one or the next that is free. Raises as
+    `serve` does.
+    """
     candidates = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else (port,)
     for candidate in candidates:
         try:
@@ -133,12 +151,18 @@ def listen(host: str, port: int | None) -> socket.socket:
             if error.errno != errno.EADDRINUSE:
                 raise
     if port is None:
-        raise PortTakenError(f"all ports from {DEFAULT_PORT} to {DEFAULT_PORT + TRIED_PORTS - 1} are taken: name a free one with --port")
-    raise PortTakenError(f"port {port} of {host} is taken by another program: name another with --port, or leave --port out")
+        raise PortTakenError(
+            f"all ports from {DEFAULT_PORT} to {DEFAULT_PORT + TRIED_PORTS - 1} are taken: name a free one with --port"
+        )
+    raise PortTakenError(
+        f"port {port} of {host} is taken by another program: name another with --port, or leave --port out"
+    )
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     made = socket.socket(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -151,12 +175,16 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def kept_token(warn: Callable[[str], None]) -> str:
-    """The token of this user's dashboards on this machine; one for this process alone where none can be kept."""
+    """The token of this user's dashboards on this machine; one for this process alone where none
+    can be kept.
+    """
     fresh = new_token()
     try:
         return dashboards.shared_token(fresh)
     except OSError as error:
-        warn(f"the token cannot be kept for the next dashboard ({error}): its address will be another one")
+        warn(
+            f"the token cannot be kept for the next dashboard ({error}): its address will be another one"
+        )
         return fresh
 
 
@@ -171,7 +199,9 @@ def announced(url: str, paths: Sequence[str], warn: Callable[[str], None]) -> It
     try:
         dashboards.announce(url, paths)
     except OSError as error:
-        warn(f"programs will not print the addresses of their runs: the dashboard cannot be announced ({error})")
+        warn(
+            f"programs will not print the addresses of their runs: the dashboard cannot be announced ({error})"
+        )
     try:
         yield
     finally:
@@ -180,7 +210,9 @@ def announced(url: str, paths: Sequence[str], warn: Callable[[str], None]) -> It
 
 @contextmanager
 def ended_by(number: signal.Signals) -> Iterator[None]:
-    """While inside, the signal ends the process in an orderly way: the server stops, then SystemExit is raised."""
+    """While inside, the signal ends the process in an orderly way: the server stops, then
+    SystemExit is raised.
+    """
 
     def end(signal_number: int, frame: FrameType | None) -> None:
         raise SystemExit(0)

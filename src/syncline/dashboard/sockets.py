@@ -1,7 +1,7 @@
 """What a page may send through its websocket: texts, in one piece.
 
-The pages' framework also takes messages in many binary pieces and keeps these until the last one has come, however many were announced.
-Nothing in a page sends such messages.
+The pages' framework also takes messages in many binary pieces and keeps these until the last one
+has come, however many were announced. Nothing in a page sends such messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the page of a training run shows, worked out from its record. Pure.
 
-Records may be damaged or foreign: values of other forms count as missing. Not covered: curves of metrics, which `runs.series` has, and
-drawing, which is the page's.
+Records may be damaged or foreign: values of other forms count as missing. Not covered: curves of
+metrics, which `runs.series` has, and drawing, which is the page's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ Sample = Mapping[str, object]
 Curve = tuple[list[float], list[float]]
 """Times in seconds since the epoch, and values."""
 
-PARTS: Mapping[str, str] = {"compute": "computing", "communication": "communicating", "data": "waiting for data", "report": "reporting"}
+PARTS: Mapping[str, str] = {
+    "compute": "computing",
+    "communication": "communicating",
+    "data": "waiting for data",
+    "report": "reporting",
+}
 """What a rank spends its time on, and how people call it."""
 USAGE: Mapping[str, tuple[str, str, float]] = {
     # key of a sample: (title of its chart, what its axis says, by how much values are multiplied)
@@ -66,7 +71,9 @@ class WorkerRow:
     gpu_percent: float | None
     gpu_memory_bytes: float | None
     shares: Mapping[str, float]
-    """Where its time has gone in this attempt: a share of 1 for each of `PARTS`; empty where it is not known."""
+    """Where its time has gone in this attempt: a share of 1 for each of `PARTS`; empty where it is
+    not known.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +99,9 @@ def worker_rows(run: Run) -> list[WorkerRow]:
 
 
 def goodput(run: Run) -> float | None:
-    """Share of the run's time that went into training that counted, so far; None while that is not known."""
+    """Share of the run's time that went into training that counted, so far; None while that is not
+    known.
+    """
     for event in reversed(run.events):
         if event.get("event") == "goodput":
             return _number(event.get("goodput"))
@@ -116,18 +125,25 @@ def time_shares(sample: Sample) -> dict[str, float]:
     total = _number(spent.get("total_s"))
     if total is None or total <= 0:
         return {}
-    shares = {part: min(1.0, max(0.0, (_number(spent.get(f"{part}_s")) or 0.0) / total)) for part in ("communication", "data", "report")}
+    shares = {
+        part: min(1.0, max(0.0, (_number(spent.get(f"{part}_s")) or 0.0) / total))
+        for part in ("communication", "data", "report")
+    }
     return {"compute": max(0.0, 1.0 - sum(shares.values())), **shares}
 
 
 def usage_curves(run: Run, key: str) -> dict[str, Curve]:
-    """By rank: values as the chart of `USAGE[key]` shows them; ranks without values are left out."""
+    """By rank: values as the chart of `USAGE[key]` shows them; ranks without values are left
+    out.
+    """
     curves = {rank: _usage_curve(samples, key, USAGE[key][2]) for rank, samples in _by_rank(run)}
     return {rank: curve for rank, curve in curves.items() if curve[0]}
 
 
 def host_curves(run: Run, key: str) -> dict[str, Curve]:
-    """By machine: values as the chart of `HOST_USAGE[key]` shows them, from the lowest rank of the latest attempt there."""
+    """By machine: values as the chart of `HOST_USAGE[key]` shows them, from the lowest rank of the
+    latest attempt there.
+    """
     found: dict[str, Curve] = {}
     for row in worker_rows(run):
         if row.host not in found:
@@ -146,14 +162,18 @@ def gpu_curves(run: Run, key: str) -> dict[str, Curve]:
             for gpu in _gpus(sample):
                 value = _number(gpu.get(key))
                 if value is not None:
-                    times, values = found.setdefault(f"GPU {gpu.get('id')} of rank {rank}", ([], []))
+                    times, values = found.setdefault(
+                        f"GPU {gpu.get('id')} of rank {rank}", ([], [])
+                    )
                     times.append(_time(sample))
                     values.append(value * scale)
     return found
 
 
 def share_curves(run: Run, part: str) -> dict[str, Curve]:
-    """By rank: (times, share of 1 that went into one of `PARTS` between a sample and the one before)."""
+    """By rank: (times, share of 1 that went into one of `PARTS` between a sample and the one
+    before).
+    """
     found = {}
     for rank, samples in _by_rank(run):
         times, values = [], []
@@ -166,8 +186,14 @@ def share_curves(run: Run, part: str) -> dict[str, Curve]:
             if total < 0:  # a new attempt
                 before, total = {}, _number(spent.get("total_s")) or 0.0
             if total > 0:
-                differences = {name: (_number(spent.get(f"{name}_s")) or 0.0) - (_number(before.get(f"{name}_s")) or 0.0) for name in PARTS}
-                differences["compute"] = total - sum(differences[name] for name in ("communication", "data", "report"))
+                differences = {
+                    name: (_number(spent.get(f"{name}_s")) or 0.0)
+                    - (_number(before.get(f"{name}_s")) or 0.0)
+                    for name in PARTS
+                }
+                differences["compute"] = total - sum(
+                    differences[name] for name in ("communication", "data", "report")
+                )
                 times.append(_time(sample))
                 values.append(min(1.0, max(0.0, differences[part] / total)))
             before = spent
@@ -185,11 +211,21 @@ def moments(run: Run, most: int = 1_000) -> list[Moment]:
         time, told = _number(run.events[number].get("time")), _told(run.events[number])
         if time is not None and told is not None:
             what, detail, kind = told
-            found.append(Moment(time=time, what=what[:_LONGEST_NAME], detail=detail[:_LONGEST_DETAIL], kind=kind, number=number))
+            found.append(
+                Moment(
+                    time=time,
+                    what=what[:_LONGEST_NAME],
+                    detail=detail[:_LONGEST_DETAIL],
+                    kind=kind,
+                    number=number,
+                )
+            )
     return found[::-1]
 
 
-def marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[float, str, Literal["bad", "good", "plain"]]]:
+def marks(
+    run: Run, over: Literal["iteration", "time"]
+) -> list[tuple[float, str, Literal["bad", "good", "plain"]]]:
     """(where, label, kind) of restarts, for curves over report numbers or time."""
     found: list[tuple[float, str, Literal["bad", "good", "plain"]]] = []
     for attempt in run.attempts[1:][-MOST_MARKS:]:
@@ -200,7 +236,11 @@ def marks(run: Run, over: Literal["iteration", "time"]) -> list[tuple[float, str
 
 
 def _usage_curve(samples: Sequence[Sample], key: str, scale: float) -> Curve:
-    points = [(_time(sample), value * scale) for sample in samples if (value := _usage(sample, key)) is not None]
+    points = [
+        (_time(sample), value * scale)
+        for sample in samples
+        if (value := _usage(sample, key)) is not None
+    ]
     return [x for x, _ in points], [y for _, y in points]
 
 
@@ -219,12 +259,19 @@ def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state:
         rank=rank,
         host=str(worker.get("hostname") or worker.get("node_ip") or "-")[:_LONGEST_NAME],
         pid=pid if isinstance(pid, int) else None,
-        device="GPU " + ", ".join(map(str, gpu_ids[:_MOST_GPUS]))[:_LONGEST_NAME] if isinstance(gpu_ids, list) and gpu_ids else "cpu",
+        device="GPU " + ", ".join(map(str, gpu_ids[:_MOST_GPUS]))[:_LONGEST_NAME]
+        if isinstance(gpu_ids, list) and gpu_ids
+        else "cpu",
         state=_worker_state(attempt, rank, state),
         cpu_percent=_usage(last, "cpu_percent"),
         rss_bytes=_usage(last, "rss_bytes"),
-        gpu_percent=max((value for gpu in gpus if (value := _number(gpu.get("util_percent"))) is not None), default=None),
-        gpu_memory_bytes=sum(_number(gpu.get("memory_bytes")) or 0.0 for gpu in gpus) if gpus else None,
+        gpu_percent=max(
+            (value for gpu in gpus if (value := _number(gpu.get("util_percent"))) is not None),
+            default=None,
+        ),
+        gpu_memory_bytes=sum(_number(gpu.get("memory_bytes")) or 0.0 for gpu in gpus)
+        if gpus
+        else None,
         shares=time_shares(last),
     )
 
@@ -238,13 +285,19 @@ def _worker_state(attempt: Attempt, rank: str, state_of_run: str) -> str:
 
 
 def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
-    """Of the time since the first attempt began, the share that lies in attempts, not counting what came after a last checkpoint."""
+    """Of the time since the first attempt began, the share that lies in attempts, not counting what
+    came after a last checkpoint.
+    """
     times = [_time(sample) for samples in run.samples.values() for sample in samples[-1:]]
     end = max([attempts[-1].began, *times])
     total = end - attempts[0].began
     if total <= 0:
         return 1.0
-    saved = sorted(time for event in run.events if event.get("event") == "checkpoint" and (time := _number(event.get("time"))) is not None)
+    saved = sorted(
+        time
+        for event in run.events
+        if event.get("event") == "checkpoint" and (time := _number(event.get("time"))) is not None
+    )
     kept = end - attempts[-1].began
     for attempt in attempts[:-1]:
         place = bisect_right(saved, attempt.ended or end)
@@ -264,7 +317,11 @@ def _told(event: Mapping[str, object]) -> tuple[str, str, Literal["bad", "good",
         return "checkpoint", f"{event.get('name')}, report {event.get('report')}", "good"
     if what == "failure":
         ranks = event.get("ranks")
-        texts = [f"rank {rank}: {text}" for rank, text in ranks.items()] if isinstance(ranks, Mapping) else []
+        texts = (
+            [f"rank {rank}: {text}" for rank, text in ranks.items()]
+            if isinstance(ranks, Mapping)
+            else []
+        )
         return f"attempt {event.get('attempt')} failed", "; ".join(texts), "bad"
     if what in ("errored", "aborted"):
         return what, "", "bad"
@@ -288,7 +345,11 @@ def _usage(sample: Sample, key: str) -> float | None:
 def _gpus(sample: Sample) -> list[Mapping[str, object]]:
     usage = sample.get("usage")
     gpus = usage.get("gpus") if isinstance(usage, Mapping) else None
-    return [gpu for gpu in gpus[:_MOST_GPUS] if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+    return (
+        [gpu for gpu in gpus[:_MOST_GPUS] if isinstance(gpu, Mapping)]
+        if isinstance(gpus, list)
+        else []
+    )
 
 
 def _number(value: object) -> float | None:

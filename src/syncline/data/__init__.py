@@ -1,19 +1,23 @@
 """Streaming datasets: reading, transforming, shuffling and feeding rows to training.
 
-Files, in the order in which data flows through them. What rows are: `tensors` (ndarrays and objects as Arrow columns), `columns` (one
-column: Python values, ndarrays, Arrow), `schemas` (types that have to meet), `datatype` (types as programs write them), `frames` (pandas),
-`block` (a piece of a dataset: rows and batches to tables and back), `accessor` (blocks as sinks of programs see them).
+Files, in the order in which data flows through them. What rows are: `tensors` (ndarrays and objects
+as Arrow columns), `columns` (one column: Python values, ndarrays, Arrow), `schemas` (types that
+have to meet), `datatype` (types as programs write them), `frames` (pandas), `block` (a piece of a
+dataset: rows and batches to tables and back), `accessor` (blocks as sinks of programs see them).
 
-How they come in: `context` (settings), `keywords` and `options` (arguments that many functions share), `filesystem`, `optional` (libraries
-that are loaded when used), `sources/` and `datasource`, then `read`, `read_files`, `from_memory`, `from_libraries`, which make datasets.
+How they come in: `context` (settings), `keywords` and `options` (arguments that many functions
+share), `filesystem`, `optional` (libraries that are loaded when used), `sources/` and `datasource`,
+then `read`, `read_files`, `from_memory`, `from_libraries`, which make datasets.
 
-What is done with them: `dataset` and `grouped` (the handles that programs hold, with the methods in `methods/`), `expressions/`,
-`aggregate/` and `compute` (what and how to compute, as data), `plan/` (nodes, rules, lowering), `execute/` (the streaming executor),
-`cache` (what `Dataset.cache` keeps), `kernels/` (pure functions on tables).
+What is done with them: `dataset` and `grouped` (the handles that programs hold, with the methods in
+`methods/`), `expressions/`, `aggregate/` and `compute` (what and how to compute, as data), `plan/`
+(nodes, rules, lowering), `execute/` (the streaming executor), `cache` (what `Dataset.cache` keeps),
+`kernels/` (pure functions on tables).
 
-How they go out: `iterator` and `feeds` with `iterate/`, `split/` and `collate_fn` (loops, batches, cursors, ranks), `writing` and
-`write_job` with `sinks/` (files and databases), `converting` (other libraries); `preprocessor` and `preprocessors/` (what is fitted to a
-dataset and applied to others). `api` has all names of this package; they load when the first of them is used.
+How they go out: `iterator` and `feeds` with `iterate/`, `split/` and `collate_fn` (loops, batches,
+cursors, ranks), `writing` and `write_job` with `sinks/` (files and databases), `converting` (other
+libraries); `preprocessor` and `preprocessors/` (what is fitted to a dataset and applied to others).
+`api` has all names of this package; they load when the first of them is used.
 """
 
 import importlib

@@ -1,4 +1,6 @@
-"""`BlockAccessor`: a block as sinks of Ray's users see it. Code of this library uses `block` directly."""
+"""`BlockAccessor`: a block as sinks of Ray's users see it. Code of this library uses `block`
+directly.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class BlockAccessor:
-    """One block in any form. `for_block` makes it from a table, a DataFrame or a mapping of columns."""
+    """One block in any form. `for_block` makes it from a table, a DataFrame or a mapping of
+    columns.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -38,7 +42,9 @@ class BlockAccessor:
         frame: pd.DataFrame = blocks.to_batch(self._table, "pandas")
         return frame
 
-    def to_numpy(self, columns: str | Sequence[str] | None = None) -> np.ndarray | dict[str, np.ndarray]:
+    def to_numpy(
+        self, columns: str | Sequence[str] | None = None
+    ) -> np.ndarray | dict[str, np.ndarray]:
         """One column as an array `(rows, ...)`, or several (all if None) as a dict of arrays."""
         if isinstance(columns, str):
             array: np.ndarray = blocks.to_batch(self._table.select([columns]), "numpy")[columns]

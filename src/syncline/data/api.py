@@ -1,4 +1,6 @@
-"""What programs call: all names of `syncline.data`, which this module loads at once (the package itself loads it on first use)."""
+"""What programs call: all names of `syncline.data`, which this module loads at once (the package
+itself loads it on first use).
+"""
 
 from syncline.data.block import Block
 from syncline.data.compute import ActorPoolStrategy, TaskPoolStrategy

@@ -1,15 +1,20 @@
-"""`Dataset.cache`: what was kept, what an execution does about it, and what it has to agree on with the execution that it continues.
+"""`Dataset.cache`: what was kept, what an execution does about it, and what it has to agree on with
+the execution that it continues.
 
-A cache is filled by the first execution in which all of its rows have passed, in order, from the first one on. Its rows, and how they lie
-in blocks, follow from its input and its `Origin`: the seed and the shape of the execution that filled it, in the first epoch. So what is
-random below a cache is drawn once, whether the cache is filled or not; and what comes after it gets the same blocks both times.
+A cache is filled by the first execution in which all of its rows have passed, in order, from the
+first one on. Its rows, and how they lie in blocks, follow from its input and its `Origin`: the seed
+and the shape of the execution that filled it, in the first epoch. So what is random below a cache
+is drawn once, whether the cache is filled or not; and what comes after it gets the same blocks both
+times.
 
-Restart points record the origins. An execution that goes on elsewhere, where the cache is empty, computes the rows of the same origin;
-one that finds a cache of another origin leaves it alone. If a cache was filled meanwhile, or is not any more, the execution begins at its
-first row, and its consumer leaves out what it has had.
+Restart points record the origins. An execution that goes on elsewhere, where the cache is empty,
+computes the rows of the same origin; one that finds a cache of another origin leaves it alone. If a
+cache was filled meanwhile, or is not any more, the execution begins at its first row, and its
+consumer leaves out what it has had.
 
-In memory a cache belongs to the process: handles and plans that share the node share it, and it is let go with the last of them; copies
-in other processes begin empty. At a path it belongs to all who use the same path for the same plan on the same input.
+In memory a cache belongs to the process: handles and plans that share the node share it, and it is
+let go with the last of them; copies in other processes begin empty. At a path it belongs to all who
+use the same path for the same plan on the same input.
 """
 
 from __future__ import annotations
@@ -46,7 +51,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("syncline")
 
-# Programs ask after every step that they add to a plan. Caches themselves are no keys: what refers to its key is never let go.
+# Programs ask after every step that they add to a plan. Caches themselves are no keys: what refers
+# to its key is never let go.
 _known: WeakKeyDictionary[Node, tuple[Cache, ...]] = WeakKeyDictionary()
 
 
@@ -69,7 +75,11 @@ class Origin:
     def from_list(cls, listed: Sequence[Any]) -> Origin:
         """What `to_list` was called on."""
         seed, cpus, budget_bytes, inner = listed
-        return cls(seed=seed, shape=Shape(cpus=cpus, budget_bytes=budget_bytes), inner=tuple(map(cls.from_list, inner)))
+        return cls(
+            seed=seed,
+            shape=Shape(cpus=cpus, budget_bytes=budget_bytes),
+            inner=tuple(map(cls.from_list, inner)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +91,10 @@ class Kept:
 
 
 class CacheSlot:
-    """Where a `Cache` node finds its rows. Shared by all plans of this process that contain the node; a pickled copy is empty,
-    but knows the directory: what functions use may have changed by then."""
+    """Where a `Cache` node finds its rows. Shared by all plans of this process that contain the
+    node; a pickled copy is empty, but knows the directory: what functions use may have changed by
+    then.
+    """
 
     def __init__(self, place: Place | None = None) -> None:
         self._lock = threading.Lock()
@@ -94,7 +106,9 @@ class CacheSlot:
         return (CacheSlot, (self._place,))
 
     def kept(self, node: Cache) -> Kept | None:
-        """The rows, if they are there; `node` is the one that this is the slot of, as the program wrote it."""
+        """The rows, if they are there; `node` is the one that this is the slot of, as the program
+        wrote it.
+        """
         if node.path is not None:
             return self.place(node).kept()
         with self._lock:
@@ -130,7 +144,10 @@ class Place:
         manifest = arrow_files.read_manifest(self.filesystem, self.directory)
         if manifest is None:
             return None
-        return Kept(origin=Origin.from_list(manifest.origin), rows=ArrowFilesDatasource(self.filesystem, self.directory, manifest))
+        return Kept(
+            origin=Origin.from_list(manifest.origin),
+            rows=ArrowFilesDatasource(self.filesystem, self.directory, manifest),
+        )
 
 
 # -- what an execution does
@@ -138,7 +155,9 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheUse:
-    """What one execution does about one cache: it reads what was kept, or computes the input as `origin` says, and may keep that."""
+    """What one execution does about one cache: it reads what was kept, or computes the input as
+    `origin` says, and may keep that.
+    """
 
     origin: Origin
     kept: Kept | None = None
@@ -151,7 +170,9 @@ class CacheUses:
     """What one execution does about its caches."""
 
     states: tuple[Any, ...] = ()
-    """For restart points, JSON: of each cache [whether it is read, its origin, the states of the caches below it]."""
+    """For restart points, JSON: of each cache [whether it is read, its origin, the states of the
+    caches below it].
+    """
     as_recorded: bool = True
     """Whether the same caches are read as in the execution whose states were given."""
     by_slot: dict[int, CacheUse] = field(default_factory=dict)
@@ -160,7 +181,9 @@ class CacheUses:
     """Whether empty ones are to be filled: only by an execution that begins at the first row."""
 
     def of(self, node: Cache, otherwise: Origin) -> CacheUse:
-        """What to do about a cache, wherever rules have moved it; a plan that was not settled has empty caches, which stay so."""
+        """What to do about a cache, wherever rules have moved it; a plan that was not settled has
+        empty caches, which stay so.
+        """
         return self.by_slot.get(id(node.slot)) or CacheUse(origin=otherwise)
 
     def keeper(self, use: CacheUse, context: DataContext) -> MemoryKeeper | FilesKeeper | None:
@@ -169,7 +192,9 @@ class CacheUses:
             return None
         if use.node.path is None:
             return MemoryKeeper(use.node.slot, use.origin)
-        return FilesKeeper(use.node.slot.place(use.node), use.origin, tuple(context.retried_io_errors))
+        return FilesKeeper(
+            use.node.slot.place(use.node), use.origin, tuple(context.retried_io_errors)
+        )
 
 
 def settle(node: Node, origin: Origin, recorded: Sequence[Any] | None = None) -> CacheUses:
@@ -183,7 +208,9 @@ def settle(node: Node, origin: Origin, recorded: Sequence[Any] | None = None) ->
     states, as_recorded, by_slot = [], True, {}
     tops = _topmost(node)
     if recorded is not None and len(recorded) != len(tops):
-        raise ValueError(f"the restart point tells of {len(recorded)} caches, but the plan has {len(tops)}: it belongs to another plan")
+        raise ValueError(
+            f"the restart point tells of {len(recorded)} caches, but the plan has {len(tops)}: it belongs to another plan"
+        )
     for number, each in enumerate(tops):
         was_read, earlier, below = (None, None, None) if recorded is None else recorded[number]
         wanted = None if earlier is None else Origin.from_list(earlier)
@@ -196,7 +223,9 @@ def settle(node: Node, origin: Origin, recorded: Sequence[Any] | None = None) ->
         if wanted is not None and not below:
             below = [[True, inner.to_list(), []] for inner in wanted.inner]
         inner = settle(each.input, wanted or origin, below)
-        own = dataclasses.replace(wanted or origin, inner=tuple(Origin.from_list(state[1]) for state in inner.states))
+        own = dataclasses.replace(
+            wanted or origin, inner=tuple(Origin.from_list(state[1]) for state in inner.states)
+        )
         by_slot |= inner.by_slot
         by_slot[id(each.slot)] = CacheUse(origin=own, node=each if kept is None else None)
         states.append([False, own.to_list(), list(inner.states)])
@@ -205,8 +234,12 @@ def settle(node: Node, origin: Origin, recorded: Sequence[Any] | None = None) ->
 
 
 def answered(node: Node) -> Node:
-    """The plan with what was kept in the place of filled caches: for questions about it, not for its execution."""
-    filled = {id(each): kept for each in _topmost(node) if (kept := each.slot.kept(each)) is not None}
+    """The plan with what was kept in the place of filled caches: for questions about it, not for
+    its execution.
+    """
+    filled = {
+        id(each): kept for each in _topmost(node) if (kept := each.slot.kept(each)) is not None
+    }
     if not filled:
         return node
 
@@ -230,7 +263,9 @@ def _topmost(node: Node) -> tuple[Cache, ...]:
             continue
         waiting.pop()
         if not isinstance(each, Cache):
-            _known[each] = tuple(dict.fromkeys(found for part in each.inputs for found in _found(part)))
+            _known[each] = tuple(
+                dict.fromkeys(found for part in each.inputs for found in _found(part))
+            )
     return _found(node)
 
 
@@ -244,7 +279,9 @@ def _found(node: Node) -> tuple[Cache, ...]:
 
 
 class MemoryKeeper:
-    """Fills a slot with references to the blocks; the object store moves to disk what does not fit into memory."""
+    """Fills a slot with references to the blocks; the object store moves to disk what does not fit
+    into memory.
+    """
 
     needs_store = True
 
@@ -262,11 +299,19 @@ class MemoryKeeper:
 
     def complete(self) -> None:
         """Fill the slot."""
-        # The schema of one block has to do: looking into all of them would bring back what has been moved to disk.
-        first = next((block for block in self._blocks if block.num_rows), None) or next(iter(self._blocks), None)
+        # The schema of one block has to do: looking into all of them would bring back what has been
+        # moved to disk.
+        first = next((block for block in self._blocks if block.num_rows), None) or next(
+            iter(self._blocks), None
+        )
         schema = pa.schema([]) if first is None else first.table().schema
         found = tuple(
-            HeldBlock(value=block.reference(), num_rows=block.num_rows, size_bytes=block.size_bytes, schema=schema)
+            HeldBlock(
+                value=block.reference(),
+                num_rows=block.num_rows,
+                size_bytes=block.size_bytes,
+                schema=schema,
+            )
             for block in self._blocks
         )
         self._slot.fill(Kept(origin=self._origin, rows=Held(blocks=found)))
@@ -300,14 +345,24 @@ class FilesKeeper:
     def step(self, name: str) -> KeepStep:
         """What writes the blocks."""
         return KeepStep(
-            name=name, filesystem=self._place.filesystem, directory=self._place.directory, data=self._data, patterns=self._patterns
+            name=name,
+            filesystem=self._place.filesystem,
+            directory=self._place.directory,
+            data=self._data,
+            patterns=self._patterns,
         )
 
     def begin(self) -> None:
-        """Delete what programs that were killed have left, and say that this directory is in use."""
+        """Delete what programs that were killed have left, and say that this directory is in
+        use.
+        """
         for left in arrow_files.leftovers(self._place.filesystem, self._place.directory):
             # Elsewhere nobody can know whether the writer lives.
-            lock = DirectoryLock.taken(self._place.filesystem, left) if filesystems.is_local(self._place.filesystem) else None
+            lock = (
+                DirectoryLock.taken(self._place.filesystem, left)
+                if filesystems.is_local(self._place.filesystem)
+                else None
+            )
             if lock is not None:
                 if not self._is_published(left):
                     self._delete(left)
@@ -318,15 +373,23 @@ class FilesKeeper:
     def add(self, block: OutputBlock) -> None:
         """Note a block: the task that made it has written it."""
         name = arrow_files.file_name(self._data, len(self._files))
-        if self._schema is None or (block.num_rows and not any(file.num_rows for file in self._files)):
+        if self._schema is None or (
+            block.num_rows and not any(file.num_rows for file in self._files)
+        ):
             self._schema = block.table().schema
-        self._files.append(ArrowFile(name=name, num_rows=block.num_rows, size_bytes=block.size_bytes))
+        self._files.append(
+            ArrowFile(name=name, num_rows=block.num_rows, size_bytes=block.size_bytes)
+        )
 
     def complete(self) -> None:
         """Publish the manifest, unless somebody else was first."""
-        manifest = Manifest(files=tuple(self._files), schema=self._schema, origin=self._origin.to_list())
+        manifest = Manifest(
+            files=tuple(self._files), schema=self._schema, origin=self._origin.to_list()
+        )
         faults.reach("data.cache.complete")
-        if not arrow_files.publish(self._place.filesystem, self._place.directory, self._data, manifest):
+        if not arrow_files.publish(
+            self._place.filesystem, self._place.directory, self._data, manifest
+        ):
             self._delete(self._own)
         faults.reach("data.cache.published")
         self._release()
@@ -342,12 +405,18 @@ class FilesKeeper:
 
     def _is_published(self, directory: str) -> bool:
         kept = self._place.kept()
-        return kept is not None and isinstance(kept.rows, ArrowFilesDatasource) and kept.rows.lies_in(directory)
+        return (
+            kept is not None
+            and isinstance(kept.rows, ArrowFilesDatasource)
+            and kept.rows.lies_in(directory)
+        )
 
     def _delete(self, directory: str) -> None:
         try:
             self._place.filesystem.delete_dir(directory)
-        except OSError:  # a task that was given up is still writing; the next one to fill the cache deletes it
+        except (
+            OSError
+        ):  # a task that was given up is still writing; the next one to fill the cache deletes it
             logger.debug("%s could not be deleted", directory, exc_info=True)
 
     def _release(self) -> None:
@@ -359,7 +428,9 @@ class FilesKeeper:
 
 
 def _key(node: Node) -> str:
-    """Name of the directory for the rows of a plan: another one for another plan, or when a source has changed."""
+    """Name of the directory for the rows of a plan: another one for another plan, or when a source
+    has changed.
+    """
     digest = hashlib.sha256(signature(node, with_state=True).encode())
     for each in walk(node):
         if isinstance(each, Held):
@@ -369,7 +440,9 @@ def _key(node: Node) -> str:
 
 
 def _content_of(block: HeldBlock) -> str:
-    """A digest of all rows: signatures look at a few of them only, but what is kept must never be that of others."""
+    """A digest of all rows: signatures look at a few of them only, but what is kept must never be
+    that of others.
+    """
     table = held.table_of(block)
     sink = _Digest()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:

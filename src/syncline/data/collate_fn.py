@@ -1,6 +1,8 @@
-"""Collate functions: what a program gives to `iter_torch_batches` to make its own batches of. The base class says what the input is.
+"""Collate functions: what a program gives to `iter_torch_batches` to make its own batches of. The
+base class says what the input is.
 
-Any callable will do, and takes a dict of ndarrays; these classes are for those that want another input. Torch is not needed here.
+Any callable will do, and takes a dict of ndarrays; these classes are for those that want another
+input. Torch is not needed here.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ __all__ = ["ArrowBatchCollateFn", "CollateFn", "NumpyBatchCollateFn", "PandasBat
 
 
 class CollateFn(abc.ABC, Generic[BatchT]):
-    """Makes a program's batch of a dataset's. Derive from one of the classes below, which say of what.
+    """Makes a program's batch of a dataset's. Derive from one of the classes below, which say of
+    what.
 
-    It is called on the prefetching thread, one batch at a time. Tensors in what it returns (one, sequences or mappings of them) are
-    pinned and moved to the device; anything else reaches the program as it is.
+    It is called on the prefetching thread, one batch at a time. Tensors in what it returns (one,
+    sequences or mappings of them) are pinned and moved to the device; anything else reaches the
+    program as it is.
     """
 
     @abc.abstractmethod
@@ -57,5 +61,9 @@ _FORMATS: tuple[tuple[type, BatchFormat], ...] = (
 
 
 def batch_format_of(collate_fn: Any) -> BatchFormat:
-    """The format of the batches that a collate function takes, as its class says; None where its class is derived from none of these."""
-    return next((batch_format for kind, batch_format in _FORMATS if isinstance(collate_fn, kind)), None)
+    """The format of the batches that a collate function takes, as its class says; None where its
+    class is derived from none of these.
+    """
+    return next(
+        (batch_format for kind, batch_format in _FORMATS if isinstance(collate_fn, kind)), None
+    )

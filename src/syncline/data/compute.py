@@ -1,4 +1,6 @@
-"""How user functions are run: as tasks, or by a pool of actors; and what each of them holds while it runs."""
+"""How user functions are run: as tasks, or by a pool of actors; and what each of them holds while
+it runs.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,12 @@ class ActorPoolStrategy(ComputeStrategy):
     """Classes are constructed once per actor, and called with one batch after the other.
 
     Args:
-        size: Number of actors; not together with the others.
-        min_size: Actors that are kept, 1 by default.
-        max_size: The most actors, started while there is more to do than they manage; None for as many as there is room for.
-        initial_size: Actors that are started at the beginning; `min_size` by default.
-        max_tasks_in_flight_per_actor: Blocks that are with one actor at once; None lets the executor choose.
-        enable_true_multi_threading: Kept for programs that pass it.
+        size: Number of actors; not together with the others. min_size: Actors that are kept, 1 by
+        default. max_size: The most actors, started while there is more to do than they manage; None
+        for as many as there is room for. initial_size: Actors that are started at the beginning;
+        `min_size` by default. max_tasks_in_flight_per_actor: Blocks that are with one actor at
+        once; None lets the executor choose. enable_true_multi_threading: Kept for programs that
+        pass it.
     """
 
     def __init__(
@@ -64,12 +66,18 @@ class ActorPoolStrategy(ComputeStrategy):
             _check_count(name, value)
         if size is not None:
             if (min_size, max_size, initial_size) != (None, None, None):
-                raise ValueError(f"size={size} fixes the number of actors: leave out min_size, max_size and initial_size")
+                raise ValueError(
+                    f"size={size} fixes the number of actors: leave out min_size, max_size and initial_size"
+                )
             min_size = max_size = initial_size = size
         self.min_size = 1 if min_size is None else min_size
         self.max_size = max_size
         self.initial_size = self.min_size if initial_size is None else initial_size
-        if not self.min_size <= self.initial_size <= (self.initial_size if max_size is None else max_size):
+        if (
+            not self.min_size
+            <= self.initial_size
+            <= (self.initial_size if max_size is None else max_size)
+        ):
             raise ValueError(
                 f"a pool of actors begins with between min_size and max_size actors, but min_size={self.min_size}, "
                 f"initial_size={self.initial_size}, max_size={max_size}"
@@ -81,7 +89,15 @@ class ActorPoolStrategy(ComputeStrategy):
         return isinstance(other, ActorPoolStrategy) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash((ActorPoolStrategy, self.min_size, self.max_size, self.initial_size, self.max_tasks_in_flight_per_actor))
+        return hash(
+            (
+                ActorPoolStrategy,
+                self.min_size,
+                self.max_size,
+                self.initial_size,
+                self.max_tasks_in_flight_per_actor,
+            )
+        )
 
     def __repr__(self) -> str:
         return f"ActorPoolStrategy(min_size={self.min_size}, max_size={self.max_size}, initial_size={self.initial_size})"
@@ -98,13 +114,17 @@ class Resources:
     memory: float | None = None
     """Bytes that are reserved; nothing enforces them."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further options of `remote`, by name: `resources`, `scheduling_strategy`, `runtime_env`, `label_selector`, …"""
+    """Further options of `remote`, by name: `resources`, `scheduling_strategy`, `runtime_env`,
+    `label_selector`, …
+    """
 
 
 def _check_count(name: str, value: int | None) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not a number of processes: give an int or None")
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}, not a number of processes: give an int or None"
+        )
     if value < 1:
         raise ValueError(f"{name}={value} is too small: give at least 1, or None")

@@ -1,8 +1,9 @@
 """`DataContext`: the settings of datasets, under the names that Ray's users know.
 
-A dataset copies the current context when it is created, and the copy reaches the workers. Covered: settings that mean something here
-(the fields of `DataContext`), those of Ray that mean nothing here and are kept without effect (`WITHOUT_EFFECT`), and a warning, once
-per name, for a setting that nobody knows.
+A dataset copies the current context when it is created, and the copy reaches the workers. Covered:
+settings that mean something here (the fields of `DataContext`), those of Ray that mean nothing here
+and are kept without effect (`WITHOUT_EFFECT`), and a warning, once per name, for a setting that
+nobody knows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ RETRIED_IO_ERRORS = (
     "AWS Error UNKNOWN (HTTP status 503)",
     "AWS Error SERVICE_UNAVAILABLE",
 )
-"""Texts of transient errors of object stores. Python's ConnectionError and TimeoutError are transient without being named."""
+"""Texts of transient errors of object stores. Python's ConnectionError and TimeoutError are
+transient without being named.
+"""
 
 WITHOUT_EFFECT: dict[str, Any] = {
     "accurate_map_phase_timing": False,
@@ -88,11 +91,15 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "use_ray_tqdm": False,
     "write_file_retry_on_errors": RETRIED_IO_ERRORS,
 }
-"""Settings of Ray that may be set and read back but change nothing here, with the values that they have until then."""
+"""Settings of Ray that may be set and read back but change nothing here, with the values that they
+have until then.
+"""
 
 
 class ShuffleStrategy(str, Enum):
-    """Ways in which Ray shuffles. Here one way serves all sizes, so that the choice has no effect."""
+    """Ways in which Ray shuffles. Here one way serves all sizes, so that the choice has no
+    effect.
+    """
 
     HASH_SHUFFLE = "hash_shuffle"
     SORT_SHUFFLE_PULL_BASED = "sort_shuffle_pull_based"
@@ -120,8 +127,12 @@ class ExecutionOptions:
     """How one execution of a dataset behaves."""
 
     resource_limits: ExecutionResources = field(default_factory=ExecutionResources)
-    """The most that an execution may use; `object_store_memory` is the byte budget of the streaming executor."""
-    exclude_resources: ExecutionResources = field(default_factory=lambda: ExecutionResources(cpu=0, gpu=0, object_store_memory=0, memory=0))
+    """The most that an execution may use; `object_store_memory` is the byte budget of the streaming
+    executor.
+    """
+    exclude_resources: ExecutionResources = field(
+        default_factory=lambda: ExecutionResources(cpu=0, gpu=0, object_store_memory=0, memory=0)
+    )
     """What an execution leaves to others, for instance to training workers."""
     preserve_order: bool = True
     """Blocks leave in the order of the input. False lets whatever is ready go first."""
@@ -141,7 +152,9 @@ class ExecutionOptions:
 
 @dataclass(kw_only=True)
 class DataContext:
-    """Settings of datasets. `DataContext.get_current()` gives the one that the next dataset copies."""
+    """Settings of datasets. `DataContext.get_current()` gives the one that the next dataset
+    copies.
+    """
 
     target_max_block_size: int | None = 128 * MIB
     """Bytes at which an operator begins a new block; None for no limit."""
@@ -152,7 +165,9 @@ class DataContext:
     streaming_read_buffer_size: int = 32 * MIB
     """Bytes that a reader buffers of one file on a filesystem that is not this machine's."""
     read_op_min_num_blocks: int = 200
-    """Number of blocks that reading aims at where they would not become smaller than `target_min_block_size`."""
+    """Number of blocks that reading aims at where they would not become smaller than
+    `target_min_block_size`.
+    """
     min_parallelism: int = 200
     """Older name of `read_op_min_num_blocks`."""
     default_hash_shuffle_parallelism: int = 200
@@ -160,8 +175,10 @@ class DataContext:
     execution_options: ExecutionOptions = field(default_factory=ExecutionOptions)
     """How an execution behaves: order, limits."""
     seed: int | None = None
-    """What everything random draws from that has no seed of its own, user functions among it, in each epoch anew; with one, a program's
-    datasets are the same in every run. None: every execution, and every iterator, has one of its own."""
+    """What everything random draws from that has no seed of its own, user functions among it, in
+    each epoch anew; with one, a program's datasets are the same in every run. None: every
+    execution, and every iterator, has one of its own.
+    """
     enable_progress_bars: bool = True
     """Show progress in terminals and notebooks."""
     enable_operator_progress_bars: bool = True
@@ -171,9 +188,13 @@ class DataContext:
     max_errored_blocks: int = 0
     """So many failing blocks are dropped before the execution fails; negative for any number."""
     raise_original_map_exception: bool = False
-    """Raise what a user's function raised, not the UserCodeException that names it (which is of that class too)."""
+    """Raise what a user's function raised, not the UserCodeException that names it (which is of
+    that class too).
+    """
     retried_io_errors: list[str] = field(default_factory=lambda: list(RETRIED_IO_ERRORS))
-    """Texts or regular expressions: reading and writing is tried again after an error whose text contains one."""
+    """Texts or regular expressions: reading and writing is tried again after an error whose text
+    contains one.
+    """
     retried_map_errors: bool | list[type[BaseException]] = False
     """Errors of functions after which a task is tried again; True for all."""
     max_map_retries: int = 0
@@ -187,7 +208,9 @@ class DataContext:
     max_tasks_in_flight_per_actor: int | None = None
     """Blocks that may wait at one actor; None lets the executor choose."""
     wait_for_min_actors_s: int = -1
-    """How long an execution waits for the least number of actors of a pool; negative for no limit."""
+    """How long an execution waits for the least number of actors of a pool; negative for no
+    limit.
+    """
     execution_no_progress_timeout_s: float = 1800
     """After so long without any progress a warning names the operator that holds the others up."""
     enable_auto_log_stats: bool = False
@@ -197,8 +220,10 @@ class DataContext:
     print_on_execution_start: bool = False
     """Print the plan when an execution begins."""
     record_executions: bool = True
-    """Executions that last longer than two seconds leave a run directory `data_…` below the storage path, which the dashboard shows; the
-    200 newest are kept. Those that feed a training run are recorded in its run directory. False: none are."""
+    """Executions that last longer than two seconds leave a run directory `data_…` below the storage
+    path, which the dashboard shows; the 200 newest are kept. Those that feed a training run are
+    recorded in its run directory. False: none are.
+    """
     s3_try_create_dir: bool = False
     """Make directories on S3 when writing there, which needs rights that are often missing."""
     warn_on_driver_memory_usage_bytes: int = 2048 * MIB
@@ -247,7 +272,9 @@ class DataContext:
         if self._record_place is None:
             return self
         mine = copy.copy(self)
-        mine._record_place = None  # filesystems may take long to arrive in a process, and tasks record nothing
+        mine._record_place = (
+            None  # filesystems may take long to arrive in a process, and tasks record nothing
+        )
         return mine
 
     def get_config(self, key: str, default: Any = None) -> Any:
@@ -268,7 +295,8 @@ class DataContext:
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Called for what is not there: a setting without effect that nobody set, a mistake, or copy and pickle looking for their hooks.
+        # Called for what is not there: a setting without effect that nobody set, a mistake, or copy
+        # and pickle looking for their hooks.
         if name.startswith("__"):
             raise AttributeError(name)
         try:
@@ -288,7 +316,11 @@ def _warn_unknown(name: str) -> None:
     if name in _warned:
         return
     _warned.add(name)
-    warnings.warn(f"DataContext has no setting {name!r}{_nearest(name)}: the value is kept, but changes nothing", UserWarning, stacklevel=3)
+    warnings.warn(
+        f"DataContext has no setting {name!r}{_nearest(name)}: the value is kept, but changes nothing",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _nearest(name: str) -> str:

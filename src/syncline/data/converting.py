@@ -1,7 +1,8 @@
-"""Datasets as what other libraries hold: a method of `Dataset` for each. All of them execute the plan.
+"""Datasets as what other libraries hold: a method of `Dataset` for each. All of them execute the
+plan.
 
-References (`to_*_refs`) and Dask leave the rows in the object store, a value for each block; the others bring all rows into the program's
-memory.
+References (`to_*_refs`) and Dask leave the rows in the object store, a value for each block; the
+others bring all rows into the program's memory.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class ConvertingMixin(ConsumingMethods):
         return _converted(self.to_arrow_refs(), partial(blocks.to_batch, batch_format="pandas"))
 
     def to_numpy_refs(self, *, column: str | None = None) -> list[ObjectRef[Any]]:
-        """References to the rows: for each block a dict of arrays `(rows, …)`, or with `column` one array.
+        """References to the rows: for each block a dict of arrays `(rows, …)`, or with `column` one
+        array.
 
         Args:
             column: The column; None for all.
@@ -82,13 +84,15 @@ class ConvertingMixin(ConsumingMethods):
         return _converted(self.to_arrow_refs(), partial(_arrays, column=column))
 
     def to_dask(self, meta: Any = None, verify_meta: bool = True) -> Frame:
-        """A Dask DataFrame with a partition for each block. Rows stay in the object store until Dask asks for them.
+        """A Dask DataFrame with a partition for each block. Rows stay in the object store until
+        Dask asks for them.
 
-        As with Ray, Dask computes with `ray_dask_get` from now on, so that partitions go from task to task without coming to the program.
+        As with Ray, Dask computes with `ray_dask_get` from now on, so that partitions go from task
+        to task without coming to the program.
 
         Args:
-            meta: An empty DataFrame or Series, or names and dtypes, as Dask takes them; found from the schema if None.
-            verify_meta: Whether Dask compares each partition with `meta`.
+            meta: An empty DataFrame or Series, or names and dtypes, as Dask takes them; found from
+            the schema if None. verify_meta: Whether Dask compares each partition with `meta`.
 
         Raises:
             ImportError: Dask is not installed.
@@ -103,7 +107,11 @@ class ConvertingMixin(ConsumingMethods):
         if not refs:
             return dataframe.from_pandas(empty, npartitions=1)
         load_frame = dask.delayed(_frame, pure=True)
-        return dataframe.from_delayed([load_frame(ref) for ref in refs], meta=empty if meta is None else meta, verify_meta=verify_meta)
+        return dataframe.from_delayed(
+            [load_frame(ref) for ref in refs],
+            meta=empty if meta is None else meta,
+            verify_meta=verify_meta,
+        )
 
     def to_modin(self) -> Frame:
         """All rows as one Modin DataFrame. ImportError if Modin is not installed."""
@@ -131,11 +139,17 @@ class ConvertingMixin(ConsumingMethods):
 
 
 def _too_many(limit: int, rows: str) -> ValueError:
-    return ValueError(f"the dataset has {rows} rows, and limit={limit}: raise the limit, or pass limit=None if they fit into memory")
+    return ValueError(
+        f"the dataset has {rows} rows, and limit={limit}: raise the limit, or pass limit=None if they fit into memory"
+    )
 
 
-def _converted(refs: Sequence[ObjectRef[pa.Table]], convert: Callable[[pa.Table], Any]) -> list[ObjectRef[Any]]:
-    """References to what tasks make of blocks. As many at once as there are CPUs, but none is asked for: training may hold them all."""
+def _converted(
+    refs: Sequence[ObjectRef[pa.Table]], convert: Callable[[pa.Table], Any]
+) -> list[ObjectRef[Any]]:
+    """References to what tasks make of blocks. As many at once as there are CPUs, but none is asked
+    for: training may hold them all.
+    """
     converter = api.remote(num_cpus=0)(_call)
     room = 2 * machine_limits().cpus
     made: list[ObjectRef[Any]] = []
@@ -153,12 +167,16 @@ def _call(convert: Callable[[pa.Table], Any], table: pa.Table) -> Any:
 def _arrays(table: pa.Table, column: str | None) -> np.ndarray | Mapping[str, np.ndarray]:
     if column is not None and column not in table.column_names:
         raise schemas.UnknownColumnError(column, table.column_names)
-    arrays: dict[str, np.ndarray] = blocks.to_batch(table if column is None else table.select([column]), "numpy")
+    arrays: dict[str, np.ndarray] = blocks.to_batch(
+        table if column is None else table.select([column]), "numpy"
+    )
     return arrays if column is None else arrays[column]
 
 
 def _frame(block: Any) -> pd.DataFrame:
-    """A partition: Dask's own schedulers pass the reference, and that of `util.dask` the table behind it."""
+    """A partition: Dask's own schedulers pass the reference, and that of `util.dask` the table
+    behind it.
+    """
     table = api.get(block) if isinstance(block, ObjectRef) else block
     frame: pd.DataFrame = blocks.to_batch(table, "pandas")
     return frame

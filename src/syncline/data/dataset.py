@@ -1,7 +1,8 @@
 """`Dataset` and `MaterializedDataset`: what programs hold.
 
-A dataset is a plan (`plan.nodes`) and a copy of the settings at the time of its creation, and nothing changes either: every method returns
-a new dataset, or executes the plan. What the methods do, by theme, is in `methods/`, `writing` and `converting`.
+A dataset is a plan (`plan.nodes`) and a copy of the settings at the time of its creation, and
+nothing changes either: every method returns a new dataset, or executes the plan. What the methods
+do, by theme, is in `methods/`, `writing` and `converting`.
 """
 
 from __future__ import annotations
@@ -25,20 +26,40 @@ from syncline.data.writing import WritingMixin
 __all__ = ["Dataset", "MaterializedDataset", "Schema"]
 
 
-class Dataset(ColumnMethods, OrderingMethods, CombiningMethods, AggregatingMethods, SplittingMethods, WritingMixin, ConvertingMixin):
+class Dataset(
+    ColumnMethods,
+    OrderingMethods,
+    CombiningMethods,
+    AggregatingMethods,
+    SplittingMethods,
+    WritingMixin,
+    ConvertingMixin,
+):
     """Rows of named, typed columns, that are computed when they are asked for, block by block.
 
-    Made by `read_*`, `from_*` and `range`. It can be passed to tasks and actors, where it is the same plan.
+    Made by `read_*`, `from_*` and `range`. It can be passed to tasks and actors, where it is the
+    same plan.
     """
 
     def has_serializable_lineage(self) -> bool:
-        """Whether the plan goes back to sources that other programs can read too, not to blocks in this one's object store."""
-        return not any(isinstance(block.value, ObjectRef) for node in walk(self._node) if isinstance(node, Held) for block in node.blocks)
+        """Whether the plan goes back to sources that other programs can read too, not to blocks in
+        this one's object store.
+        """
+        return not any(
+            isinstance(block.value, ObjectRef)
+            for node in walk(self._node)
+            if isinstance(node, Held)
+            for block in node.blocks
+        )
 
     def serialize_lineage(self) -> bytes:
-        """The plan and the settings, for `deserialize_lineage` in any program. ValueError without a serializable lineage."""
+        """The plan and the settings, for `deserialize_lineage` in any program. ValueError without a
+        serializable lineage.
+        """
         if not self.has_serializable_lineage():
-            raise ValueError("the dataset is made of blocks in this program's object store, which others cannot read: write it to files")
+            raise ValueError(
+                "the dataset is made of blocks in this program's object store, which others cannot read: write it to files"
+            )
         serialized: bytes = cloudpickle.dumps(self)
         return serialized
 
@@ -47,7 +68,9 @@ class Dataset(ColumnMethods, OrderingMethods, CombiningMethods, AggregatingMetho
         """The dataset that `serialize_lineage` was called on."""
         dataset = cloudpickle.loads(serialized_ds)
         if not isinstance(dataset, Dataset):
-            raise TypeError(f"these bytes hold a {type(dataset).__name__}: give what serialize_lineage returned")
+            raise TypeError(
+                f"these bytes hold a {type(dataset).__name__}: give what serialize_lineage returned"
+            )
         return dataset
 
     def _derive(self, node: Node) -> Dataset:

@@ -1,7 +1,9 @@
-"""`DataType`: the type of a column as programs write it, over Arrow's types, numpy's dtypes and Python's classes.
+"""`DataType`: the type of a column as programs write it, over Arrow's types, numpy's dtypes and
+Python's classes.
 
-Covered: factories (`DataType.int64()`, `DataType.list(...)`), conversions, questions about the kind of type. Where a program may pass a
-`DataType`, it may pass Arrow's type itself: `as_arrow` takes both.
+Covered: factories (`DataType.int64()`, `DataType.list(...)`), conversions, questions about the kind
+of type. Where a program may pass a `DataType`, it may pass Arrow's type itself: `as_arrow` takes
+both.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def _factory(type_: pa.DataType) -> Any:
 
 @dataclass(frozen=True)
 class DataType:
-    """The type of a column: an Arrow type, a numpy dtype, or a Python class whose Arrow type only values can tell."""
+    """The type of a column: an Arrow type, a numpy dtype, or a Python class whose Arrow type only
+    values can tell.
+    """
 
     physical: pa.DataType | np.dtype[Any] | type
 
@@ -62,7 +66,9 @@ class DataType:
 
     def __post_init__(self) -> None:
         if not isinstance(self.physical, pa.DataType | np.dtype | type):
-            raise TypeError(f"a DataType is made of a pyarrow type, a numpy dtype or a Python class, not of {self.physical!r}")
+            raise TypeError(
+                f"a DataType is made of a pyarrow type, a numpy dtype or a Python class, not of {self.physical!r}"
+            )
 
     def __repr__(self) -> str:
         if isinstance(self.physical, pa.DataType):
@@ -83,7 +89,9 @@ class DataType:
 
     @classmethod
     def infer_dtype(cls, value: Any) -> DataType:
-        """The type that one value gets: Arrow's or numpy's own, otherwise what a column with just this value would have."""
+        """The type that one value gets: Arrow's or numpy's own, otherwise what a column with just
+        this value would have.
+        """
         if isinstance(value, pa.Scalar):
             return cls(value.type)
         if isinstance(value, np.ndarray | np.generic):
@@ -122,7 +130,9 @@ class DataType:
 
     @classmethod
     def variable_shaped_tensor(cls, dtype: DataType, ndim: int = 2) -> DataType:
-        """ndarrays of any shapes; `ndim` is taken for compatibility, since each row has its own number of dimensions here."""
+        """ndarrays of any shapes; `ndim` is taken for compatibility, since each row has its own
+        number of dimensions here.
+        """
         return cls(RaggedTensorType(as_arrow(dtype)))
 
     @classmethod
@@ -132,9 +142,13 @@ class DataType:
         unit: Literal["s", "ms", "us", "ns"] = "us",
         tz: str | None = None,
     ) -> DataType:
-        """Dates, times, points in time (`tz` as IANA name) and durations. ValueError for a unit that the type does not have."""
+        """Dates, times, points in time (`tz` as IANA name) and durations. ValueError for a unit
+        that the type does not have.
+        """
         if temporal_type not in _TIME_CLASSES:
-            raise ValueError(f"temporal_type={temporal_type!r} is not known: choose one of {', '.join(_TIME_CLASSES)}")
+            raise ValueError(
+                f"temporal_type={temporal_type!r} is not known: choose one of {', '.join(_TIME_CLASSES)}"
+            )
         return cls(_TIME_CLASSES[temporal_type](unit, tz))
 
     def is_arrow_type(self) -> _Bool:
@@ -156,7 +170,9 @@ class DataType:
         if isinstance(self.physical, np.dtype):
             return pa.from_numpy_dtype(self.physical)
         if not values:
-            raise ValueError(f"{self!r} has no Arrow type of its own: name one, for example DataType.int64() or DataType.string()")
+            raise ValueError(
+                f"{self!r} has no Arrow type of its own: name one, for example DataType.int64() or DataType.string()"
+            )
         return columns.from_values("values", values).type
 
     def to_numpy_dtype(self) -> np.dtype[Any]:
@@ -176,7 +192,9 @@ class DataType:
         """The Python class. ValueError if the type stands on something else."""
         if isinstance(self.physical, type):
             return self.physical
-        raise ValueError(f"{self!r} does not stand on a Python class: use to_arrow_dtype() or to_numpy_dtype()")
+        raise ValueError(
+            f"{self!r} does not stand on a Python class: use to_arrow_dtype() or to_numpy_dtype()"
+        )
 
     def is_list_type(self) -> _Bool:
         """Whether rows are lists, of fixed size or not."""
@@ -208,15 +226,26 @@ class DataType:
 
     def is_floating_type(self) -> _Bool:
         """Whether rows are floating-point numbers."""
-        return self._arrow_is(pa.types.is_floating) or self._numpy_kind("f") or self.physical is float
+        return (
+            self._arrow_is(pa.types.is_floating) or self._numpy_kind("f") or self.physical is float
+        )
 
     def is_numerical_type(self) -> _Bool:
         """Whether one can calculate with rows."""
-        return self.is_integer_type() or self.is_floating_type() or self._arrow_is(pa.types.is_decimal) or self._numpy_kind("c")
+        return (
+            self.is_integer_type()
+            or self.is_floating_type()
+            or self._arrow_is(pa.types.is_decimal)
+            or self._numpy_kind("c")
+        )
 
     def is_string_type(self) -> _Bool:
         """Whether rows are text."""
-        return self._arrow_is(pa.types.is_string, pa.types.is_large_string) or self._numpy_kind("U") or self.physical is str
+        return (
+            self._arrow_is(pa.types.is_string, pa.types.is_large_string)
+            or self._numpy_kind("U")
+            or self.physical is str
+        )
 
     def is_binary_type(self) -> _Bool:
         """Whether rows are bytes."""
@@ -228,7 +257,9 @@ class DataType:
         return self._arrow_is(pa.types.is_temporal) or self._numpy_kind("Mm")
 
     def _arrow_is(self, *checks: Callable[[pa.DataType], _Bool]) -> _Bool:
-        return isinstance(self.physical, pa.DataType) and any(check(self.physical) for check in checks)
+        return isinstance(self.physical, pa.DataType) and any(
+            check(self.physical) for check in checks
+        )
 
     def _numpy_kind(self, kinds: str) -> _Bool:
         return isinstance(self.physical, np.dtype) and self.physical.kind in kinds
@@ -240,4 +271,6 @@ def as_arrow(type_: DataType | pa.DataType) -> pa.DataType:
         return type_
     if isinstance(type_, DataType):
         return type_.to_arrow_dtype()
-    raise TypeError(f"a type is a DataType such as DataType.int64(), or a pyarrow type such as pyarrow.int64(), not {type_!r}")
+    raise TypeError(
+        f"a type is a DataType such as DataType.int64(), or a pyarrow type such as pyarrow.int64(), not {type_!r}"
+    )

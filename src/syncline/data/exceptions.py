@@ -1,4 +1,6 @@
-"""Errors of datasets, under the name that Ray's programs import them from; they are those of `syncline.exceptions`."""
+"""Errors of datasets, under the name that Ray's programs import them from; they are those of
+`syncline.exceptions`.
+"""
 
 from syncline.exceptions import UserCodeException
 

@@ -1,7 +1,8 @@
-"""What a `DataIterator` reads from: a feed begins passes. Here is the feed of a whole dataset; that of a rank is in `split`.
+"""What a `DataIterator` reads from: a feed begins passes. Here is the feed of a whole dataset; that
+of a rank is in `split`.
 
-A pass of a whole dataset is an execution in this process, whose blocks are dealt to the only rank there is. No other process is involved
-but those that run user functions.
+A pass of a whole dataset is an execution in this process, whose blocks are dealt to the only rank
+there is. No other process is involved but those that run user functions.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Feed(ABC):
 
     @abstractmethod
     def begin(self, options: BatchOptions, cursors: Sequence[Cursor]) -> Pass:
-        """Begin the next pass; that which continues the pass of `cursors`, if there are any. CursorError where they do not fit."""
+        """Begin the next pass; that which continues the pass of `cursors`, if there are any.
+        CursorError where they do not fit.
+        """
 
     @abstractmethod
     def schema(self) -> Any:
@@ -67,7 +70,8 @@ class Feed(ABC):
 
 
 class Passes:
-    """The passes over a dataset, for those who deal its rows: which epoch is next, and the execution that makes its rows. Picklable.
+    """The passes over a dataset, for those who deal its rows: which epoch is next, and the
+    execution that makes its rows. Picklable.
 
     Args:
         dataset: What is read.
@@ -80,8 +84,11 @@ class Passes:
         self._epoch = 0
         self._seed = seeds.of_execution(dataset.context)
 
-    def begin(self, cursors: Sequence[Cursor], *, rounds: Rounds, options: Sequence[BatchOptions]) -> tuple[Beginning, Execution]:
-        """Begin the next pass; that which continues the pass of `cursors`, if there are any. CursorError where they do not fit.
+    def begin(
+        self, cursors: Sequence[Cursor], *, rounds: Rounds, options: Sequence[BatchOptions]
+    ) -> tuple[Beginning, Execution]:
+        """Begin the next pass; that which continues the pass of `cursors`, if there are any.
+        CursorError where they do not fit.
 
         Args:
             cursors: Those of all ranks, or none.
@@ -101,7 +108,12 @@ class Passes:
         """The blocks of a pass from a restart point on."""
         dataset = self._dataset
         return self._run(
-            dataset._node, dataset.context, seed=beginning.seed, epoch=beginning.epoch, restart=restart, name=dataset.name or ""
+            dataset._node,
+            dataset.context,
+            seed=beginning.seed,
+            epoch=beginning.epoch,
+            restart=restart,
+            name=dataset.name or "",
         )
 
 
@@ -151,6 +163,8 @@ class WholeFeed(Feed):
 def _pieces(execution: Execution, dealer: Dealer) -> Iterator[Piece]:
     for block in execution:
         for deal in dealer.add(None, block.num_rows, block.restart):
-            yield Piece(table=block.table().slice(deal.start, deal.stop - deal.start), restart=deal.restart)
+            yield Piece(
+                table=block.table().slice(deal.start, deal.stop - deal.start), restart=deal.restart
+            )
     dealer.end()
     yield Piece(table=NO_ROWS, restart=dealer.position.restart, total=dealer.total)

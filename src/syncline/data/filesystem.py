@@ -1,8 +1,10 @@
-"""Paths and filesystems: what programs may pass as `path` and `filesystem`, brought to a pyarrow filesystem and paths on it.
+"""Paths and filesystems: what programs may pass as `path` and `filesystem`, brought to a pyarrow
+filesystem and paths on it.
 
-Covered: plain paths (`~` too), URIs that pyarrow knows (file, s3, gs, abfs, hdfs), others through fsspec where it is installed (http,
-memory, hf, ...), pyarrow and fsspec filesystems; trying transient errors again.
-Not covered: which files are read (`sources/files.py`) and how results become visible (`sinks/commit.py`).
+Covered: plain paths (`~` too), URIs that pyarrow knows (file, s3, gs, abfs, hdfs), others through
+fsspec where it is installed (http, memory, hf, ...), pyarrow and fsspec filesystems; trying
+transient errors again. Not covered: which files are read (`sources/files.py`) and how results
+become visible (`sinks/commit.py`).
 """
 
 from __future__ import annotations
@@ -36,8 +38,11 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 32.0
 
 
-def resolve(paths: Path | Sequence[Path], filesystem: Any = None) -> tuple[pyarrow_fs.FileSystem, list[str]]:
-    """The filesystem of `paths`, which must all lie on one, and the paths on it, absolute where it is this machine's.
+def resolve(
+    paths: Path | Sequence[Path], filesystem: Any = None
+) -> tuple[pyarrow_fs.FileSystem, list[str]]:
+    """The filesystem of `paths`, which must all lie on one, and the paths on it, absolute where it
+    is this machine's.
 
     Args:
         paths: One path or URI, or several.
@@ -54,28 +59,38 @@ def resolve(paths: Path | Sequence[Path], filesystem: Any = None) -> tuple[pyarr
     found = _from_uri(texts[0]) if filesystem is None else as_pyarrow(filesystem)
     others = {_scheme(text) for text in texts[1:]} - {_scheme(texts[0])}
     if others:
-        raise ValueError(f"paths of one dataset lie on one filesystem, but {texts[0]!r} and others begin differently: read them apart")
+        raise ValueError(
+            f"paths of one dataset lie on one filesystem, but {texts[0]!r} and others begin differently: read them apart"
+        )
     return found, [_on_filesystem(found, text) for text in texts]
 
 
 def as_pyarrow(filesystem: Any) -> pyarrow_fs.FileSystem:
-    """`filesystem` itself, or an fsspec filesystem wrapped for pyarrow. TypeError for anything else."""
+    """`filesystem` itself, or an fsspec filesystem wrapped for pyarrow. TypeError for anything
+    else.
+    """
     if isinstance(filesystem, pyarrow_fs.FileSystem):
         return filesystem
     # Asked by its methods, so that fsspec need not be imported to say no.
     if all(callable(getattr(filesystem, name, None)) for name in ("info", "find", "mv", "open")):
         return pyarrow_fs.PyFileSystem(pyarrow_fs.FSSpecHandler(filesystem))
-    raise TypeError(f"filesystem is a pyarrow.fs.FileSystem or an fsspec filesystem, not {type(filesystem).__name__}")
+    raise TypeError(
+        f"filesystem is a pyarrow.fs.FileSystem or an fsspec filesystem, not {type(filesystem).__name__}"
+    )
 
 
 def make_directory(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
-    """Make a directory with its parents. Object stores need none, and making one there asks for rights that are often missing."""
+    """Make a directory with its parents. Object stores need none, and making one there asks for
+    rights that are often missing.
+    """
     if filesystem.type_name not in _OBJECT_STORES or DataContext.get_current().s3_try_create_dir:
         filesystem.create_dir(path, recursive=True)
 
 
 def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
-    """Return when a file or directory of this machine has reached its disk; those of other machines are left to them."""
+    """Return when a file or directory of this machine has reached its disk; those of other machines
+    are left to them.
+    """
     if not is_local(filesystem):
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -112,7 +127,8 @@ def call_with_retry(
     max_attempts: int = MAX_ATTEMPTS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `call` returns, called again after a transient error, with pauses that double up to 32 s.
+    """What `call` returns, called again after a transient error, with pauses that double up to 32
+    s.
 
     Args:
         call: The call; its last error is raised as it is.
@@ -128,14 +144,26 @@ def call_with_retry(
             if attempt == max_attempts or not is_transient(error, patterns):
                 raise
             # Spread, so that many readers do not come back at the same moment.
-            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
-            logger.info("%s failed (%s), attempt %d of %d; again in %.1f s", description, error, attempt, max_attempts, pause)
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (attempt - 1)) * random.uniform(
+                0.5, 1.0
+            )
+            logger.info(
+                "%s failed (%s), attempt %d of %d; again in %.1f s",
+                description,
+                error,
+                attempt,
+                max_attempts,
+                pause,
+            )
             sleep(pause)
     raise AssertionError("not reached: the last attempt returns or raises")
 
 
-def iterate_with_retry(make: Callable[[], Iterator[T]], description: str, patterns: Sequence[str]) -> Iterator[T]:
-    """What `make()` yields; after a transient error a new iterator is made, and what came before the error is skipped.
+def iterate_with_retry(
+    make: Callable[[], Iterator[T]], description: str, patterns: Sequence[str]
+) -> Iterator[T]:
+    """What `make()` yields; after a transient error a new iterator is made, and what came before
+    the error is skipped.
 
     Arguments as those of `call_with_retry`. `make` must yield the same each time.
     """
@@ -148,7 +176,8 @@ def iterate_with_retry(make: Callable[[], Iterator[T]], description: str, patter
                 next(iterator, None)
             return [(first, iterator) for first in islice(iterator, 1)]
 
-        # The first new value counts as part of the attempt, so that an error that never goes away ends the attempts.
+        # The first new value counts as part of the attempt, so that an error that never goes away
+        # ends the attempts.
         for first, rest in call_with_retry(start, description, patterns):
             yield first
             yielded += 1
@@ -166,7 +195,9 @@ def iterate_with_retry(make: Callable[[], Iterator[T]], description: str, patter
 
 
 def is_transient(error: BaseException, patterns: Sequence[str]) -> bool:
-    """Whether trying again may help: a lost connection, a timeout, or a text that one of `patterns` (text or regex) is found in."""
+    """Whether trying again may help: a lost connection, a timeout, or a text that one of `patterns`
+    (text or regex) is found in.
+    """
     if isinstance(error, ConnectionError | TimeoutError):
         return True
     text = str(error)
@@ -175,7 +206,9 @@ def is_transient(error: BaseException, patterns: Sequence[str]) -> bool:
 
 def _text(path: Path) -> str:
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"a path is a string or a pathlib.Path, not {type(path).__name__} ({path!r})")
+        raise TypeError(
+            f"a path is a string or a pathlib.Path, not {type(path).__name__} ({path!r})"
+        )
     return os.fspath(path)
 
 
@@ -196,7 +229,9 @@ def _from_uri(text: str) -> pyarrow_fs.FileSystem:
         try:
             return as_pyarrow(fsspec.core.url_to_fs(text)[0])
         except (ValueError, ImportError) as other:
-            raise ValueError(f"no filesystem for {text!r}: pyarrow says {error}; fsspec says {other}") from other
+            raise ValueError(
+                f"no filesystem for {text!r}: pyarrow says {error}; fsspec says {other}"
+            ) from other
 
 
 def _on_filesystem(filesystem: pyarrow_fs.FileSystem, text: str) -> str:

@@ -1,4 +1,6 @@
-"""pandas: DataFrames to tables and back. The only file of the package's middle that loads pandas, and only when a program uses it."""
+"""pandas: DataFrames to tables and back. The only file of the package's middle that loads pandas,
+and only when a program uses it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def load_pandas() -> ModuleType:
-    """The module pandas, imported now, since it takes several tenths of a second that `import syncline.data` should not cost."""
+    """The module pandas, imported now, since it takes several tenths of a second that `import
+    syncline.data` should not cost.
+    """
     import pandas
 
     return pandas
@@ -36,20 +40,29 @@ def is_series(value: Any) -> TypeIs[pd.Series[Any]]:
 
 
 def from_frame(frame: pd.DataFrame) -> pa.Table:
-    """A table with the columns of a DataFrame, without its index; NaN and NaT are null, object columns may hold tensors or any objects."""
+    """A table with the columns of a DataFrame, without its index; NaN and NaT are null, object
+    columns may hold tensors or any objects.
+    """
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(
             f"the DataFrame has several columns named {', '.join(map(repr, twice))}: rename them, since columns are told apart by name"
         )
-    return pa.table({name: from_series(name, series) for name, (_, series) in zip(names, frame.items(), strict=True)})
+    return pa.table(
+        {
+            name: from_series(name, series)
+            for name, (_, series) in zip(names, frame.items(), strict=True)
+        }
+    )
 
 
 def from_series(name: str, series: pd.Series[Any]) -> pa.Array:
     """A column from a Series; NaN and NaT are null."""
     if series.dtype == object:
-        return columns.from_values(name, [None if missing else value for value, missing in _with_missing(series)])
+        return columns.from_values(
+            name, [None if missing else value for value, missing in _with_missing(series)]
+        )
     if isinstance(series.dtype, np.dtype) and not tensors.fits_arrow(series.dtype):
         return columns.from_values(name, list(series))
     array = pa.array(series, from_pandas=True)
@@ -62,8 +75,14 @@ def from_series(name: str, series: pd.Series[Any]) -> pa.Array:
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
-    """A DataFrame with a fresh index; tensors and objects are one ndarray, or one object, per row."""
-    plain = [field.name for field in table.schema if not isinstance(field.type, pa.BaseExtensionType | pa.StructType)]
+    """A DataFrame with a fresh index; tensors and objects are one ndarray, or one object, per
+    row.
+    """
+    plain = [
+        field.name
+        for field in table.schema
+        if not isinstance(field.type, pa.BaseExtensionType | pa.StructType)
+    ]
     pandas = load_pandas()
     if plain:
         frame = table.select(plain).to_pandas(ignore_metadata=True)
@@ -72,10 +91,16 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
     for position, name in enumerate(table.column_names):
         if name not in plain:
             rows = [row for chunk in table.column(name).chunks for row in columns.to_pylist(chunk)]
-            frame.insert(position, name, pandas.Series(tensors.objects_to_ndarray(rows), index=frame.index, dtype=object))
+            frame.insert(
+                position,
+                name,
+                pandas.Series(tensors.objects_to_ndarray(rows), index=frame.index, dtype=object),
+            )
     return frame  # type: ignore[no-any-return]
 
 
 def _with_missing(series: pd.Series[Any]) -> zip[tuple[Any, bool]]:
-    """The values of an object Series, each with whether it stands for a missing one (None, NaN, NaT, NA)."""
+    """The values of an object Series, each with whether it stands for a missing one (None, NaN,
+    NaT, NA).
+    """
     return zip(series, series.isna(), strict=True)

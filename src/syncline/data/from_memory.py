@@ -1,10 +1,13 @@
-"""Datasets of what the program holds: items, DataFrames, ndarrays, tables, and references to them in the object store.
+"""Datasets of what the program holds: items, DataFrames, ndarrays, tables, and references to them
+in the object store.
 
-All are materialized at once: rows are Arrow tables when the call returns. Tables stay in the program's memory, shared where they were Arrow
-or NumPy already, until an execution needs them elsewhere.
+All are materialized at once: rows are Arrow tables when the call returns. Tables stay in the
+program's memory, shared where they were Arrow or NumPy already, until an execution needs them
+elsewhere.
 
-How many blocks there are without `override_num_blocks`: of items at least two for each CPU, since a list of few items is often a list of
-work, and as many as their bytes ask for (`target_max_block_size`); of DataFrames, ndarrays and tables one for each, or more where one is
+How many blocks there are without `override_num_blocks`: of items at least two for each CPU, since a
+list of few items is often a list of work, and as many as their bytes ask for
+(`target_max_block_size`); of DataFrames, ndarrays and tables one for each, or more where one is
 larger than that. `override_num_blocks` holds exactly, but no block is empty.
 """
 
@@ -37,7 +40,9 @@ Facts = tuple[int, int, pa.Schema, bool]
 """Rows, bytes and schema of a table, and whether it is the very value that it was made of."""
 
 
-def from_items(items: Sequence[Any], *, parallelism: int = -1, override_num_blocks: int | None = None) -> MaterializedDataset:
+def from_items(
+    items: Sequence[Any], *, parallelism: int = -1, override_num_blocks: int | None = None
+) -> MaterializedDataset:
     """A row for each item: a mapping is a row, anything else the value of the column `item`.
 
     Args:
@@ -52,10 +57,17 @@ def from_items(items: Sequence[Any], *, parallelism: int = -1, override_num_bloc
     wanted = num_blocks_of(override_num_blocks, parallelism)
     tables = memory.tables_from_items(list(items), 1)
     size = sum(map(blocks.size_bytes, tables))
-    return held(memory.split_tables(tables, wanted or max(_BLOCKS_PER_CPU * machine_limits().cpus, _least_blocks(size))) or tables)
+    return held(
+        memory.split_tables(
+            tables, wanted or max(_BLOCKS_PER_CPU * machine_limits().cpus, _least_blocks(size))
+        )
+        or tables
+    )
 
 
-def from_pandas(dfs: pd.DataFrame | list[pd.DataFrame], override_num_blocks: int | None = None) -> MaterializedDataset:
+def from_pandas(
+    dfs: pd.DataFrame | list[pd.DataFrame], override_num_blocks: int | None = None
+) -> MaterializedDataset:
     """The rows of one or several DataFrames, without their index.
 
     Args:
@@ -74,7 +86,9 @@ def from_numpy(ndarrays: np.ndarray | list[np.ndarray]) -> MaterializedDataset:
     return _of_tables(memory.tables_from_numpy(ndarrays), None)
 
 
-def from_arrow(tables: pa.Table | bytes | list[pa.Table | bytes], *, override_num_blocks: int | None = None) -> MaterializedDataset:
+def from_arrow(
+    tables: pa.Table | bytes | list[pa.Table | bytes], *, override_num_blocks: int | None = None
+) -> MaterializedDataset:
     """The rows of one or several tables.
 
     Args:
@@ -93,7 +107,9 @@ def from_blocks(blocks: list[pa.Table | pd.DataFrame]) -> MaterializedDataset:  
     return held([memory.tables_from_arrow(block)[0] for block in blocks])
 
 
-def from_pandas_refs(dfs: ObjectRef[pd.DataFrame] | list[ObjectRef[pd.DataFrame]]) -> MaterializedDataset:
+def from_pandas_refs(
+    dfs: ObjectRef[pd.DataFrame] | list[ObjectRef[pd.DataFrame]],
+) -> MaterializedDataset:
     """The rows of DataFrames in the object store, each of them one block. Waits for them.
 
     Args:
@@ -102,8 +118,11 @@ def from_pandas_refs(dfs: ObjectRef[pd.DataFrame] | list[ObjectRef[pd.DataFrame]
     return _of_refs("from_pandas_refs", dfs, blocks.from_batch)
 
 
-def from_numpy_refs(ndarrays: ObjectRef[np.ndarray] | list[ObjectRef[np.ndarray]]) -> MaterializedDataset:
-    """The rows of arrays `(rows, …)` in the object store, in the column `data`, each array one block. Waits for them.
+def from_numpy_refs(
+    ndarrays: ObjectRef[np.ndarray] | list[ObjectRef[np.ndarray]],
+) -> MaterializedDataset:
+    """The rows of arrays `(rows, …)` in the object store, in the column `data`, each array one
+    block. Waits for them.
 
     Args:
         ndarrays: References.
@@ -111,8 +130,11 @@ def from_numpy_refs(ndarrays: ObjectRef[np.ndarray] | list[ObjectRef[np.ndarray]
     return _of_refs("from_numpy_refs", ndarrays, _table_of_array)
 
 
-def from_arrow_refs(tables: ObjectRef[pa.Table | bytes] | list[ObjectRef[pa.Table | bytes]]) -> MaterializedDataset:
-    """The rows of tables in the object store, each of them one block. Waits for them; tables are used where they lie.
+def from_arrow_refs(
+    tables: ObjectRef[pa.Table | bytes] | list[ObjectRef[pa.Table | bytes]],
+) -> MaterializedDataset:
+    """The rows of tables in the object store, each of them one block. Waits for them; tables are
+    used where they lie.
 
     Args:
         tables: References to tables, or to bytes that hold one in Arrow's IPC stream format.
@@ -134,30 +156,47 @@ def _of_tables(tables: list[pa.Table], override_num_blocks: int | None) -> Mater
     wanted = num_blocks_of(override_num_blocks)
     if wanted is not None:
         return held(memory.split_tables(tables, wanted) or tables[:1])
-    return held([part for table in tables for part in memory.split_tables([table], _least_blocks(blocks.size_bytes(table))) or [table]])
+    return held(
+        [
+            part
+            for table in tables
+            for part in memory.split_tables([table], _least_blocks(blocks.size_bytes(table)))
+            or [table]
+        ]
+    )
 
 
 def _least_blocks(size_bytes: int) -> int:
     """Blocks that so many bytes need so that none is larger than the context says."""
-    return max(1, math.ceil(size_bytes / (DataContext.get_current().target_max_block_size or math.inf)))
+    return max(
+        1, math.ceil(size_bytes / (DataContext.get_current().target_max_block_size or math.inf))
+    )
 
 
 def _of_refs(caller: str, refs: Any, convert: Callable[[Any], pa.Table]) -> MaterializedDataset:
     given = [refs] if isinstance(refs, ObjectRef) else list(refs)
     for ref in given:
         if not isinstance(ref, ObjectRef):
-            raise TypeError(f"{caller} takes references, but got {type(ref).__name__}: use {caller.removesuffix('_refs')} for values")
+            raise TypeError(
+                f"{caller} takes references, but got {type(ref).__name__}: use {caller.removesuffix('_refs')} for values"
+            )
     return held_blocks(blocks_of_refs(given, convert))
 
 
-def blocks_of_refs(refs: Sequence[ObjectRef[Any]], convert: Callable[[Any], pa.Table]) -> list[HeldBlock]:
-    """The values behind references as blocks: converted where they lie, a few at once; only their facts come to the program."""
+def blocks_of_refs(
+    refs: Sequence[ObjectRef[Any]], convert: Callable[[Any], pa.Table]
+) -> list[HeldBlock]:
+    """The values behind references as blocks: converted where they lie, a few at once; only their
+    facts come to the program.
+    """
     converter = api.remote(num_returns=2, num_cpus=0)(_converted)
     room = 2 * machine_limits().cpus
     facts: list[ObjectRef[Facts]] = []
     tables: list[ObjectRef[pa.Table]] = []
     for number, ref in enumerate(refs):
-        if number >= room:  # no CPU is asked for, so that workers of a training never stop it; so it bounds itself
+        if (
+            number >= room
+        ):  # no CPU is asked for, so that workers of a training never stop it; so it bounds itself
             api.wait([facts[number - room]])
         fact, table = converter.remote(ref, convert)
         facts.append(fact)

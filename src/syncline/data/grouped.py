@@ -1,4 +1,6 @@
-"""`GroupedData`: what `Dataset.groupby` returns. Its methods give a dataset with a row for each group, or what a function makes of each."""
+"""`GroupedData`: what `Dataset.groupby` returns. Its methods give a dataset with a row for each
+group, or what a function makes of each.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _UNNAMED = WORKER.keys() - {"num_cpus", "num_gpus", "memory"}
 
 
 class GroupedData:
-    """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are NaNs.
+    """The rows of a dataset in groups of equal keys. Nulls are equal to each other, and so are
+    NaNs.
 
     Args:
         dataset: The dataset.
@@ -31,7 +34,9 @@ class GroupedData:
         num_partitions: Number of blocks that groups are spread over; None lets the executor choose.
     """
 
-    def __init__(self, dataset: Dataset, key: str | list[str] | None, *, num_partitions: int | None) -> None:
+    def __init__(
+        self, dataset: Dataset, key: str | list[str] | None, *, num_partitions: int | None
+    ) -> None:
         self._dataset = dataset
         self._key = key
         self._num_partitions = num_partitions
@@ -40,7 +45,9 @@ class GroupedData:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
     def aggregate(self, *aggs: AggregateFn) -> Dataset:
-        """A row for each group, in order of the keys: the keys, and a column for each aggregator, such as `sum(x)`."""
+        """A row for each group, in order of the keys: the keys, and a column for each aggregator,
+        such as `sum(x)`.
+        """
         if not aggs:
             raise ValueError("aggregate needs at least one aggregator, such as Count() or Sum('x')")
         for each in aggs:
@@ -52,7 +59,12 @@ class GroupedData:
         if schema is not None:
             steps.check(schema, self._keys, aggs)
         return self._dataset._derive(
-            Aggregate(input=self._dataset._node, keys=self._keys, aggregates=aggs, num_blocks=self._num_partitions)
+            Aggregate(
+                input=self._dataset._node,
+                keys=self._keys,
+                aggregates=aggs,
+                num_blocks=self._num_partitions,
+            )
         )
 
     def count(self) -> Dataset:
@@ -60,7 +72,9 @@ class GroupedData:
         return self.aggregate(Count())
 
     def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Sums of columns, of all but the keys if `on` is None. Without `ignore_nulls` a null makes the result null."""
+        """Sums of columns, of all but the keys if `on` is None. Without `ignore_nulls` a null makes
+        the result null.
+        """
         return self.aggregate(*(Sum(name, ignore_nulls=ignore_nulls) for name in self._targets(on)))
 
     def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
@@ -73,11 +87,17 @@ class GroupedData:
 
     def mean(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
         """Means of columns, of all but the keys if `on` is None."""
-        return self.aggregate(*(Mean(name, ignore_nulls=ignore_nulls) for name in self._targets(on)))
+        return self.aggregate(
+            *(Mean(name, ignore_nulls=ignore_nulls) for name in self._targets(on))
+        )
 
-    def std(self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
+    def std(
+        self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True
+    ) -> Dataset:
         """Standard deviations of columns, of all but the keys if `on` is None."""
-        return self.aggregate(*(Std(name, ddof=ddof, ignore_nulls=ignore_nulls) for name in self._targets(on)))
+        return self.aggregate(
+            *(Std(name, ddof=ddof, ignore_nulls=ignore_nulls) for name in self._targets(on))
+        )
 
     @keywords(FUNCTION, without=_UNNAMED, rest="ray_remote_args")
     def map_groups(
@@ -88,12 +108,14 @@ class GroupedData:
         batch_format: BatchFormat = "default",
         **options: Unpack[FunctionOptions],
     ) -> Dataset:
-        """What a function makes of each group, which it gets as one batch. A group has to fit into the memory of a worker.
+        """What a function makes of each group, which it gets as one batch. A group has to fit into
+        the memory of a worker.
 
         Args:
             fn: Takes a batch with all rows of one group, returns (or yields) any batches.
-            zero_copy_batch: Whether a batch may be a read-only view; False for one that `fn` may write into.
-            batch_format: "default" and "numpy" for a dict of arrays `(rows, ...)`, "pandas", "pyarrow", None for a table.
+            zero_copy_batch: Whether a batch may be a read-only view; False for one that `fn` may
+            write into. batch_format: "default" and "numpy" for a dict of arrays `(rows, ...)`,
+            "pandas", "pyarrow", None for a table.
             **options: `FunctionOptions`, and any option of `remote`.
         """
         check_batch_format(batch_format)
@@ -112,12 +134,20 @@ class GroupedData:
         """All rows, group by group, with a column more that an expression computes of each row."""
         if not self._keys:
             return self._dataset.with_column(column_name, expr, **ray_remote_args)
-        grouped = HashPartition(input=self._dataset._node, keys=self._keys, num_blocks=self._num_partitions, sort=True)
+        grouped = HashPartition(
+            input=self._dataset._node, keys=self._keys, num_blocks=self._num_partitions, sort=True
+        )
         return self._dataset._derive(grouped).with_column(column_name, expr, **ray_remote_args)
 
     @property
     def _keys(self) -> tuple[str, ...]:
-        return () if self._key is None else (self._key,) if isinstance(self._key, str) else tuple(self._key)
+        return (
+            ()
+            if self._key is None
+            else (self._key,)
+            if isinstance(self._key, str)
+            else tuple(self._key)
+        )
 
     def _targets(self, on: Any) -> Sequence[str]:
         names = checks.column_names("on", self._other_columns() if on is None else on)

@@ -1,8 +1,9 @@
 """`DataIterator`: the rows of a dataset, or one rank's share of them, as a program loops over them.
 
-Every loop over what an `iter_*` method returns is a pass over the data: an epoch. `state_dict` says at any moment how far the program is,
-and `load_state_dict` lets the next pass continue there. Where the rows come from is a `Feed`'s matter; batches and cursors are made in
-`iterate`, tensors in the modules with the frameworks' names.
+Every loop over what an `iter_*` method returns is a pass over the data: an epoch. `state_dict` says
+at any moment how far the program is, and `load_state_dict` lets the next pass continue there. Where
+the rows come from is a `Feed`'s matter; batches and cursors are made in `iterate`, tensors in the
+modules with the frameworks' names.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class LoopOptions(TypedDict, total=False):
     """Seed of that order; None: every execution has its own."""
 
 
-LOOP: LoopOptions = {each.name: each.default for each in fields(BatchOptions) if each.name in LoopOptions.__annotations__}  # type: ignore[assignment]
+LOOP: LoopOptions = {
+    each.name: each.default
+    for each in fields(BatchOptions)
+    if each.name in LoopOptions.__annotations__
+}  # type: ignore[assignment]
 """Keywords of every loop over batches, with their defaults."""
 
 
@@ -57,7 +62,9 @@ class IteratorStatistics:
     items: int
     """Batches that the program got (of `iter_rows`: pieces of blocks)."""
     waited_s: float
-    """How long the program waited for its input, in seconds; other than the rest of its time, input that is made faster saves this."""
+    """How long the program waited for its input, in seconds; other than the rest of its time, input
+    that is made faster saves this.
+    """
     in_pass: bool
     """Whether the program is in a loop, which has neither ended nor been left."""
 
@@ -65,8 +72,9 @@ class IteratorStatistics:
 class DataIterator:
     """Rows, batch by batch, pass by pass. It can be pickled, and used in one process at a time.
 
-    The iterable that an `iter_*` method returns may be looped over again and again: each loop is the next epoch. A loop that is left early
-    ends its pass at once; the next loop is a new epoch all the same. One loop at a time moves `state_dict`.
+    The iterable that an `iter_*` method returns may be looped over again and again: each loop is
+    the next epoch. A loop that is left early ends its pass at once; the next loop is a new epoch
+    all the same. One loop at a time moves `state_dict`.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -78,13 +86,19 @@ class DataIterator:
     # -- passes
 
     def before_pass(self, call: Callable[[], None]) -> None:
-        """Have `call` called as every pass begins, on the program's own thread, before anything is read. Does not travel along."""
+        """Have `call` called as every pass begins, on the program's own thread, before anything is
+        read. Does not travel along.
+        """
         self._before_pass = call
 
     def iter_rows(self) -> Iterable[dict[str, Any]]:
         """The rows, as dicts of plain Python values and ndarrays."""
         options = _options(BatchOptions(batch_size=None))
-        return Rows(begin=partial(self._begin, options), prefetch_batches=options.prefetch_batches, progress=self._progress)
+        return Rows(
+            begin=partial(self._begin, options),
+            prefetch_batches=options.prefetch_batches,
+            progress=self._progress,
+        )
 
     @keywords(LOOP)
     def iter_batches(
@@ -94,11 +108,13 @@ class DataIterator:
         batch_format: BatchFormat = "default",
         **options: Unpack[LoopOptions],
     ) -> Iterable[Any]:
-        """Batches of `batch_size` rows (None: as the blocks come): dicts of ndarrays, DataFrames or tables.
+        """Batches of `batch_size` rows (None: as the blocks come): dicts of ndarrays, DataFrames or
+        tables.
 
         Args:
-            batch_size: Rows of a batch; the last may have fewer.
-            batch_format: "default" and "numpy" for dicts of ndarrays, "pandas", "pyarrow", or None for tables. Arrays are read-only
+            batch_size: Rows of a batch; the last may have fewer. batch_format: "default" and
+            "numpy" for dicts of ndarrays, "pandas", "pyarrow", or None for tables. Arrays are
+            read-only
                 views of the dataset's blocks where the layout allows.
             **options: `LoopOptions`.
 
@@ -122,29 +138,33 @@ class DataIterator:
         """Batches as dicts of `torch.Tensor`, `(rows, ...)` each, or as what `collate_fn` makes.
 
         Args as in `iter_batches`, and:
-            dtypes: A `torch.dtype` for all columns, or a dict by column; None keeps the columns' own.
-            device: Where the tensors go; "auto" is the device of the training worker, or the CPU outside of training.
-            collate_fn: A `CollateFn`, or any callable on a dict of ndarrays; tensors in what it returns are moved to the device.
-            pin_memory: Whether tensors pass through page-locked memory on their way to a GPU.
+            dtypes: A `torch.dtype` for all columns, or a dict by column; None keeps the columns'
+            own. device: Where the tensors go; "auto" is the device of the training worker, or the
+            CPU outside of training. collate_fn: A `CollateFn`, or any callable on a dict of
+            ndarrays; tensors in what it returns are moved to the device. pin_memory: Whether
+            tensors pass through page-locked memory on their way to a GPU.
 
-        Tensors on the CPU may share memory with the dataset's blocks: clone them before changing them in place. ValueError for
-        `collate_fn` with `dtypes`. In the loop: TypeError for columns without numbers, RuntimeError for ragged ones.
+        Tensors on the CPU may share memory with the dataset's blocks: clone them before changing
+        them in place. ValueError for `collate_fn` with `dtypes`. In the loop: TypeError for columns
+        without numbers, RuntimeError for ragged ones.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
         conversion = _framework("torch").torch_conversion(
-            dtypes=dtypes, device=device, collate_fn=collate_fn, pin_memory=pin_memory, worker_device=worker_device()
+            dtypes=dtypes,
+            device=device,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            worker_device=worker_device(),
         )
         return self._batches(batch, convert=conversion.convert, receive=conversion.receive)
 
     @keywords(LOOP)
     def iter_tf_batches(
-        self,
-        *,
-        batch_size: int | None = 256,
-        dtypes: Any = None,
-        **options: Unpack[LoopOptions],
+        self, *, batch_size: int | None = 256, dtypes: Any = None, **options: Unpack[LoopOptions]
     ) -> Iterable[Any]:
-        """Batches as dicts of TensorFlow tensors; `dtypes` is one for all columns, or a dict by column. ImportError without TensorFlow."""
+        """Batches as dicts of TensorFlow tensors; `dtypes` is one for all columns, or a dict by
+        column. ImportError without TensorFlow.
+        """
         batch = BatchOptions(batch_size=batch_size, **options)
         return self._batches(batch, convert=_framework("tensorflow").batch_conversion(dtypes))
 
@@ -162,18 +182,23 @@ class DataIterator:
         """Batches as dicts of JAX arrays, spread over the devices of all processes along the rows.
 
         Args as in `iter_batches`, and:
-            batch_size: Rows for this process; a multiple of its number of devices.
-            dtypes: One for all columns, or a dict by column.
-            collate_fn: A `CollateFn` that makes ndarrays, or dicts of them.
-            synchronize_batches: Whether the processes check before each batch that all of them have one of the same size.
-            paddings: Values, one or by column, with which a last batch is filled up to `batch_size`.
+            batch_size: Rows for this process; a multiple of its number of devices. dtypes: One for
+            all columns, or a dict by column. collate_fn: A `CollateFn` that makes ndarrays, or
+            dicts of them. synchronize_batches: Whether the processes check before each batch that
+            all of them have one of the same size. paddings: Values, one or by column, with which a
+            last batch is filled up to `batch_size`.
 
-        ImportError without JAX. ValueError for a `batch_size` that does not fit the devices; in the loop, for a last batch that does
-        not and is neither dropped nor padded, and with `synchronize_batches` for batches that differ.
+        ImportError without JAX. ValueError for a `batch_size` that does not fit the devices; in the
+        loop, for a last batch that does not and is neither dropped nor padded, and with
+        `synchronize_batches` for batches that differ.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
         conversion = _framework("jax").batch_conversion(
-            batch_size=batch_size, dtypes=dtypes, collate_fn=collate_fn, synchronize=synchronize_batches, paddings=paddings
+            batch_size=batch_size,
+            dtypes=dtypes,
+            collate_fn=collate_fn,
+            synchronize=synchronize_batches,
+            paddings=paddings,
         )
         return self._batches(batch, convert=conversion.convert, receive=conversion.receive)
 
@@ -182,7 +207,10 @@ class DataIterator:
         self,
         *,
         label_column: str | None = None,
-        feature_columns: Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]] | None = None,
+        feature_columns: Sequence[str]
+        | Sequence[Sequence[str]]
+        | Mapping[str, Sequence[str]]
+        | None = None,
         label_column_dtype: Any = None,
         feature_column_dtypes: Any = None,
         batch_size: int = 1,
@@ -190,11 +218,14 @@ class DataIterator:
         unsqueeze_feature_tensors: bool = True,
         **options: Unpack[LoopOptions],
     ) -> Any:
-        """A `torch.utils.data.IterableDataset` of (features, label); for older programs, `iter_torch_batches` does more.
+        """A `torch.utils.data.IterableDataset` of (features, label); for older programs,
+        `iter_torch_batches` does more.
 
-        Columns are put side by side: features `(rows, columns)`. `feature_columns` may be a list (one tensor), a list of lists (a list of
-        tensors) or a dict of lists (a dict of tensors); None is all but the label. `feature_column_dtypes` has the same form, or is one
-        for all. The label is `(rows, 1)`, or `(rows,)` without `unsqueeze_label_tensor`; None without a `label_column`.
+        Columns are put side by side: features `(rows, columns)`. `feature_columns` may be a list
+        (one tensor), a list of lists (a list of tensors) or a dict of lists (a dict of tensors);
+        None is all but the label. `feature_column_dtypes` has the same form, or is one for all. The
+        label is `(rows, 1)`, or `(rows,)` without `unsqueeze_label_tensor`; None without a
+        `label_column`.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
         framework = _framework("torch_features")
@@ -223,8 +254,9 @@ class DataIterator:
     ) -> Any:
         """A `tf.data.Dataset` of (features, labels), or (features, labels, additional).
 
-        One column is a tensor, a list of columns a dict of tensors. Type specs are taken from the schema where they are not given.
-        ImportError without TensorFlow, ValueError for unknown columns.
+        One column is a tensor, a list of columns a dict of tensors. Type specs are taken from the
+        schema where they are not given. ImportError without TensorFlow, ValueError for unknown
+        columns.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
         framework = _framework("tensorflow")
@@ -232,15 +264,19 @@ class DataIterator:
         if additional_columns is not None:
             columns, specs = [*columns, additional_columns], [*specs, additional_type_spec]
         specs = framework.type_specs(columns, specs, self.schema)
-        return framework.dataset(self._batches(batch, convert=framework.group_conversion(columns, specs)), specs)
+        return framework.dataset(
+            self._batches(batch, convert=framework.group_conversion(columns, specs)), specs
+        )
 
     # -- where the program is
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the program is, in a form that JSON holds; a few hundred bytes, whatever the length of the epoch.
+        """How far the program is, in a form that JSON holds; a few hundred bytes, whatever the
+        length of the epoch.
 
-        Rows count that the program got; what was prefetched does not. In a loop it is the state after the batch that the program works
-        on. After a loop that was left early it is where that loop was left.
+        Rows count that the program got; what was prefetched does not. In a loop it is the state
+        after the batch that the program works on. After a loop that was left early it is where that
+        loop was left.
         """
         cursor = self._progress.cursor
         if self._loaded or cursor is None:
@@ -251,16 +287,21 @@ class DataIterator:
         """Let the next pass continue where states were taken.
 
         Args:
-            state: What `state_dict` of the iterators of *all* ranks gave, as a list; the number of ranks may be another one now. For
-                an iterator over a whole dataset its one state will do; and where as many ranks go on, each may load its own state.
+            state: What `state_dict` of the iterators of *all* ranks gave, as a list; the number of
+            ranks may be another one now. For
+                an iterator over a whole dataset its one state will do; and where as many ranks go
+                on, each may load its own state.
 
-        With the same ranks, batch size and shuffle, the order is that of a run without an interruption; otherwise the rows that remain
-        come in their order in the dataset. CursorError (a ValueError) for states of another dataset, or that do not belong together.
+        With the same ranks, batch size and shuffle, the order is that of a run without an
+        interruption; otherwise the rows that remain come in their order in the dataset. CursorError
+        (a ValueError) for states of another dataset, or that do not belong together.
         """
         cursors: list[Cursor] = []
         for each in _flat(state):
             cursor = Cursor.from_dict(each, plan=self._feed.plan)
-            if cursor not in cursors:  # before the first pass every rank saves what all of them have loaded
+            if (
+                cursor not in cursors
+            ):  # before the first pass every rank saves what all of them have loaded
                 cursors.append(cursor)
         self._loaded = tuple(cursors)
 
@@ -283,7 +324,9 @@ class DataIterator:
         return self._feed.world_size
 
     def stats(self) -> str:
-        """Where the time went: of the last execution by operator, and what this program waited for its input."""
+        """Where the time went: of the last execution by operator, and what this program waited for
+        its input.
+        """
         mine = self.statistics()
         waited = f"Iterator: {mine.passes} passes, {mine.items} batches, {mine.waited_s:.3f} s waited for input"
         return "\n".join(text for text in (self._feed.stats(), waited) if text)
@@ -291,10 +334,17 @@ class DataIterator:
     def statistics(self) -> IteratorStatistics:
         """What this iterator did, in numbers."""
         meter = self._progress.meter
-        return IteratorStatistics(passes=self._progress.passes, items=meter.items, waited_s=meter.waited_s, in_pass=self._progress.in_pass)
+        return IteratorStatistics(
+            passes=self._progress.passes,
+            items=meter.items,
+            waited_s=meter.waited_s,
+            in_pass=self._progress.in_pass,
+        )
 
     def __iter__(self) -> Iterator[Any]:
-        raise TypeError("a DataIterator has several ways to go through its rows: loop over iter_batches(), iter_rows() or another of them")
+        raise TypeError(
+            "a DataIterator has several ways to go through its rows: loop over iter_batches(), iter_rows() or another of them"
+        )
 
     def __repr__(self) -> str:
         return f"DataIterator({self._feed!r})"
@@ -303,7 +353,9 @@ class DataIterator:
         # How far this process is, and who wants to know, means nothing in another one.
         return {**self.__dict__, "_progress": Progress(), "_before_pass": None}
 
-    def _batches(self, options: BatchOptions, *, convert: Any, receive: Any = None) -> Iterable[Any]:
+    def _batches(
+        self, options: BatchOptions, *, convert: Any, receive: Any = None
+    ) -> Iterable[Any]:
         options = _options(options)
         return Batches(
             begin=partial(self._begin, options),
@@ -328,12 +380,16 @@ def _as_it_is(batch: Block) -> Block:
 
 
 def _options(options: BatchOptions) -> BatchOptions:
-    """In local mode batches are made on the program's own thread, where breakpoints reach the terminal."""
+    """In local mode batches are made on the program's own thread, where breakpoints reach the
+    terminal.
+    """
     return replace(options, prefetch_batches=0) if api.ensure_engine().is_local_mode else options
 
 
 def _framework(name: str) -> Any:
-    """The module of `iterate` that knows a framework, loaded when it is first needed. ImportError where the framework is not installed."""
+    """The module of `iterate` that knows a framework, loaded when it is first needed. ImportError
+    where the framework is not installed.
+    """
     try:
         return importlib.import_module(f"syncline.data.iterate.{name}")
     except ModuleNotFoundError as error:
@@ -352,6 +408,8 @@ def _flat(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[Ma
             yield state
         return
     if not isinstance(state, list | tuple):
-        raise CursorError(f"a state of an iterator is a dict, or a list of those of all ranks, not a {type(state).__name__}")
+        raise CursorError(
+            f"a state of an iterator is a dict, or a list of those of all ranks, not a {type(state).__name__}"
+        )
     for each in state:
         yield from _flat(each)

@@ -1,4 +1,5 @@
-"""Libraries that only some formats need: loaded when used, with a remedy in the error where they are missing.
+"""Libraries that only some formats need: loaded when used, with a remedy in the error where they
+are missing.
 
 `pyarrow.dataset`, which is always there, belongs here too: it loads pandas.
 """
@@ -30,7 +31,9 @@ def load(module: str, *, purpose: str, install: str) -> Any:
 
 
 def require(module: str, *, purpose: str, install: str) -> None:
-    """The check of `load` alone: nothing is imported, however long that would take. Arguments and error as there."""
+    """The check of `load` alone: nothing is imported, however long that would take. Arguments and
+    error as there.
+    """
     spec = find_spec(module.split(".")[0])
     if spec is None or spec.origin is None:  # without origin, it is a folder of that name somewhere
         raise _missing(module, purpose, install)
@@ -42,5 +45,7 @@ def _missing(module: str, purpose: str, install: str) -> ImportError:
 
 
 def arrow_dataset() -> Any:
-    """The module `pyarrow.dataset`, imported now: it takes two tenths of a second, which `import syncline.data` should not cost."""
+    """The module `pyarrow.dataset`, imported now: it takes two tenths of a second, which `import
+    syncline.data` should not cost.
+    """
     return import_module("pyarrow.dataset")

@@ -1,6 +1,8 @@
-"""What readers and writers take besides their own arguments: how many tasks, what each holds, which files.
+"""What readers and writers take besides their own arguments: how many tasks, what each holds, which
+files.
 
-Covered: the keywords (`ReadOptions`, `FileOptions`, `WriteOptions`, …) with their defaults, and what they become in the plan.
+Covered: the keywords (`ReadOptions`, `FileOptions`, `WriteOptions`, …) with their defaults, and
+what they become in the plan.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ class ReadOptions(WorkerOptions, total=False):
     """What every reader takes."""
 
     ray_remote_args: dict[str, Any] | None
-    """Any of those that workers have, or further options of `remote`; those that are given by name count more."""
+    """Any of those that workers have, or further options of `remote`; those that are given by name
+    count more.
+    """
     override_num_blocks: int | None
     """Number of read tasks; None for as many as the bytes and the CPUs ask for."""
     parallelism: int
@@ -86,7 +90,13 @@ class BlockFileWriteOptions(FileWriteOptions, total=False):
     """Older name of `min_rows_per_file`."""
 
 
-READ: ReadOptions = {**WORKER, "ray_remote_args": None, "override_num_blocks": None, "parallelism": -1, "concurrency": None}
+READ: ReadOptions = {
+    **WORKER,
+    "ray_remote_args": None,
+    "override_num_blocks": None,
+    "parallelism": -1,
+    "concurrency": None,
+}
 """Keywords of every reader, with their defaults."""
 FILES: FileOptions = {
     **READ,
@@ -111,14 +121,20 @@ FILES_WRITE: FileWriteOptions = {
     "mode": SaveMode.APPEND,
 }
 """Keywords of every writer of files."""
-BLOCK_FILES_WRITE: BlockFileWriteOptions = {**FILES_WRITE, "min_rows_per_file": None, "num_rows_per_file": None}
+BLOCK_FILES_WRITE: BlockFileWriteOptions = {
+    **FILES_WRITE,
+    "min_rows_per_file": None,
+    "num_rows_per_file": None,
+}
 """Keywords of every writer that puts several rows into a file."""
 
 _NAMED = ("num_cpus", "num_gpus", "memory")
 
 
 def resources_of(options: Mapping[str, Any]) -> Resources:
-    """What the tasks hold: `ray_remote_args`, and over them what is given by name. TypeError and ValueError where `remote` raises them."""
+    """What the tasks hold: `ray_remote_args`, and over them what is given by name. TypeError and
+    ValueError where `remote` raises them.
+    """
     given = dict(options.get("ray_remote_args") or {})
     given |= {name: options[name] for name in WORKER if options.get(name) is not None}
     updated(TaskOptions(), given)
@@ -126,7 +142,9 @@ def resources_of(options: Mapping[str, Any]) -> Resources:
 
 
 def num_blocks_of(override_num_blocks: int | None, parallelism: int | None = -1) -> int | None:
-    """The number of blocks that a program asks for, by either name; None if it does not. ValueError below 1."""
+    """The number of blocks that a program asks for, by either name; None if it does not. ValueError
+    below 1.
+    """
     if override_num_blocks is not None:
         return at_least_one("override_num_blocks", override_num_blocks)
     return None if parallelism in (-1, None) else at_least_one("parallelism", parallelism)
@@ -135,7 +153,9 @@ def num_blocks_of(override_num_blocks: int | None, parallelism: int | None = -1)
 def at_least_one(name: str, value: Any) -> int:
     """The value, if it is a number of at least 1; TypeError and ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give an int of at least 1, or leave it out")
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}: give an int of at least 1, or leave it out"
+        )
     if value < 1:
         raise ValueError(f"{name}={value} is too small: give at least 1, or leave it out")
     return value
@@ -147,19 +167,27 @@ def file_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sink_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file sink takes of the options, under its names. ValueError if both names of the rows per file are given."""
+    """What a file sink takes of the options, under its names. ValueError if both names of the rows
+    per file are given.
+    """
     arguments = _between(options, BlockFileWriteOptions, WriteOptions)
     older = arguments.pop("num_rows_per_file", None)
     if older is not None:
         if arguments.get("min_rows_per_file") is not None:
-            raise ValueError("num_rows_per_file is the older name of min_rows_per_file: give only min_rows_per_file")
+            raise ValueError(
+                "num_rows_per_file is the older name of min_rows_per_file: give only min_rows_per_file"
+            )
         arguments["min_rows_per_file"] = older
     return arguments
 
 
 def _between(options: Mapping[str, Any], of_files: type, of_all: type) -> dict[str, Any]:
     """The options that are for files, under the names that sources and sinks have for them."""
-    arguments = {name: options[name] for name in of_files.__annotations__ if name in options and name not in of_all.__annotations__}
+    arguments = {
+        name: options[name]
+        for name in of_files.__annotations__
+        if name in options and name not in of_all.__annotations__
+    }
     if "arrow_open_stream_args" in arguments:
         arguments["open_stream_args"] = arguments.pop("arrow_open_stream_args")
     return arguments

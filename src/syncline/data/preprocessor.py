@@ -1,7 +1,8 @@
-"""Preprocessors: what is learned from a dataset in one pass, and applied to datasets and to batches.
+"""Preprocessors: what is learned from a dataset in one pass, and applied to datasets and to
+batches.
 
-Covered: the base class with the life of a preprocessor (fit, transform, serialize), and the plan of aggregators that a fit runs. The
-preprocessors that come with the library are in `preprocessors/`.
+Covered: the base class with the life of a preprocessor (fit, transform, serialize), and the plan of
+aggregators that a fit runs. The preprocessors that come with the library are in `preprocessors/`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
 
     DataBatch: TypeAlias = pd.DataFrame | pa.Table | Mapping[str, np.ndarray] | np.ndarray
 
-__all__ = ["BatchFormat", "Preprocessor", "PreprocessorNotFittedException", "SerializablePreprocessorBase", "StatComputationPlan"]
+__all__ = [
+    "BatchFormat",
+    "Preprocessor",
+    "PreprocessorNotFittedException",
+    "SerializablePreprocessorBase",
+    "StatComputationPlan",
+]
 
 SelfT = TypeVar("SelfT", bound="Preprocessor")
 _MAGIC = b"CPKL:"
@@ -73,9 +80,9 @@ class StatComputationPlan:
         """Plan one aggregator per column.
 
         Args:
-            aggregator_fn: From a column's name to its aggregator, whose name becomes the key of the statistic.
-            columns: Names of the columns.
-            post_process_fn: From the aggregator's result, None where there were no rows, to the statistic.
+            aggregator_fn: From a column's name to its aggregator, whose name becomes the key of the
+            statistic. columns: Names of the columns. post_process_fn: From the aggregator's result,
+            None where there were no rows, to the statistic.
         """
         for column in columns:
             aggregate = aggregator_fn(column)
@@ -86,13 +93,17 @@ class StatComputationPlan:
         self._planned.update(other._planned)
 
     def collect(self, dataset: Dataset) -> dict[str, Any]:
-        """The aggregators' results by name, from one pass over the dataset; from none if nothing is planned."""
+        """The aggregators' results by name, from one pass over the dataset; from none if nothing is
+        planned.
+        """
         aggregates = [planned.aggregate for planned in self._planned.values()]
         return (dataset.aggregate(*aggregates) or {}) if aggregates else {}
 
     def finish(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The statistics, from the results of at least this plan's aggregators by name."""
-        return {name: planned.post_process(found.get(name)) for name, planned in self._planned.items()}
+        return {
+            name: planned.post_process(found.get(name)) for name, planned in self._planned.items()
+        }
 
     def compute(self, dataset: Dataset) -> dict[str, Any]:
         """The statistics of a dataset."""
@@ -100,11 +111,14 @@ class StatComputationPlan:
 
 
 class Preprocessor:
-    """Learns from a dataset (`fit`) and changes datasets and batches by what it learned (`transform`, `transform_batch`).
+    """Learns from a dataset (`fit`) and changes datasets and batches by what it learned
+    (`transform`, `transform_batch`).
 
     To write one, call `super().__init__()` and override
-      - `_fit(ds)`, which sets `stats_` (or adds to `stat_computation_plan`) and returns self; or set `_is_fittable = False`;
-      - one of `_transform_pandas`, `_transform_numpy` and `_transform_arrow`, or several and `preferred_batch_format`.
+      - `_fit(ds)`, which sets `stats_` (or adds to `stat_computation_plan`) and returns self; or
+        set `_is_fittable = False`;
+      - one of `_transform_pandas`, `_transform_numpy` and `_transform_arrow`, or several and
+        `preferred_batch_format`.
     Instances are plain to pickle: they hold parameters and statistics, never a dataset.
     """
 
@@ -127,7 +141,9 @@ class Preprocessor:
     @property
     def stat_computation_plan(self) -> StatComputationPlan:
         """The aggregators that `fit` runs; `_fit` adds them."""
-        plan: StatComputationPlan = self.__dict__.setdefault("_stat_computation_plan", StatComputationPlan())
+        plan: StatComputationPlan = self.__dict__.setdefault(
+            "_stat_computation_plan", StatComputationPlan()
+        )
         return plan
 
     def fit_status(self) -> FitStatus:
@@ -147,7 +163,10 @@ class Preprocessor:
         if status is Preprocessor.FitStatus.NOT_FITTABLE:
             return self
         if status is not Preprocessor.FitStatus.NOT_FITTED:
-            warnings.warn(f"{type(self).__name__} was fitted before: what it learned then is replaced", stacklevel=2)
+            warnings.warn(
+                f"{type(self).__name__} was fitted before: what it learned then is replaced",
+                stacklevel=2,
+            )
         self._start_fit()
         fitted = self._fit(ds)._fit_execute(ds)
         self._fitted = True
@@ -198,8 +217,9 @@ class Preprocessor:
     def transform_batch(self, data: DataBatch) -> DataBatch:
         """One batch, transformed; the given one is left as it is.
 
-        A DataFrame gives a DataFrame. For other batches the result depends on the method that is implemented: `_transform_pandas` gives
-        a DataFrame, `_transform_numpy` a dict of ndarrays, `_transform_arrow` a table for a table and a DataFrame for a dict.
+        A DataFrame gives a DataFrame. For other batches the result depends on the method that is
+        implemented: `_transform_pandas` gives a DataFrame, `_transform_numpy` a dict of ndarrays,
+        `_transform_arrow` a table for a table and a DataFrame for a dict.
 
         Raises:
             PreprocessorNotFittedException: `fit` was not called.
@@ -225,7 +245,9 @@ class Preprocessor:
         return BatchFormat.PANDAS
 
     def serialize(self) -> str | bytes:
-        """The preprocessor as text, for example for a checkpoint's metadata. Pickled: load only what you trust."""
+        """The preprocessor as text, for example for a checkpoint's metadata. Pickled: load only
+        what you trust.
+        """
         return base64.b64encode(cloudpickle.dumps(self)).decode("ascii")
 
     @staticmethod
@@ -237,7 +259,9 @@ class Preprocessor:
             else:
                 loaded = pickle.loads(base64.b64decode(serialized, validate=True))
         except Exception as error:
-            raise ValueError(f"this is no serialized preprocessor: {serialized[:40]!r}... ({error})") from error
+            raise ValueError(
+                f"this is no serialized preprocessor: {serialized[:40]!r}... ({error})"
+            ) from error
         if not isinstance(loaded, Preprocessor):
             raise ValueError(f"this is a serialized {type(loaded).__name__}, not a preprocessor")
         return loaded
@@ -245,7 +269,9 @@ class Preprocessor:
     # -- for subclasses
 
     def _fit(self, ds: Dataset) -> Preprocessor:
-        raise NotImplementedError(f"{type(self).__name__} has no _fit: implement it, or set _is_fittable = False")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no _fit: implement it, or set _is_fittable = False"
+        )
 
     def _transform_pandas(self, df: pd.DataFrame) -> pd.DataFrame:
         raise NotImplementedError
@@ -261,8 +287,12 @@ class Preprocessor:
         return {}
 
     @classmethod
-    def _derive_and_validate_output_columns(cls, columns: list[str], output_columns: list[str] | None) -> list[str]:
-        """The output columns, by default the input columns. ValueError if there are more or fewer of them."""
+    def _derive_and_validate_output_columns(
+        cls, columns: list[str], output_columns: list[str] | None
+    ) -> list[str]:
+        """The output columns, by default the input columns. ValueError if there are more or fewer
+        of them.
+        """
         if output_columns and len(columns) != len(output_columns):
             raise ValueError(
                 f"{len(columns)} columns ({', '.join(columns)}) need as many output_columns, but there are {len(output_columns)} "
@@ -290,28 +320,55 @@ class Preprocessor:
         self.stats_ |= statistics
 
     def _check_has_fitted_state(self) -> bool:
-        """Whether an attribute with a trailing underscore holds something, which is how `_fit` may leave what it learned."""
+        """Whether an attribute with a trailing underscore holds something, which is how `_fit` may
+        leave what it learned.
+        """
         return any(name.endswith("_") and bool(value) for name, value in vars(self).items())
 
     def _require_fitted(self, method: str) -> None:
-        if self.fit_status() in (Preprocessor.FitStatus.NOT_FITTED, Preprocessor.FitStatus.PARTIALLY_FITTED):
+        if self.fit_status() in (
+            Preprocessor.FitStatus.NOT_FITTED,
+            Preprocessor.FitStatus.PARTIALLY_FITTED,
+        ):
             raise PreprocessorNotFittedException(
                 f"{type(self).__name__} is {self.fit_status().value.lower().replace('_', ' ')}, so it cannot {method}: "
                 "call fit(dataset) or fit_transform(dataset) before"
             )
 
     def _determine_transform_to_use(self) -> BatchFormat:
-        methods = {"_transform_pandas": BatchFormat.PANDAS, "_transform_numpy": BatchFormat.NUMPY, "_transform_arrow": BatchFormat.ARROW}
-        own = [format_ for name, format_ in methods.items() if getattr(type(self), name) is not getattr(Preprocessor, name)]
+        methods = {
+            "_transform_pandas": BatchFormat.PANDAS,
+            "_transform_numpy": BatchFormat.NUMPY,
+            "_transform_arrow": BatchFormat.ARROW,
+        }
+        own = [
+            format_
+            for name, format_ in methods.items()
+            if getattr(type(self), name) is not getattr(Preprocessor, name)
+        ]
         if not own:
-            raise NotImplementedError(f"{type(self).__name__} implements none of {', '.join(methods)}: implement one")
+            raise NotImplementedError(
+                f"{type(self).__name__} implements none of {', '.join(methods)}: implement one"
+            )
         return own[0] if len(own) == 1 else self.preferred_batch_format()
 
     def _transform(
-        self, ds: Dataset, batch_size: int | None, num_cpus: float | None, memory: float | None, concurrency: int | None
+        self,
+        ds: Dataset,
+        batch_size: int | None,
+        num_cpus: float | None,
+        memory: float | None,
+        concurrency: int | None,
     ) -> Dataset:
-        given = {"batch_size": batch_size, "num_cpus": num_cpus, "memory": memory, "concurrency": concurrency}
-        options = self._get_transform_config() | {name: value for name, value in given.items() if value is not None}
+        given = {
+            "batch_size": batch_size,
+            "num_cpus": num_cpus,
+            "memory": memory,
+            "concurrency": concurrency,
+        }
+        options = self._get_transform_config() | {
+            name: value for name, value in given.items() if value is not None
+        }
         format_ = self._determine_transform_to_use()
         if format_ == BatchFormat.PANDAS:
             return ds.map_batches(self._transform_pandas, batch_format="pandas", **options)
@@ -321,13 +378,17 @@ class Preprocessor:
 
     def _transform_batch(self, data: DataBatch) -> DataBatch:
         if not (isinstance(data, pa.Table | Mapping | np.ndarray) or frames.is_frame(data)):
-            raise ValueError(f"transform_batch takes a DataFrame, a pyarrow.Table or a dict of ndarrays, not {type(data).__name__}")
+            raise ValueError(
+                f"transform_batch takes a DataFrame, a pyarrow.Table or a dict of ndarrays, not {type(data).__name__}"
+            )
         format_ = self._determine_transform_to_use()
         if format_ == BatchFormat.NUMPY:
             arrays: DataBatch = self._transform_numpy(_arrays(data))
             return arrays
         if isinstance(data, np.ndarray):
-            raise ValueError(f"{type(self).__name__} works on named columns, not on a bare ndarray: give it a name, {{'data': array}}")
+            raise ValueError(
+                f"{type(self).__name__} works on named columns, not on a bare ndarray: give it a name, {{'data': array}}"
+            )
         if format_ == BatchFormat.PANDAS:
             return self._transform_pandas(_frame(data))
         if isinstance(data, pa.Table):
@@ -335,25 +396,37 @@ class Preprocessor:
         return self._transform_frame_with_arrow(_frame(data))
 
     def _transform_frame_with_arrow(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Only the columns that are read become Arrow, and only those that are written come back: the others keep their pandas types."""
+        """Only the columns that are read become Arrow, and only those that are written come back:
+        the others keep their pandas types.
+        """
         self._check_columns(list(frame.columns))
-        inputs = [name for name in self.get_input_columns() or frame.columns if name in frame.columns]
-        table = blocks.from_columns({name: frames.from_series(name, frame[name]) for name in inputs}, len(frame))
+        inputs = [
+            name for name in self.get_input_columns() or frame.columns if name in frame.columns
+        ]
+        table = blocks.from_columns(
+            {name: frames.from_series(name, frame[name]) for name in inputs}, len(frame)
+        )
         result = self._transform_arrow(table)
         if result.num_rows != len(frame):
             raise ValueError(
                 f"{type(self).__name__}._transform_arrow made {result.num_rows} rows of {len(frame)}: it must return one per row, in order"
             )
         gone = [name for name in inputs if name not in result.column_names]
-        written = frames.to_frame(result.select(self.get_output_columns() or result.column_names)).set_index(frame.index)
-        changed: pd.DataFrame = frame.drop(columns=gone).assign(**{name: written[name] for name in written.columns})
+        written = frames.to_frame(
+            result.select(self.get_output_columns() or result.column_names)
+        ).set_index(frame.index)
+        changed: pd.DataFrame = frame.drop(columns=gone).assign(
+            **{name: written[name] for name in written.columns}
+        )
         return changed
 
     def _check_columns(self, names: Sequence[str]) -> None:
         """Raises if columns that are needed are not among those of the batch."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_stat_computation_plan"}
+        return {
+            name: value for name, value in vars(self).items() if name != "_stat_computation_plan"
+        }
 
 
 class SerializablePreprocessorBase(Preprocessor):
@@ -367,11 +440,17 @@ class SerializablePreprocessorBase(Preprocessor):
 
 def _frame(data: Any) -> pd.DataFrame:
     """The batch as a DataFrame of its own, whose columns may be replaced."""
-    return data.copy(deep=False) if frames.is_frame(data) else frames.to_frame(blocks.from_batch(data))
+    return (
+        data.copy(deep=False) if frames.is_frame(data) else frames.to_frame(blocks.from_batch(data))
+    )
 
 
 def _arrays(data: Any) -> Any:
     """The batch as a dict of ndarrays of its own; a bare ndarray stays."""
     if isinstance(data, np.ndarray):
         return data
-    return dict(data) if isinstance(data, Mapping) else blocks.to_batch(blocks.from_batch(data), "numpy")
+    return (
+        dict(data)
+        if isinstance(data, Mapping)
+        else blocks.to_batch(blocks.from_batch(data), "numpy")
+    )

@@ -1,6 +1,8 @@
-"""Datasets that are read when they are needed: from any `Datasource`, numbers, queries, Lance. Files: `read_files`.
+"""Datasets that are read when they are needed: from any `Datasource`, numbers, queries, Lance.
+Files: `read_files`.
 
-Everything here is lazy: the call finds out what there is to read and checks the arguments; rows are read by executions.
+Everything here is lazy: the call finds out what there is to read and checks the arguments; rows are
+read by executions.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
 from syncline.data.dataset import Dataset
 from syncline.data.keywords import keywords
-from syncline.data.options import READ, ReadOptions, at_least_one, num_blocks_of, resources_of, rest_of
+from syncline.data.options import (
+    READ,
+    ReadOptions,
+    at_least_one,
+    num_blocks_of,
+    resources_of,
+    rest_of,
+)
 from syncline.data.plan.nodes import Read
 from syncline.data.sources.datasource import Datasource
 from syncline.data.sources.lance import LanceDatasource
@@ -35,14 +44,20 @@ def read(source: Datasource, options: Mapping[str, Any]) -> Dataset:
 
 
 @keywords(READ, rest="read_args")
-def read_datasource(datasource: Datasource, *, compute: ComputeStrategy | None = None, **options: Unpack[ReadOptions]) -> Dataset:
+def read_datasource(
+    datasource: Datasource,
+    *,
+    compute: ComputeStrategy | None = None,
+    **options: Unpack[ReadOptions],
+) -> Dataset:
     """Rows of a source of the program's own.
 
     Args:
-        datasource: The source.
-        compute: How many tasks at once: a `TaskPoolStrategy`, or an `ActorPoolStrategy` whose largest size counts; `concurrency` counts
+        datasource: The source. compute: How many tasks at once: a `TaskPoolStrategy`, or an
+        `ActorPoolStrategy` whose largest size counts; `concurrency` counts
             more.
-        options: See `ReadOptions`. Further ones go to `datasource.create_reader`, of sources that have one.
+        options: See `ReadOptions`. Further ones go to `datasource.create_reader`, of sources that
+        have one.
 
     Raises:
         TypeError: No `Datasource`, or a keyword that nobody takes.
@@ -57,7 +72,9 @@ def read_datasource(datasource: Datasource, *, compute: ComputeStrategy | None =
             "give them to its constructor"
         )
     if not isinstance(datasource, Datasource):
-        raise TypeError(f"read_datasource takes a Datasource, not {type(datasource).__name__}: subclass syncline.data.Datasource")
+        raise TypeError(
+            f"read_datasource takes a Datasource, not {type(datasource).__name__}: subclass syncline.data.Datasource"
+        )
     chosen: dict[str, Any] = dict(options)
     if compute is not None and chosen.get("concurrency") is None:
         chosen["concurrency"] = _most_at_once(compute)
@@ -69,10 +86,18 @@ def _most_at_once(compute: ComputeStrategy) -> int | None:
         return compute.size
     if isinstance(compute, ActorPoolStrategy):
         return compute.max_size
-    raise TypeError(f"compute={compute!r} is no way to read: give a TaskPoolStrategy or an ActorPoolStrategy")
+    raise TypeError(
+        f"compute={compute!r} is no way to read: give a TaskPoolStrategy or an ActorPoolStrategy"
+    )
 
 
-def range(n: int, *, parallelism: int = -1, concurrency: int | None = None, override_num_blocks: int | None = None) -> Dataset:
+def range(
+    n: int,
+    *,
+    parallelism: int = -1,
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+) -> Dataset:
     """The numbers 0 to n-1, in the column `id`.
 
     Args:
@@ -81,7 +106,11 @@ def range(n: int, *, parallelism: int = -1, concurrency: int | None = None, over
         concurrency: The most read tasks at once; None for as many as there is room for.
         override_num_blocks: Number of blocks; None lets the executor choose.
     """
-    options = {"parallelism": parallelism, "concurrency": concurrency, "override_num_blocks": override_num_blocks}
+    options = {
+        "parallelism": parallelism,
+        "concurrency": concurrency,
+        "override_num_blocks": override_num_blocks,
+    }
     return read(RangeDatasource(n), options)
 
 
@@ -98,7 +127,11 @@ def range_tensor(
     Args:
         shape: Shape of each tensor.
     """
-    options = {"parallelism": parallelism, "concurrency": concurrency, "override_num_blocks": override_num_blocks}
+    options = {
+        "parallelism": parallelism,
+        "concurrency": concurrency,
+        "override_num_blocks": override_num_blocks,
+    }
     return read(RangeDatasource(n, block_format="tensor", tensor_shape=shape), options)
 
 
@@ -122,7 +155,9 @@ def read_sql(
         shard_hash_fn: Function of the database that turns the key into a number.
         options: See `ReadOptions`.
     """
-    return read(SQLDatasource(sql, connection_factory, shard_hash_fn, shard_keys, sql_params), options)
+    return read(
+        SQLDatasource(sql, connection_factory, shard_hash_fn, shard_keys, sql_params), options
+    )
 
 
 @keywords(READ, without=("parallelism",))
@@ -151,4 +186,6 @@ def read_lance(
         ImportError: Lance is not installed.
         ValueError: There is no such dataset or version.
     """
-    return read(LanceDatasource(uri, version, columns, filter, storage_options, scanner_options), options)
+    return read(
+        LanceDatasource(uri, version, columns, filter, storage_options, scanner_options), options
+    )

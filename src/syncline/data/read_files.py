@@ -1,7 +1,9 @@
-"""Reading files: a function for each format. All of them are lazy, but look for the files at once: a missing path fails at the call.
+"""Reading files: a function for each format. All of them are lazy, but look for the files at once:
+a missing path fails at the call.
 
-Every function takes the keywords of `FileOptions` besides its own (but those that its signature leaves out). Paths are files and
-directories, which are read recursively, in the order of their names; globs are not expanded.
+Every function takes the keywords of `FileOptions` besides its own (but those that its signature
+leaves out). Paths are files and directories, which are read recursively, in the order of their
+names; globs are not expanded.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class NumpyOptions(FileOptions, total=False):
 
 
 class ParquetOptions(FileOptions, total=False):
-    """Keywords of `read_parquet`: the last ones are those of `pyarrow.dataset.ParquetFragmentScanOptions`."""
+    """Keywords of `read_parquet`: the last ones are those of
+    `pyarrow.dataset.ParquetFragmentScanOptions`.
+    """
 
     filter: pc.Expression
     """Rows to read; `Dataset.filter(expr=)` is pushed down as well."""
@@ -151,7 +155,9 @@ def read_parquet(
     return read(source, options)
 
 
-def _skipping(skip_paths: str | Sequence[str], files: Mapping[str, Any]) -> Callable[[list[str]], list[str]]:
+def _skipping(
+    skip_paths: str | Sequence[str], files: Mapping[str, Any]
+) -> Callable[[list[str]], list[str]]:
     skipped = set(filesystems.resolve(skip_paths, files.get("filesystem"))[1])
     accepts = files.get("partition_filter") or list
     return lambda paths: [path for path in accepts(paths) if path not in skipped]
@@ -159,7 +165,8 @@ def _skipping(skip_paths: str | Sequence[str], files: Mapping[str, Any]) -> Call
 
 @keywords(FILES, changed={"partitioning": HIVE}, rest="arrow_csv_args", known=_own(CSVOptions))
 def read_csv(paths: Paths, **options: Unpack[CSVOptions]) -> Dataset:
-    """Rows of CSV files. Types are those of the first megabytes of each file, unless `convert_options` names them.
+    """Rows of CSV files. Types are those of the first megabytes of each file, unless
+    `convert_options` names them.
 
     Args:
         paths: Files and directories; the endings .gz, .bz2, .zst, .lz4 and .br are decompressed.
@@ -168,7 +175,10 @@ def read_csv(paths: Paths, **options: Unpack[CSVOptions]) -> Dataset:
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    return read(CSVDatasource(paths, arrow_csv_args=rest_of(options, FILES), **file_arguments(options)), options)
+    return read(
+        CSVDatasource(paths, arrow_csv_args=rest_of(options, FILES), **file_arguments(options)),
+        options,
+    )
 
 
 @keywords(
@@ -188,11 +198,22 @@ def read_json(paths: Paths, *, lines: bool = False, **options: Unpack[JSONOption
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    return read(JSONDatasource(paths, lines=lines, arrow_json_args=rest_of(options, FILES), **file_arguments(options)), options)
+    return read(
+        JSONDatasource(
+            paths, lines=lines, arrow_json_args=rest_of(options, FILES), **file_arguments(options)
+        ),
+        options,
+    )
 
 
 @keywords(FILES)
-def read_text(paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Unpack[FileOptions]) -> Dataset:
+def read_text(
+    paths: Paths,
+    *,
+    encoding: str = "utf-8",
+    drop_empty_lines: bool = True,
+    **options: Unpack[FileOptions],
+) -> Dataset:
     """The lines of text files, in the column `text`.
 
     Args:
@@ -204,7 +225,12 @@ def read_text(paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool =
     Raises:
         FileNotFoundError: A path does not exist.
     """
-    return read(TextDatasource(paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **file_arguments(options)), options)
+    return read(
+        TextDatasource(
+            paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **file_arguments(options)
+        ),
+        options,
+    )
 
 
 @keywords(FILES)
@@ -221,8 +247,15 @@ def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return read(BinaryDatasource(paths, **file_arguments(options)), options)
 
 
-@keywords(FILES, changed={"file_extensions": NumpyDatasource._FILE_EXTENSIONS}, rest="numpy_load_args", known=_own(NumpyOptions))
-def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Unpack[NumpyOptions]) -> Dataset:
+@keywords(
+    FILES,
+    changed={"file_extensions": NumpyDatasource._FILE_EXTENSIONS},
+    rest="numpy_load_args",
+    known=_own(NumpyOptions),
+)
+def read_numpy(
+    paths: Paths, *, allow_pickle: bool = False, **options: Unpack[NumpyOptions]
+) -> Dataset:
     """The rows of arrays `(rows, …)` in `.npy` files, in the column `data`.
 
     Args:
@@ -234,7 +267,12 @@ def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Unpack[Nu
         FileNotFoundError: A path does not exist.
     """
     arguments = rest_of(options, FILES)
-    return read(NumpyDatasource(paths, numpy_load_args=arguments, allow_pickle=allow_pickle, **file_arguments(options)), options)
+    return read(
+        NumpyDatasource(
+            paths, numpy_load_args=arguments, allow_pickle=allow_pickle, **file_arguments(options)
+        ),
+        options,
+    )
 
 
 @keywords(FILES, changed={"file_extensions": ImageDatasource._FILE_EXTENSIONS}, without=_STREAM)
@@ -246,20 +284,29 @@ def read_images(
     arrow_open_file_args: dict[str, Any] | None = None,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """A row for each image file: an array `(height, width)` or `(height, width, channels)`, in the column `image`.
+    """A row for each image file: an array `(height, width)` or `(height, width, channels)`, in the
+    column `image`.
 
     Args:
-        paths: Files and directories.
-        size: Height and width that every image is resized to; None leaves them, so that the column may be ragged.
-        mode: Pillow's mode that every image is converted to ("RGB", "L", …); None leaves them.
-        arrow_open_file_args: For `filesystem.open_input_stream`.
-        options: See `FileOptions`.
+        paths: Files and directories. size: Height and width that every image is resized to; None
+        leaves them, so that the column may be ragged. mode: Pillow's mode that every image is
+        converted to ("RGB", "L", …); None leaves them. arrow_open_file_args: For
+        `filesystem.open_input_stream`. options: See `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
         ImportError: pillow is not installed.
     """
-    return read(ImageDatasource(paths, size=size, mode=mode, open_stream_args=arrow_open_file_args, **file_arguments(options)), options)
+    return read(
+        ImageDatasource(
+            paths,
+            size=size,
+            mode=mode,
+            open_stream_args=arrow_open_file_args,
+            **file_arguments(options),
+        ),
+        options,
+    )
 
 
 @keywords(FILES, changed={"file_extensions": ORCDatasource._FILE_EXTENSIONS}, without=_STREAM)
@@ -278,13 +325,15 @@ def read_orc(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
 
 
 @keywords(FILES, without=("partitioning",))
-def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Unpack[FileOptions]) -> Dataset:
-    """A row for each `tf.train.Example` in TFRecord files, a column for each feature; needs no TensorFlow.
+def read_tfrecords(
+    paths: Paths, *, tf_schema: Any = None, **options: Unpack[FileOptions]
+) -> Dataset:
+    """A row for each `tf.train.Example` in TFRecord files, a column for each feature; needs no
+    TensorFlow.
 
     Args:
-        paths: Files and directories.
-        tf_schema: A `tensorflow_metadata` Schema: every feature it names is a column of lists of its kind, and there are no others.
-        options: See `FileOptions`.
+        paths: Files and directories. tf_schema: A `tensorflow_metadata` Schema: every feature it
+        names is a column of lists of its kind, and there are no others. options: See `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -305,17 +354,16 @@ def read_webdataset(
     expand_json: bool = False,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """The rows of WebDataset shards: tar files in which neighbouring files with one name before the first "." are one row.
+    """The rows of WebDataset shards: tar files in which neighbouring files with one name before the
+    first "." are one row.
 
     Args:
-        paths: Files and directories.
-        decoder: How bytes become values: True for the rules of the endings, a function on the row, a list of these, or None for bytes.
-        fileselect: Names of files to read: patterns, endings or a function on the name.
-        filerename: A function, or a list of functions, from names to names.
-        suffixes: Endings to keep: patterns, endings or a function on the ending.
-        verbose_open: Print when a shard is opened and done.
-        expand_json: The fields of the column `json` become columns.
-        options: See `FileOptions`.
+        paths: Files and directories. decoder: How bytes become values: True for the rules of the
+        endings, a function on the row, a list of these, or None for bytes. fileselect: Names of
+        files to read: patterns, endings or a function on the name. filerename: A function, or a
+        list of functions, from names to names. suffixes: Endings to keep: patterns, endings or a
+        function on the ending. verbose_open: Print when a shard is opened and done. expand_json:
+        The fields of the column `json` become columns. options: See `FileOptions`.
 
     Raises:
         FileNotFoundError: A path does not exist.

@@ -1,8 +1,9 @@
 """Joining schemas: the one schema that holds the rows of several tables, and a table brought to it.
 
-Covered: null to anything, int to float and to wider ints, missing columns, tensors of differing shapes or dtypes, objects. What does not
-fit together ends in `SchemaMismatchError`, which says column by column how the schemas differ; a column that is asked for but not there
-in `UnknownColumnError`, which knows the nearest name.
+Covered: null to anything, int to float and to wider ints, missing columns, tensors of differing
+shapes or dtypes, objects. What does not fit together ends in `SchemaMismatchError`, which says
+column by column how the schemas differ; a column that is asked for but not there in
+`UnknownColumnError`, which knows the nearest name.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ class UnknownColumnError(KeyError, ValueError):
 
 
 def require_columns(names: Iterable[str], known: Sequence[str]) -> None:
-    """UnknownColumnError, with the nearest name, for the first of the names that is not a column."""
+    """UnknownColumnError, with the nearest name, for the first of the names that is not a
+    column.
+    """
     for name in names:
         if name not in known:
             raise UnknownColumnError(name, known)
 
 
 def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The schema that holds the rows of all: columns in order of first appearance, each of a type that fits all tables.
+    """The schema that holds the rows of all: columns in order of first appearance, each of a type
+    that fits all tables.
 
-    Metadata is dropped, since it describes one of the tables only. SchemaMismatchError lists the columns that do not fit.
+    Metadata is dropped, since it describes one of the tables only. SchemaMismatchError lists the
+    columns that do not fit.
     """
     types: dict[str, pa.DataType] = {}
     conflicts: dict[str, tuple[pa.DataType, pa.DataType]] = {}
@@ -80,7 +85,11 @@ def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return right
     if pa.types.is_timestamp(left) and pa.types.is_date(right):
         return left
-    if isinstance(left, pa.BaseExtensionType) or isinstance(right, pa.BaseExtensionType) or _is_text(left) != _is_text(right):
+    if (
+        isinstance(left, pa.BaseExtensionType)
+        or isinstance(right, pa.BaseExtensionType)
+        or _is_text(left) != _is_text(right)
+    ):
         return None
     try:
         fields = [pa.schema([("", type_)]) for type_ in (left, right)]
@@ -90,7 +99,9 @@ def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns, order and types of `schema`, which `unify` made from its own and others; missing columns are null."""
+    """The table with the columns, order and types of `schema`, which `unify` made from its own and
+    others; missing columns are null.
+    """
     if table.schema.equals(schema):
         return table
     found = {}
@@ -125,7 +136,12 @@ def _joined_tensor(left: Any, right: Any) -> pa.DataType | None:
     if value_type is None:
         return None
     fixed = [type_ for type_ in (left, right) if isinstance(type_, pa.FixedShapeTensorType)]
-    if len(fixed) == 2 and left.shape == right.shape and left.permutation is None and right.permutation is None:
+    if (
+        len(fixed) == 2
+        and left.shape == right.shape
+        and left.permutation is None
+        and right.permutation is None
+    ):
         return pa.fixed_shape_tensor(value_type, left.shape)
     return RaggedTensorType(value_type)
 
@@ -151,12 +167,16 @@ def _cast_chunk(chunk: pa.Array, type_: pa.DataType) -> pa.Array:
         return tensors.object_array(columns.to_pylist(chunk))
     if isinstance(type_, pa.FixedShapeTensorType):
         return pa.ExtensionArray.from_storage(type_, chunk.storage.cast(type_.storage_type))
-    # Unsafe only in that integers beyond 2**53 lose their last digits when they meet floats, as everywhere.
+    # Unsafe only in that integers beyond 2**53 lose their last digits when they meet floats, as
+    # everywhere.
     return chunk.cast(type_, safe=not pa.types.is_floating(type_))
 
 
 def _difference(conflicts: dict[str, tuple[pa.DataType, pa.DataType]]) -> str:
-    listed = "; ".join(f"column {name!r} is {left} in one and {right} in another" for name, (left, right) in sorted(conflicts.items()))
+    listed = "; ".join(
+        f"column {name!r} is {left} in one and {right} in another"
+        for name, (left, right) in sorted(conflicts.items())
+    )
     return (
         f"blocks with different schemas cannot be put together: {listed}. Make the function or the files that they come from agree on one "
         "type, or cast the column before"

@@ -1,12 +1,14 @@
 """ndarrays and arbitrary objects as Arrow columns, and back.
 
-Covered: `(n, *shape)` arrays as Arrow's canonical fixed-shape tensors; arrays whose shapes differ from row to row as
-`RaggedTensorType`; values that Arrow has no type for as `PythonObjectType`, which holds pickles. Reading back costs no copy where the
-layout allows (fixed shapes without nulls, except bool, which Arrow packs into bits; each row of a ragged column).
-Not covered: plain columns (`columns`) and tables (`block`).
+Covered: `(n, *shape)` arrays as Arrow's canonical fixed-shape tensors; arrays whose shapes differ
+from row to row as `RaggedTensorType`; values that Arrow has no type for as `PythonObjectType`,
+which holds pickles. Reading back costs no copy where the layout allows (fixed shapes without nulls,
+except bool, which Arrow packs into bits; each row of a ragged column). Not covered: plain columns
+(`columns`) and tables (`block`).
 
-Pickles run code when they are read, so `PythonObjectType` is not registered with Arrow: a column of that type in somebody's Parquet or
-Arrow file arrives as harmless binary. What the library itself wrote and trusts gets its type back from `restore_objects`.
+Pickles run code when they are read, so `PythonObjectType` is not registered with Arrow: a column of
+that type in somebody's Parquet or Arrow file arrives as harmless binary. What the library itself
+wrote and trusts gets its type back from `restore_objects`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 _EXTENSION_NAME = b"ARROW:extension:name"
-# Kinds of dtypes that Arrow has an equal for: bool, int, uint, float, datetime, timedelta, str, bytes.
+# Kinds of dtypes that Arrow has an equal for: bool, int, uint, float, datetime, timedelta, str,
+# bytes.
 _ARROW_KINDS = frozenset("biufMmUS")
 # Units of datetime64 that Arrow has an equal for; others become seconds.
 _TIME_UNITS = frozenset({"s", "ms", "us", "ns"})
@@ -39,12 +42,18 @@ class RaggedTensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
 
 
 class RaggedTensorType(pa.ExtensionType):  # type: ignore[misc]
-    """Rows that are ndarrays of one dtype and of any shapes: the elements in C order beside the shape."""
+    """Rows that are ndarrays of one dtype and of any shapes: the elements in C order beside the
+    shape.
+    """
 
     def __init__(self, value_type: pa.DataType) -> None:
         self._value_type = value_type
-        # 64-bit offsets count the elements, since 2 GiB of image bytes in one column are nothing special.
-        super().__init__(pa.struct([("data", pa.large_list(value_type)), ("shape", pa.list_(pa.int32()))]), "syncline.ragged_tensor")
+        # 64-bit offsets count the elements, since 2 GiB of image bytes in one column are nothing
+        # special.
+        super().__init__(
+            pa.struct([("data", pa.large_list(value_type)), ("shape", pa.list_(pa.int32()))]),
+            "syncline.ragged_tensor",
+        )
 
     @property
     def value_type(self) -> pa.DataType:
@@ -55,7 +64,9 @@ class RaggedTensorType(pa.ExtensionType):  # type: ignore[misc]
         return b""
 
     @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> RaggedTensorType:
+    def __arrow_ext_deserialize__(
+        cls, storage_type: pa.DataType, serialized: bytes
+    ) -> RaggedTensorType:
         return cls(storage_type.field("data").type.value_type)
 
     def __arrow_ext_scalar_class__(self) -> type[RaggedTensorScalar]:
@@ -86,7 +97,9 @@ class PythonObjectType(pa.ExtensionType):  # type: ignore[misc]
         return b""
 
     @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> PythonObjectType:
+    def __arrow_ext_deserialize__(
+        cls, storage_type: pa.DataType, serialized: bytes
+    ) -> PythonObjectType:
         return cls()
 
     def __arrow_ext_scalar_class__(self) -> type[PythonObjectScalar]:
@@ -108,12 +121,16 @@ def is_tensor(type_: pa.DataType) -> bool:
 
 
 def fits_arrow(dtype: np.dtype) -> bool:
-    """Whether Arrow has an equal for elements of this dtype; complex numbers, records and objects have none."""
+    """Whether Arrow has an equal for elements of this dtype; complex numbers, records and objects
+    have none.
+    """
     return dtype.kind in _ARROW_KINDS and (dtype.kind != "f" or dtype.itemsize <= 8)
 
 
 def flat_array(values: np.ndarray) -> pa.Array:
-    """A plain column from a one-dimensional array whose dtype `fits_arrow`; without a copy where numpy's layout is Arrow's."""
+    """A plain column from a one-dimensional array whose dtype `fits_arrow`; without a copy where
+    numpy's layout is Arrow's.
+    """
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     if values.dtype.kind in "Mm":
@@ -124,7 +141,8 @@ def flat_array(values: np.ndarray) -> pa.Array:
 
 
 def tensor_array(values: np.ndarray, *, missing: np.ndarray | None = None) -> pa.ExtensionArray:
-    """A column of `n` tensors from an array `(n, *shape)` with a dtype that `fits_arrow` and at least one dimension per row.
+    """A column of `n` tensors from an array `(n, *shape)` with a dtype that `fits_arrow` and at
+    least one dimension per row.
 
     `missing`, bool `(n,)`, marks rows that are null. C-contiguous numbers are not copied.
     """
@@ -137,18 +155,32 @@ def tensor_array(values: np.ndarray, *, missing: np.ndarray | None = None) -> pa
 
 
 def ragged_array(values: Sequence[np.ndarray | None]) -> pa.ExtensionArray:
-    """A column from arrays of any shapes, None for null; dtypes are promoted to one that holds all and must fit Arrow."""
+    """A column from arrays of any shapes, None for null; dtypes are promoted to one that holds all
+    and must fit Arrow.
+    """
     missing = np.fromiter((value is None for value in values), dtype=bool, count=len(values))
     present = [value for value in values if value is not None]
-    flat = flat_array(np.concatenate([value.reshape(-1) for value in present]) if present else np.zeros(0))
+    flat = flat_array(
+        np.concatenate([value.reshape(-1) for value in present]) if present else np.zeros(0)
+    )
     sizes = [0 if value is None else value.size for value in values]
     ranks = [0 if value is None else value.ndim for value in values]
-    extents = np.fromiter((extent for value in present for extent in value.shape), dtype=np.int32, count=sum(ranks))
-    return _ragged(flat, np.cumsum([0, *sizes]), pa.array(extents), np.cumsum([0, *ranks]), missing if missing.any() else None)
+    extents = np.fromiter(
+        (extent for value in present for extent in value.shape), dtype=np.int32, count=sum(ranks)
+    )
+    return _ragged(
+        flat,
+        np.cumsum([0, *sizes]),
+        pa.array(extents),
+        np.cumsum([0, *ranks]),
+        missing if missing.any() else None,
+    )
 
 
 def as_ragged(array: pa.ExtensionArray, value_type: pa.DataType) -> pa.ExtensionArray:
-    """A tensor column, of fixed shape or ragged, as a ragged one whose elements are of `value_type`."""
+    """A tensor column, of fixed shape or ragged, as a ragged one whose elements are of
+    `value_type`.
+    """
     storage = array.storage
     if isinstance(array.type, RaggedTensorType):
         target = RaggedTensorType(value_type)
@@ -158,7 +190,9 @@ def as_ragged(array: pa.ExtensionArray, value_type: pa.DataType) -> pa.Extension
     flat = storage.values.slice(array.offset * step, rows * step).cast(value_type)
     extents = pa.array(np.tile(np.asarray(shape, dtype=np.int32), rows))
     missing = _missing(array)
-    return _ragged(flat, np.arange(rows + 1) * step, extents, np.arange(rows + 1) * len(shape), missing)
+    return _ragged(
+        flat, np.arange(rows + 1) * step, extents, np.arange(rows + 1) * len(shape), missing
+    )
 
 
 def object_array(values: Iterable[Any]) -> pa.ExtensionArray:
@@ -170,20 +204,28 @@ def object_array(values: Iterable[Any]) -> pa.ExtensionArray:
 def restore_objects(table: pa.Table) -> pa.Table:
     """The table with `PythonObjectType` where an Arrow or Parquet file says so.
 
-    Only for files that this library wrote itself and that nobody else could change: reading such a column runs what was pickled.
+    Only for files that this library wrote itself and that nobody else could change: reading such a
+    column runs what was pickled.
     """
     for index, field in enumerate(table.schema):
         if (field.metadata or {}).get(_EXTENSION_NAME) == b"syncline.python_object":
             kind = PythonObjectType()
-            chunks = [pa.ExtensionArray.from_storage(kind, chunk.cast(kind.storage_type)) for chunk in table.column(index).chunks]
-            table = table.set_column(index, pa.field(field.name, kind), pa.chunked_array(chunks, kind))
+            chunks = [
+                pa.ExtensionArray.from_storage(kind, chunk.cast(kind.storage_type))
+                for chunk in table.column(index).chunks
+            ]
+            table = table.set_column(
+                index, pa.field(field.name, kind), pa.chunked_array(chunks, kind)
+            )
     return table
 
 
 def to_ndarray(array: pa.ExtensionArray) -> np.ndarray:
-    """A tensor or object column as `(n, *shape)`, or as an object array `(n,)` where shapes differ or values are no tensors.
+    """A tensor or object column as `(n, *shape)`, or as an object array `(n,)` where shapes differ
+    or values are no tensors.
 
-    Null rows of numeric tensors are NaN (integers become float64), as in plain columns; other nulls are None in an object array.
+    Null rows of numeric tensors are NaN (integers become float64), as in plain columns; other nulls
+    are None in an object array.
     """
     if isinstance(array.type, PythonObjectType):
         return objects_to_ndarray([scalar.as_py() for scalar in array])
@@ -197,11 +239,15 @@ def to_ndarray(array: pa.ExtensionArray) -> np.ndarray:
         values = values.astype(values.dtype if values.dtype.kind == "f" else np.float64)
         values[missing] = np.nan
         return values
-    return objects_to_ndarray([None if gone else row for row, gone in zip(values, missing, strict=True)])
+    return objects_to_ndarray(
+        [None if gone else row for row, gone in zip(values, missing, strict=True)]
+    )
 
 
 def to_rows(array: pa.ExtensionArray) -> list[Any]:
-    """A tensor or object column as a list with one ndarray, or one value, per row and None for null."""
+    """A tensor or object column as a list with one ndarray, or one value, per row and None for
+    null.
+    """
     if not isinstance(array.type, pa.FixedShapeTensorType):
         return list(to_ndarray(array))
     values, missing = _fixed_to_ndarray(array), _missing(array)
@@ -222,7 +268,11 @@ def _fixed_to_ndarray(array: pa.ExtensionArray) -> np.ndarray:
     flat = _values_to_numpy(storage.values.slice(array.offset * step, len(array) * step))
     values = flat.reshape(len(array), *type_.shape)
     # Files of others may keep the dimensions in another order than the logical one.
-    return values if type_.permutation is None else values.transpose(0, *(axis + 1 for axis in type_.permutation))
+    return (
+        values
+        if type_.permutation is None
+        else values.transpose(0, *(axis + 1 for axis in type_.permutation))
+    )
 
 
 def _ragged_rows(array: pa.ExtensionArray) -> list[np.ndarray | None]:
@@ -235,12 +285,22 @@ def _ragged_rows(array: pa.ExtensionArray) -> list[np.ndarray | None]:
     present = range(len(array)) if missing is None else np.flatnonzero(~missing).tolist()
     rows: list[np.ndarray | None] = [None] * len(array)
     for row in present:
-        rows[row] = values[bounds[row] : bounds[row + 1]].reshape(extents[ranks[row] : ranks[row + 1]])
+        rows[row] = values[bounds[row] : bounds[row + 1]].reshape(
+            extents[ranks[row] : ranks[row + 1]]
+        )
     return rows
 
 
-def _ragged(flat: pa.Array, bounds: np.ndarray, extents: pa.Array, ranks: np.ndarray, missing: np.ndarray | None) -> pa.ExtensionArray:
-    """A ragged column from its parts: rows `bounds[i]:bounds[i + 1]` of `flat`, shaped by `ranks[i]:ranks[i + 1]` of `extents`."""
+def _ragged(
+    flat: pa.Array,
+    bounds: np.ndarray,
+    extents: pa.Array,
+    ranks: np.ndarray,
+    missing: np.ndarray | None,
+) -> pa.ExtensionArray:
+    """A ragged column from its parts: rows `bounds[i]:bounds[i + 1]` of `flat`, shaped by
+    `ranks[i]:ranks[i + 1]` of `extents`.
+    """
     data = pa.LargeListArray.from_arrays(pa.array(bounds, pa.int64()), flat)
     shape = pa.ListArray.from_arrays(pa.array(ranks, pa.int32()), extents.cast(pa.int32()))
     mask = None if missing is None else pa.array(missing)
@@ -249,7 +309,9 @@ def _ragged(flat: pa.Array, bounds: np.ndarray, extents: pa.Array, ranks: np.nda
 
 
 def _values_to_numpy(values: pa.Array) -> np.ndarray:
-    """Elements of tensors as a flat array; strings get numpy's own string dtype, as they had when they were stored."""
+    """Elements of tensors as a flat array; strings get numpy's own string dtype, as they had when
+    they were stored.
+    """
     flat: np.ndarray = values.to_numpy(zero_copy_only=False)
     return flat.astype(str) if flat.dtype == object and pa.types.is_string(values.type) else flat
 

@@ -1,12 +1,16 @@
-"""A write from its first call to the commit: the sink's life on the driver, and how a job that was cut off goes on.
+"""A write from its first call to the commit: the sink's life on the driver, and how a job that was
+cut off goes on.
 
-A job has an id that follows from the plan (with its sources' content and the code of its functions) and from the sink; so the same
-program, started again, finds what an earlier run has left under that id. A position of the input is the number of a write task. Order is
-kept, and so are the seed and the shape of the first run, so that a position means the same rows in every run. Two things are left out
-when it goes on: tasks whose positions the sink has (where a write task reads for itself, its piece of the source is not read), and
-everything before the restart point of the last position before which all are done.
+A job has an id that follows from the plan (with its sources' content and the code of its functions)
+and from the sink; so the same program, started again, finds what an earlier run has left under that
+id. A position of the input is the number of a write task. Order is kept, and so are the seed and
+the shape of the first run, so that a position means the same rows in every run. Two things are left
+out when it goes on: tasks whose positions the sink has (where a write task reads for itself, its
+piece of the source is not read), and everything before the restart point of the last position
+before which all are done.
 
-Not covered: what sinks do (`sinks/`), or plans whose rows differ from run to run although their code is the same.
+Not covered: what sinks do (`sinks/`), or plans whose rows differ from run to run although their
+code is the same.
 """
 
 from __future__ import annotations
@@ -49,7 +53,8 @@ _DECIDE_BLOCKS = (
 
 
 def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStats | None:
-    """Run a plan that ends in a `Write`; returns when the result is visible. None if there was nothing to do.
+    """Run a plan that ends in a `Write`; returns when the result is visible. None if there was
+    nothing to do.
 
     Raises what the plan or the sink raises; then the target is as it was.
     """
@@ -64,7 +69,15 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
         progress = Progress(sink, node, context)
         stats = None
         if not progress.is_complete:
-            with closing(start(node, _in_order(context), seed=progress.seed, restart=progress.restart, name=name)) as execution:
+            with closing(
+                start(
+                    node,
+                    _in_order(context),
+                    seed=progress.seed,
+                    restart=progress.restart,
+                    name=name,
+                )
+            ) as execution:
                 results += [part for block in execution for part in _taken(block, progress)]
                 stats = execution.stats()
             progress.complete()
@@ -76,13 +89,18 @@ def write(node: Write, context: DataContext, *, name: str = "") -> ExecutionStat
 
 
 def job_id(node: Write, context: DataContext) -> str:
-    """The same for a plan that writes the same rows, in the same blocks, to the same target in the same way."""
+    """The same for a plan that writes the same rows, in the same blocks, to the same target in the
+    same way.
+    """
     settings = [getattr(context, name) for name in _DECIDE_BLOCKS]
-    return digest_of(signature(node.input, with_state=True), type(node.sink), node.sink.identity(), settings)
+    return digest_of(
+        signature(node.input, with_state=True), type(node.sink), node.sink.identity(), settings
+    )
 
 
 class Progress:
-    """How far a job is, kept with the sink. The seed and the shape of executions stay those of its first run.
+    """How far a job is, kept with the sink. The seed and the shape of executions stay those of its
+    first run.
 
     Args:
         sink: The sink, after `on_write_start`.
@@ -91,7 +109,13 @@ class Progress:
         clock: Seconds, for how often progress is kept.
     """
 
-    def __init__(self, sink: Datasink[Any], node: Write, context: DataContext, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        sink: Datasink[Any],
+        node: Write,
+        context: DataContext,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._sink = sink
         self._clock = clock
         self._next = -float("inf")
@@ -100,7 +124,9 @@ class Progress:
         if "seed" in kept:
             self.seed: int = kept["seed"]
             self.restart = Restart(index=kept["restart"][0], point=kept["restart"][1])
-            logger.info("The write goes on: %d write tasks need not be looked at again", self.restart.index)
+            logger.info(
+                "The write goes on: %d write tasks need not be looked at again", self.restart.index
+            )
             return
         self.seed = seeds.of_execution(context)
         self.restart = first_restart(node, context, seed=self.seed)
@@ -133,7 +159,9 @@ def _taken(block: OutputBlock, progress: Progress) -> list[WriteResult[Any]]:
 
 def results_of(table: pa.Table) -> list[WriteResult[Any]]:
     """The rows of a `Write` node, one per task, as results."""
-    returns, rows, sizes = (table.column(name).to_pylist() for name in ("return", "num_rows", "size_bytes"))
+    returns, rows, sizes = (
+        table.column(name).to_pylist() for name in ("return", "num_rows", "size_bytes")
+    )
     return [
         WriteResult(num_rows=count, size_bytes=size, write_returns=[pickle.loads(value)])
         for value, count, size in zip(returns, rows, sizes, strict=True)
@@ -150,6 +178,10 @@ def _in_order(context: DataContext) -> DataContext:
 def _failed(sink: Datasink[Any], error: BaseException) -> None:
     # An interrupt by the user is a failed write, too.
     try:
-        sink.on_write_failed(error if isinstance(error, Exception) else RuntimeError(f"interrupted: {type(error).__name__}"))
+        sink.on_write_failed(
+            error
+            if isinstance(error, Exception)
+            else RuntimeError(f"interrupted: {type(error).__name__}")
+        )
     except Exception:
         logger.exception("%s failed to clean up after the write", sink.get_name())

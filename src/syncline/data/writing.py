@@ -1,8 +1,10 @@
-"""Writing datasets: a method of `Dataset` for each format. All of them execute the plan and return when the result is visible.
+"""Writing datasets: a method of `Dataset` for each format. All of them execute the plan and return
+when the result is visible.
 
-Results appear whole or not at all, also when a mode replaces something. A program that was killed while it wrote goes on where it was when
-it is started again and writes the same dataset to the same target. Every writer of files takes the keywords of `FileWriteOptions` besides
-its own, and those that put several rows into a file the keywords of `BlockFileWriteOptions`.
+Results appear whole or not at all, also when a mode replaces something. A program that was killed
+while it wrote goes on where it was when it is started again and writes the same dataset to the same
+target. Every writer of files takes the keywords of `FileWriteOptions` besides its own, and those
+that put several rows into a file the keywords of `BlockFileWriteOptions`.
 """
 
 from __future__ import annotations
@@ -66,16 +68,16 @@ class WritingMixin(Handle):
         """Write Parquet files.
 
         Args:
-            path: The directory.
-            partition_cols: Columns that become `name=value` directories.
-            catalog: Not offered.
-            arrow_parquet_args_fn: Returns more of the further keywords, called by each write task.
-            max_rows_per_file: Rows of every file at most.
-            min_bytes_per_file: Bytes in memory of the rows of every file but the last at least; not together with rows per file.
-            options: See `BlockFileWriteOptions`; further ones are for `pyarrow.parquet.write_table` (compression, row_group_size, …).
+            path: The directory. partition_cols: Columns that become `name=value` directories.
+            catalog: Not offered. arrow_parquet_args_fn: Returns more of the further keywords,
+            called by each write task. max_rows_per_file: Rows of every file at most.
+            min_bytes_per_file: Bytes in memory of the rows of every file but the last at least; not
+            together with rows per file. options: See `BlockFileWriteOptions`; further ones are for
+            `pyarrow.parquet.write_table` (compression, row_group_size, …).
 
         Raises:
-            ValueError: The target exists and `mode` is create or error; limits that exclude each other.
+            ValueError: The target exists and `mode` is create or error; limits that exclude each
+            other.
         """
         if catalog is not None:
             raise ValueError("catalog=… is not offered: pass the directory of the table's files")
@@ -91,7 +93,9 @@ class WritingMixin(Handle):
         self._write(sink, options)
 
     @keywords(BLOCK_FILES_WRITE, rest="arrow_csv_args")
-    def write_csv(self, path: str, *, arrow_csv_args_fn: ArgumentsFunction = None, **options: Any) -> None:
+    def write_csv(
+        self, path: str, *, arrow_csv_args_fn: ArgumentsFunction = None, **options: Any
+    ) -> None:
         """Write CSV files with a header.
 
         Args:
@@ -100,13 +104,24 @@ class WritingMixin(Handle):
             options: See `BlockFileWriteOptions`; further ones are for `pyarrow.csv.write_csv`.
 
         Raises:
-            ValueError: A column that CSV cannot hold; the target exists and `mode` is create or error.
+            ValueError: A column that CSV cannot hold; the target exists and `mode` is create or
+            error.
         """
         arguments = rest_of(options, BLOCK_FILES_WRITE)
-        self._write(CSVDatasink(path, arrow_csv_args_fn=arrow_csv_args_fn, arrow_csv_args=arguments, **sink_arguments(options)), options)
+        self._write(
+            CSVDatasink(
+                path,
+                arrow_csv_args_fn=arrow_csv_args_fn,
+                arrow_csv_args=arguments,
+                **sink_arguments(options),
+            ),
+            options,
+        )
 
     @keywords(BLOCK_FILES_WRITE, rest="pandas_json_args")
-    def write_json(self, path: str, *, pandas_json_args_fn: ArgumentsFunction = None, **options: Any) -> None:
+    def write_json(
+        self, path: str, *, pandas_json_args_fn: ArgumentsFunction = None, **options: Any
+    ) -> None:
         """Write JSON files, one object a line.
 
         Args:
@@ -118,11 +133,18 @@ class WritingMixin(Handle):
             ValueError: The target exists and `mode` is create or error.
         """
         arguments = rest_of(options, BLOCK_FILES_WRITE)
-        sink = JSONDatasink(path, pandas_json_args_fn=pandas_json_args_fn, pandas_json_args=arguments, **sink_arguments(options))
+        sink = JSONDatasink(
+            path,
+            pandas_json_args_fn=pandas_json_args_fn,
+            pandas_json_args=arguments,
+            **sink_arguments(options),
+        )
         self._write(sink, options)
 
     @keywords(BLOCK_FILES_WRITE, without=("num_rows_per_file",), rest="arrow_orc_args")
-    def write_orc(self, path: str, *, arrow_orc_args_fn: ArgumentsFunction = None, **options: Any) -> None:
+    def write_orc(
+        self, path: str, *, arrow_orc_args_fn: ArgumentsFunction = None, **options: Any
+    ) -> None:
         """Write ORC files.
 
         Args:
@@ -131,13 +153,24 @@ class WritingMixin(Handle):
             options: See `BlockFileWriteOptions`; further ones are for `pyarrow.orc.write_table`.
 
         Raises:
-            ValueError: A column that ORC cannot hold; the target exists and `mode` is create or error.
+            ValueError: A column that ORC cannot hold; the target exists and `mode` is create or
+            error.
         """
         arguments = rest_of(options, BLOCK_FILES_WRITE)
-        self._write(ORCDatasink(path, arrow_orc_args_fn=arrow_orc_args_fn, arrow_orc_args=arguments, **sink_arguments(options)), options)
+        self._write(
+            ORCDatasink(
+                path,
+                arrow_orc_args_fn=arrow_orc_args_fn,
+                arrow_orc_args=arguments,
+                **sink_arguments(options),
+            ),
+            options,
+        )
 
     @keywords(BLOCK_FILES_WRITE)
-    def write_numpy(self, path: str, *, column: str, **options: Unpack[BlockFileWriteOptions]) -> None:
+    def write_numpy(
+        self, path: str, *, column: str, **options: Unpack[BlockFileWriteOptions]
+    ) -> None:
         """Write one column as arrays `(rows, …)` in `.npy` files.
 
         Args:
@@ -151,7 +184,9 @@ class WritingMixin(Handle):
         self._write(NumpyDatasink(path, column, **sink_arguments(options)), options)
 
     @keywords(FILES_WRITE)
-    def write_images(self, path: str, column: str, file_format: str = "png", **options: Unpack[FileWriteOptions]) -> None:
+    def write_images(
+        self, path: str, column: str, file_format: str = "png", **options: Unpack[FileWriteOptions]
+    ) -> None:
         """Write one column of arrays `(height, width[, channels])` as image files, one a row.
 
         Args:
@@ -167,13 +202,15 @@ class WritingMixin(Handle):
         self._write(ImageDatasink(path, column, file_format, **sink_arguments(options)), options)
 
     @keywords(BLOCK_FILES_WRITE)
-    def write_tfrecords(self, path: str, *, tf_schema: Any = None, **options: Unpack[BlockFileWriteOptions]) -> None:
+    def write_tfrecords(
+        self, path: str, *, tf_schema: Any = None, **options: Unpack[BlockFileWriteOptions]
+    ) -> None:
         """Write a `tf.train.Example` for each row, in TFRecord files; needs no TensorFlow.
 
         Args:
-            path: The directory.
-            tf_schema: A `tensorflow_metadata` Schema that says the kind of every column; found from the columns' types if None.
-            options: See `BlockFileWriteOptions`.
+            path: The directory. tf_schema: A `tensorflow_metadata` Schema that says the kind of
+            every column; found from the columns' types if None. options: See
+            `BlockFileWriteOptions`.
 
         Raises:
             ImportError: protobuf is not installed.
@@ -182,12 +219,14 @@ class WritingMixin(Handle):
         self._write(TFRecordDatasink(path, tf_schema=tf_schema, **sink_arguments(options)), options)
 
     @keywords(BLOCK_FILES_WRITE)
-    def write_webdataset(self, path: str, *, encoder: Codec = True, **options: Unpack[BlockFileWriteOptions]) -> None:
+    def write_webdataset(
+        self, path: str, *, encoder: Codec = True, **options: Unpack[BlockFileWriteOptions]
+    ) -> None:
         """Write WebDataset shards: tar files in which the files of one row lie together.
 
         Args:
-            path: The directory.
-            encoder: How values become bytes: True for the rules of the columns' names, a function on the row, a list of these, or None
+            path: The directory. encoder: How values become bytes: True for the rules of the
+            columns' names, a function on the row, a list of these, or None
                 for rows that hold bytes and text already.
             options: See `BlockFileWriteOptions`.
 
@@ -203,15 +242,19 @@ class WritingMixin(Handle):
         ray_remote_args: dict[str, Any] | None = None,
         concurrency: int | None = None,
     ) -> None:
-        """Run one statement for each row. Each write task is one transaction; a job that is started again writes its rows again.
+        """Run one statement for each row. Each write task is one transaction; a job that is started
+        again writes its rows again.
 
         Args:
-            sql: The statement, with a parameter for each column in their order: `INSERT INTO t VALUES (?, ?)`.
-            connection_factory: Opens a connection as PEP 249 describes it; called by each write task.
-            ray_remote_args: Options of `remote` for the write tasks.
+            sql: The statement, with a parameter for each column in their order: `INSERT INTO t
+            VALUES (?, ?)`. connection_factory: Opens a connection as PEP 249 describes it; called
+            by each write task. ray_remote_args: Options of `remote` for the write tasks.
             concurrency: The most write tasks at once; None for as many as there is room for.
         """
-        self._write(SQLDatasink(sql, connection_factory), {"ray_remote_args": ray_remote_args, "concurrency": concurrency})
+        self._write(
+            SQLDatasink(sql, connection_factory),
+            {"ray_remote_args": ray_remote_args, "concurrency": concurrency},
+        )
 
     @keywords(WRITE)
     def write_lance(
@@ -249,7 +292,9 @@ class WritingMixin(Handle):
             ValueError: The dataset exists and `mode` is create.
         """
         if table_id is not None or namespace_impl is not None or namespace_properties is not None:
-            raise ValueError("namespaces of Lance are not offered: pass the path or URI of the dataset")
+            raise ValueError(
+                "namespaces of Lance are not offered: pass the path or URI of the dataset"
+            )
         sink = LanceDatasink(
             path,
             schema=schema,
@@ -262,7 +307,11 @@ class WritingMixin(Handle):
         self._write(sink, options)
 
     def write_datasink(
-        self, datasink: Datasink[Any], *, ray_remote_args: dict[str, Any] | None = None, concurrency: int | None = None
+        self,
+        datasink: Datasink[Any],
+        *,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
     ) -> None:
         """Write to a sink of the program's own.
 
@@ -275,7 +324,9 @@ class WritingMixin(Handle):
             TypeError: It is no `Datasink`.
         """
         if not isinstance(datasink, Datasink):
-            raise TypeError(f"write_datasink takes a Datasink, not {type(datasink).__name__}: subclass syncline.data.Datasink")
+            raise TypeError(
+                f"write_datasink takes a Datasink, not {type(datasink).__name__}: subclass syncline.data.Datasink"
+            )
         self._write(datasink, {"ray_remote_args": ray_remote_args, "concurrency": concurrency})
 
     def _write(self, sink: Datasink[Any], options: Mapping[str, Any]) -> None:

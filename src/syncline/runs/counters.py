@@ -1,7 +1,8 @@
 """What the system says about processes and this machine at one moment.
 
-On Linux the few files of `/proc` that matter are read as they are, a dozen microseconds each: this is done again and again beside a
-training function, in its process. Elsewhere psutil asks, and what cannot be had is 0.
+On Linux the few files of `/proc` that matter are read as they are, a dozen microseconds each: this
+is done again and again beside a training function, in its process. Elsewhere psutil asks, and what
+cannot be had is 0.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def of_process(pid: int) -> ProcessCounters:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process has started and that live, and theirs; by the kernel's lists, as looking at all processes takes long. Costs
-    ten microseconds for each thread. Linux only: none elsewhere."""
+    """Processes that a process has started and that live, and theirs; by the kernel's lists, as
+    looking at all processes takes long. Costs ten microseconds for each thread. Linux only: none
+    elsewhere.
+    """
     found: list[int] = []
     waiting = [pid]
     while waiting and _IS_LINUX:
@@ -75,7 +78,11 @@ def children(pid: int) -> list[int]:
             threads = os.listdir(tasks)
         except OSError:
             continue
-        numbers = [int(number) for thread in threads for number in _content(f"{tasks}/{thread}/children").split()]
+        numbers = [
+            int(number)
+            for thread in threads
+            for number in _content(f"{tasks}/{thread}/children").split()
+        ]
         found += numbers
         waiting += numbers
     return found
@@ -86,9 +93,17 @@ def of_host() -> HostCounters:
     if not _IS_LINUX:
         return _host_by_psutil()
     ticks = [int(field) for field in _content("/proc/stat", 512).partition(b"\n")[0].split()[1:9]]
-    memory = dict(line.split()[:2] for line in _content("/proc/meminfo", 256).split(b"\n")[:3] if line.count(b" "))
+    memory = dict(
+        line.split()[:2]
+        for line in _content("/proc/meminfo", 256).split(b"\n")[:3]
+        if line.count(b" ")
+    )
     total, free = int(memory.get(b"MemTotal:", 0)), int(memory.get(b"MemAvailable:", 0))
-    network = [line.rpartition(b":")[2].split() for line in _content("/proc/net/dev", 65536).split(b"\n")[2:] if b":" in line]
+    network = [
+        line.rpartition(b":")[2].split()
+        for line in _content("/proc/net/dev", 65536).split(b"\n")[2:]
+        if b":" in line
+    ]
     return HostCounters(
         cpu_s=sum(ticks) / _TICKS_PER_S,
         idle_s=sum(ticks[3:5]) / _TICKS_PER_S,  # idle, and waiting for a disk

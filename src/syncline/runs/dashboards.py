@@ -1,8 +1,10 @@
-"""Which dashboards of this user are up on this machine, and the page that shows a run: what `fit()` prints when it starts.
+"""Which dashboards of this user are up on this machine, and the page that shows a run: what `fit()`
+prints when it starts.
 
-Each dashboard keeps a file with its address and storage paths in a directory of this user (mode 0700), and holds a lock on it. The lock
-ends with the process, however it ends, so whoever finds an unlocked file may remove it. The token lies there too, for the next dashboard;
-it is no part of what is announced.
+Each dashboard keeps a file with its address and storage paths in a directory of this user (mode
+0700), and holds a lock on it. The lock ends with the process, however it ends, so whoever finds an
+unlocked file may remove it. The token lies there too, for the next dashboard; it is no part of what
+is announced.
 """
 
 from __future__ import annotations
@@ -43,21 +45,29 @@ def directory() -> Path:
         OSError: It cannot be made.
     """
     made = _place()
-    made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is made on the way to a directory has every right that umask leaves
+    made.parent.mkdir(
+        mode=0o700, parents=True, exist_ok=True
+    )  # what is made on the way to a directory has every right that umask leaves
     if _is_own(made.parent):  # rather than a link, which would have it made anywhere
         made.mkdir(mode=0o700, exist_ok=True)
     if not _is_ours(made):
-        raise PermissionError(f"{made} belongs to another user or is open to others, so it cannot hold secrets: set SYNCLINE_TMPDIR")
+        raise PermissionError(
+            f"{made} belongs to another user or is open to others, so it cannot hold secrets: set SYNCLINE_TMPDIR"
+        )
     return made
 
 
 def announce(url: str, storage_paths: Sequence[str], pid: int | None = None) -> None:
-    """Say that a dashboard of this process is up, until `withdraw` or the end of the process. OSError where that cannot be written."""
+    """Say that a dashboard of this process is up, until `withdraw` or the end of the process.
+    OSError where that cannot be written.
+    """
     number = os.getpid() if pid is None else pid
     path = directory() / f"dashboard-{number}-{secrets.token_hex(4)}.json"
     text = json.dumps({"url": url.rstrip("/"), "storage_paths": list(storage_paths), "pid": number})
     unnamed = path.with_suffix(".new")
-    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(
+        unnamed, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(descriptor, text.encode())
@@ -91,7 +101,8 @@ def alive() -> list[Dashboard]:
 
 
 def page_of(run_path: str) -> str | None:
-    """Address of the page that shows a run, if a dashboard that covers its storage path is up. Takes microseconds where there is none.
+    """Address of the page that shows a run, if a dashboard that covers its storage path is up.
+    Takes microseconds where there is none.
 
     Args:
         run_path: The run directory or its URI, as in `Result.path`.
@@ -105,7 +116,8 @@ def page_of(run_path: str) -> str | None:
 
 
 def shared_token(new: str) -> str:
-    """The token of this user's dashboards on this machine: the one that is kept, or `new`, which is kept from now on.
+    """The token of this user's dashboards on this machine: the one that is kept, or `new`, which is
+    kept from now on.
 
     Raises:
         OSError: It cannot be kept.
@@ -113,11 +125,15 @@ def shared_token(new: str) -> str:
     path = directory() / _TOKEN_FILE
     complete = path.with_name(f"{_TOKEN_FILE}-{os.getpid()}")
     complete.unlink(missing_ok=True)
-    descriptor = os.open(complete, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        complete, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     with open(descriptor, "w", encoding="ascii") as file:
         file.write(new)
     try:
-        os.link(complete, path)  # unlike a rename, it leaves alone what another dashboard has put there meanwhile
+        os.link(
+            complete, path
+        )  # unlike a rename, it leaves alone what another dashboard has put there meanwhile
     except FileExistsError:
         kept = _kept_token(path)
         if kept is not None:
@@ -129,7 +145,9 @@ def shared_token(new: str) -> str:
 
 
 def _kept_token(path: Path) -> str | None:
-    """The token in a file that is ours alone; None where it is damaged, or others could have read it."""
+    """The token in a file that is ours alone; None where it is damaged, or others could have read
+    it.
+    """
     facts = path.lstat()
     if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
         return None
@@ -166,7 +184,11 @@ def _read(path: Path) -> Dashboard | None:
             path.unlink(missing_ok=True)
             return None
         found = json.loads(os.read(descriptor, 1_000_000))
-        return Dashboard(url=str(found["url"]), storage_paths=tuple(map(str, found["storage_paths"])), pid=int(found["pid"]))
+        return Dashboard(
+            url=str(found["url"]),
+            storage_paths=tuple(map(str, found["storage_paths"])),
+            pid=int(found["pid"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
     finally:
@@ -183,7 +205,13 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _same(path: str, other: str) -> bool:
-    """Whether two storage paths are the same place: URIs by their text, directories by where links lead."""
+    """Whether two storage paths are the same place: URIs by their text, directories by where links
+    lead.
+    """
     if path.rstrip("/") == other.rstrip("/"):
         return True
-    return "://" not in path and "://" not in other and os.path.realpath(path) == os.path.realpath(other)
+    return (
+        "://" not in path
+        and "://" not in other
+        and os.path.realpath(path) == os.path.realpath(other)
+    )

@@ -1,10 +1,11 @@
 """`RunDirectory`: writes the record of one run.
 
-Lines go to files that stay open and are written one by one: each costs microseconds, and a kill loses at most the one being written. On a
-filesystem that is not this machine's, the lines are collected in a temporary directory and uploaded by `flush`, at a cost that does not
-grow with the record, and without keeping others from writing meanwhile; whole files go there at once. Reports and samples are thinned
-(`thinning.py`), so that a record stays small however long a run lasts. One process writes a record at a time. Not covered: reading
-(`record.py`, `run.py`).
+Lines go to files that stay open and are written one by one: each costs microseconds, and a kill
+loses at most the one being written. On a filesystem that is not this machine's, the lines are
+collected in a temporary directory and uploaded by `flush`, at a cost that does not grow with the
+record, and without keeping others from writing meanwhile; whole files go there at once. Reports and
+samples are thinned (`thinning.py`), so that a record stays small however long a run lasts. One
+process writes a record at a time. Not covered: reading (`record.py`, `run.py`).
 """
 
 from __future__ import annotations
@@ -65,9 +66,14 @@ NAMES_OF_THE_RECORD = frozenset(
 
 RunKind = Literal["train", "tune", "data"]
 
-_THINNED = {METRICS_FILE: Thinning(first_bytes=6_000_000), WORKERS_FILE: Thinning(first_bytes=1_000_000)}
+_THINNED = {
+    METRICS_FILE: Thinning(first_bytes=6_000_000),
+    WORKERS_FILE: Thinning(first_bytes=1_000_000),
+}
 _EVENTS_BYTES = 4_000_000
-"""From there on only the numbers and short texts of events are written: not the tracebacks of the thousandth failure."""
+"""From there on only the numbers and short texts of events are written: not the tracebacks of the
+thousandth failure.
+"""
 _SHORT_EVENT_BYTES = 1_000
 _SHORT_TEXT = 200
 _LATEST_EVERY_S = 5.0
@@ -75,42 +81,66 @@ _LATEST_EVERY_S = 5.0
 _DETAILS_LIMIT_S = 10.0
 """How long the end of a run waits for the details of its environment."""
 _LOG_GROWTH = 1.1
-"""A log is uploaded again when it has grown by this factor, so that all uploads together are a small multiple of its length."""
+"""A log is uploaded again when it has grown by this factor, so that all uploads together are a
+small multiple of its length.
+"""
 
 logger = logging.getLogger("syncline")
 
 
 class RunDirectory:
-    """Writer of one run's record; opening one that exists adds to it. May be used from several threads.
+    """Writer of one run's record; opening one that exists adds to it. May be used from several
+    threads.
 
     Args:
-        files: Where the record lies.
-        clock: Gives the time of events in seconds since the epoch.
-        staging: Where the temporary directory is made if there has to be one: best a place that is cleared when the program is killed.
+        files: Where the record lies. clock: Gives the time of events in seconds since the epoch.
+        staging: Where the temporary directory is made if there has to be one: best a place that is
+        cleared when the program is killed.
     """
 
-    def __init__(self, files: Files, clock: Callable[[], float] = time.time, staging: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        clock: Callable[[], float] = time.time,
+        staging: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._files = files
         self._staging_parent = staging
         self._clock = clock
         self._lock = threading.RLock()
         self._open: dict[str, LineFile] = {}
-        self._uploading = threading.Lock()  # held by one upload, for as long as it takes; taken before `_lock`
-        self._sealed: dict[str, int] = {}  # pieces of each file of lines that lie elsewhere and are not written again
+        self._uploading = (
+            threading.Lock()
+        )  # held by one upload, for as long as it takes; taken before `_lock`
+        self._sealed: dict[
+            str, int
+        ] = {}  # pieces of each file of lines that lie elsewhere and are not written again
         self._unsent: set[str] = set()
         self._unsent_pieces: list[tuple[str, int]] = []
         self._logs: set[str] = set()
-        self._sent: dict[str, tuple[int, int]] = {}  # of each part of a log: which file was uploaded last, and how much of it
+        self._sent: dict[
+            str, tuple[int, int]
+        ] = {}  # of each part of a log: which file was uploaded last, and how much of it
         self._staging: str | None = None
         self._sizes: dict[str, int] = {}  # bytes of each file of lines, with its sealed pieces
         self._samples: dict[int | str, int] = {}
-        self._latest: Mapping[str, Any] | None = None  # of rank 0, not among the reports that are kept and not written yet
+        self._latest: Mapping[str, Any] | None = (
+            None  # of rank 0, not among the reports that are kept and not written yet
+        )
         self._latest_at = 0.0
         self._started: float | None = None
         self._details: threading.Thread | None = None
 
-    def write_run(self, name: str, config: Mapping[str, Any], kind: RunKind = "train", *, detailed: bool = True) -> None:
-        """Write `run.json`: the configuration (any objects; see `values.plain`) without secrets, the environment and the time.
+    def write_run(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        kind: RunKind = "train",
+        *,
+        detailed: bool = True,
+    ) -> None:
+        """Write `run.json`: the configuration (any objects; see `values.plain`) without secrets,
+        the environment and the time.
 
         Args:
             name: What people call the run.
@@ -120,9 +150,14 @@ class RunDirectory:
         """
         self._started = self._clock()
         record = {"format": FORMAT, "kind": kind, "name": name, "started": self._started}
-        self._files.write(RUN_FILE, encode({**record, "config": masked(plain(config)), "environment": environment()}))
+        self._files.write(
+            RUN_FILE,
+            encode({**record, "config": masked(plain(config)), "environment": environment()}),
+        )
         if detailed:
-            self._details = threading.Thread(target=self._write_details, name="syncline-environment", daemon=True)
+            self._details = threading.Thread(
+                target=self._write_details, name="syncline-environment", daemon=True
+            )
             self._details.start()
 
     def event(self, event: str, **fields: Any) -> None:
@@ -131,12 +166,21 @@ class RunDirectory:
         line = encode(record)
         with self._lock:
             self._opened(EVENTS_FILE)
-            if len(line) > _SHORT_EVENT_BYTES and self._sizes[EVENTS_FILE] + len(line) > _EVENTS_BYTES:
+            if (
+                len(line) > _SHORT_EVENT_BYTES
+                and self._sizes[EVENTS_FILE] + len(line) > _EVENTS_BYTES
+            ):
                 line = encode({name: value for name, value in record.items() if _is_short(value)})
             self._add(EVENTS_FILE, line)
 
     def report(
-        self, iteration: int, member: int | str, metrics: Mapping[str, Any], time_s: float | None = None, *, wanted: bool = False
+        self,
+        iteration: int,
+        member: int | str,
+        metrics: Mapping[str, Any],
+        time_s: float | None = None,
+        *,
+        wanted: bool = False,
     ) -> None:
         """Add a report to `metrics.jsonl`, unless that has become so large that only some are kept.
 
@@ -156,11 +200,21 @@ class RunDirectory:
         if is_kept:
             return
         # Elsewhere it goes with the next flush. A clock that was set back must not end this.
-        if self._files.local_path is not None and not 0 <= self._clock() - self._latest_at < _LATEST_EVERY_S:
+        if (
+            self._files.local_path is not None
+            and not 0 <= self._clock() - self._latest_at < _LATEST_EVERY_S
+        ):
             with suppress(OSError):  # the next one, or the end, will say so
                 self._write_latest()
 
-    def sample(self, member: int | str, attempt: int, pid: int, usage: Mapping[str, Any], spent: Mapping[str, float] | None = None) -> None:
+    def sample(
+        self,
+        member: int | str,
+        attempt: int,
+        pid: int,
+        usage: Mapping[str, Any],
+        spent: Mapping[str, float] | None = None,
+    ) -> None:
         """Add a sample of one worker's process to `workers.jsonl`.
 
         Args:
@@ -170,7 +224,13 @@ class RunDirectory:
             usage: What `usage.Sampler` has seen.
             spent: Where its time has gone since the attempt began, in seconds.
         """
-        record: dict[str, Any] = {"time": self._clock(), _who(member): member, "attempt": attempt, "pid": pid, "usage": usage}
+        record: dict[str, Any] = {
+            "time": self._clock(),
+            _who(member): member,
+            "attempt": attempt,
+            "pid": pid,
+            "usage": usage,
+        }
         if spent is not None:
             record["spent"] = spent
         with self._lock:
@@ -178,7 +238,9 @@ class RunDirectory:
         self._append_some(WORKERS_FILE, record, member, number)
 
     def line(self, name: str, record: Mapping[str, Any]) -> None:
-        """Add a line to another file of the record, such as `trials.jsonl` or `data/train.jsonl`."""
+        """Add a line to another file of the record, such as `trials.jsonl` or
+        `data/train.jsonl`.
+        """
         self._append(name, record)
 
     def write_checkpoints(self, state: Mapping[str, Any]) -> None:
@@ -193,16 +255,22 @@ class RunDirectory:
         """Write `outcome.json`: how the run ended, and the text of its error if it had one."""
         # Which start of the run it belongs to cannot be told from the times: clocks are set back.
         start = {} if self._started is None else {"started": self._started}
-        self._files.write(OUTCOME_FILE, encode({"status": status, "error": error, "time": self._clock(), **start, **fields}))
+        self._files.write(
+            OUTCOME_FILE,
+            encode({"status": status, "error": error, "time": self._clock(), **start, **fields}),
+        )
 
     def log_path(self, name: str) -> str:
-        """Path on this machine of a log file in `logs/`, its directory made. Elsewhere than on this machine, `flush` uploads it."""
+        """Path on this machine of a log file in `logs/`, its directory made. Elsewhere than on this
+        machine, `flush` uploads it.
+        """
         with self._lock:
             self._logs.add(f"{LOGS_DIRECTORY}/{name}")
             return self._local(f"{LOGS_DIRECTORY}/{name}")
 
     def flush(self) -> None:
-        """Upload what only lies on this machine, logs only once they have grown. Nothing to do for a record that lies on this machine.
+        """Upload what only lies on this machine, logs only once they have grown. Nothing to do for
+        a record that lies on this machine.
 
         Raises:
             OSError: It could not be uploaded; the next flush tries again.
@@ -218,7 +286,9 @@ class RunDirectory:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close every file, and drop what only lies on this machine, where the record is somebody else's by now."""
+        """Close every file, and drop what only lies on this machine, where the record is somebody
+        else's by now.
+        """
         with self._uploading, self._lock:
             for file in self._open.values():
                 file.close()
@@ -235,7 +305,12 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _write_details(self) -> None:
@@ -322,16 +397,28 @@ class RunDirectory:
         with self._lock:
             self._add(name, line)
 
-    def _append_some(self, name: str, record: Mapping[str, Any], member: int | str, iteration: int, *, wanted: bool = False) -> bool:
+    def _append_some(
+        self,
+        name: str,
+        record: Mapping[str, Any],
+        member: int | str,
+        iteration: int,
+        *,
+        wanted: bool = False,
+    ) -> bool:
         """Add a line to a file that is thinned, if its rule keeps that; whether it does."""
         rule = _THINNED[name]
         with self._lock:
             self._opened(name)
             # Most reports of a long run are not kept: they need not be encoded.
-            if not rule.keeps(member, iteration, line_bytes=0, size_bytes=self._sizes[name], wanted=wanted):
+            if not rule.keeps(
+                member, iteration, line_bytes=0, size_bytes=self._sizes[name], wanted=wanted
+            ):
                 return False
             line = encode(record)
-            if not rule.keeps(member, iteration, line_bytes=len(line), size_bytes=self._sizes[name], wanted=wanted):
+            if not rule.keeps(
+                member, iteration, line_bytes=len(line), size_bytes=self._sizes[name], wanted=wanted
+            ):
                 return False
             self._add(name, line)
         return True
@@ -375,7 +462,11 @@ def _who(member: int | str) -> str:
 
 
 def _is_short(value: Any) -> bool:
-    return value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT_TEXT)
+    return (
+        value is None
+        or isinstance(value, (int, float))
+        or (isinstance(value, str) and len(value) <= _SHORT_TEXT)
+    )
 
 
 def _identity(path: str) -> tuple[int, int]:

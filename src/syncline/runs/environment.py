@@ -1,7 +1,8 @@
 """Facts about the machine and the program, for the record of a run.
 
-`environment` has those that are cheap: no process is started and nothing is imported. `details` has those that take a moment (packages,
-what git says was changed, hardware), once per process, and is called beside the run. Secrets are masked.
+`environment` has those that are cheap: no process is started and nothing is imported. `details` has
+those that take a moment (packages, what git says was changed, hardware), once per process, and is
+called beside the run. Secrets are masked.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ _GIT_LIMIT_S = 5.0
 
 
 def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Python, libraries that are imported, machine, command line, and the git revision of `directory` (the working directory if None)."""
+    """Python, libraries that are imported, machine, command line, and the git revision of
+    `directory` (the working directory if None).
+    """
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in _LIBRARIES}
     return {
         "python": platform.python_version(),
-        "libraries": {name: str(version) for name, version in versions.items() if version is not None},
+        "libraries": {
+            name: str(version) for name, version in versions.items() if version is not None
+        },
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
         "cpus": os.cpu_count(),
@@ -44,12 +49,16 @@ def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, An
 
 @functools.cache
 def details() -> dict[str, Any]:
-    """Installed packages with their versions, the processor, memory in bytes, GPUs, and what differs from the git revision."""
+    """Installed packages with their versions, the processor, memory in bytes, GPUs, and what
+    differs from the git revision.
+    """
     return {"packages": _packages(), "hardware": _hardware(), "git_diff": _git_diff(os.getcwd())}
 
 
 def git_revision(directory: str | os.PathLike[str] | None = None) -> str | None:
-    """The commit that is checked out in the repository around `directory`, read from its files; None where that cannot be told."""
+    """The commit that is checked out in the repository around `directory`, read from its files;
+    None where that cannot be told.
+    """
     try:
         start = Path(directory if directory is not None else os.getcwd()).resolve()
         for folder in (start, *start.parents):
@@ -79,8 +88,18 @@ def _git_diff(directory: str) -> str | None:
     program = shutil.which("git")
     if program is None or git_revision(directory) is None:
         return None
-    # Neither programs that a repository's configuration names nor a question for a password: it is only to be read.
-    command = [program, "-c", "core.fsmonitor=false", "diff", "HEAD", "--no-ext-diff", "--no-textconv", "--no-color"]
+    # Neither programs that a repository's configuration names nor a question for a password: it is
+    # only to be read.
+    command = [
+        program,
+        "-c",
+        "core.fsmonitor=false",
+        "diff",
+        "HEAD",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+    ]
     try:
         done = subprocess.run(
             command,
@@ -108,7 +127,8 @@ def _packages() -> dict[str, str]:
         except OSError:
             continue
         for name in names:
-            # The names of these directories say both; reading what lies in them would take a hundred times as long.
+            # The names of these directories say both; reading what lies in them would take a
+            # hundred times as long.
             stem, kind = os.path.splitext(name)
             package, _, version = stem.partition("-")
             if kind in (".dist-info", ".egg-info") and version:
@@ -117,7 +137,11 @@ def _packages() -> dict[str, str]:
 
 
 def _hardware() -> dict[str, Any]:
-    found: dict[str, Any] = {"machine": platform.machine(), "processor": _processor(), "cpus": os.cpu_count()}
+    found: dict[str, Any] = {
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+    }
     try:
         found["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -133,7 +157,10 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
 
 
 def _gpu_model(path: Path) -> str:
@@ -141,4 +168,6 @@ def _gpu_model(path: Path) -> str:
         lines = path.read_text().splitlines()
     except OSError:
         return "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "unknown")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "unknown"
+    )

@@ -1,10 +1,12 @@
 """TensorBoard's event files as bytes: records, events, scalars, histograms, hyperparameters.
 
-An event file is a sequence of records (length, checksum, data, checksum); each holds one message `Event` in the wire format of Protocol
-Buffers. tensorboardX writes the same, but importing it imports torch (about two seconds), its writer has a thread and a queue between
-processes for every file, and its checksums take a loop in Python over every byte; a search may have thousands of trials and results per
-second. The messages are defined in TensorFlow's `event.proto` and `summary.proto`, and in TensorBoard's `hparams/plugin_data.proto` and
-`hparams/api.proto`; the checksum is CRC-32C (RFC 3720, appendix B.4) in the form that TensorFlow masks it.
+An event file is a sequence of records (length, checksum, data, checksum); each holds one message
+`Event` in the wire format of Protocol Buffers. tensorboardX writes the same, but importing it
+imports torch (about two seconds), its writer has a thread and a queue between processes for every
+file, and its checksums take a loop in Python over every byte; a search may have thousands of trials
+and results per second. The messages are defined in TensorFlow's `event.proto` and `summary.proto`,
+and in TensorBoard's `hparams/plugin_data.proto` and `hparams/api.proto`; the checksum is CRC-32C
+(RFC 3720, appendix B.4) in the form that TensorFlow masks it.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def first_event(wall_time: float) -> bytes:
 
 
 def session_start(wall_time: float, step: int) -> bytes:
-    """A trial goes on from before `step`: TensorBoard forgets what was written for this step and later ones."""
+    """A trial goes on from before `step`: TensorBoard forgets what was written for this step and
+    later ones.
+    """
     return _double(1, wall_time) + _whole(2, step) + _bytes(7, _whole(1, _SESSION_STARTS))
 
 
@@ -61,22 +65,28 @@ def scalar(tag: str, value: float | np.number[Any]) -> bytes:
 
 
 def histogram(tag: str, values: npt.NDArray[Any]) -> bytes:
-    """A distribution in a summary, in bins of equal width. ValueError if one of the values is not finite, TypeError if one is no number."""
+    """A distribution in a summary, in bins of equal width. ValueError if one of the values is not
+    finite, TypeError if one is no number.
+    """
     numbers = values.astype(np.float64).ravel()
     counts, edges = np.histogram(numbers, bins=HISTOGRAM_BINS)
     moments = (numbers.min(), numbers.max(), numbers.size, numbers.sum(), np.square(numbers).sum())
     content = b"".join(_double(number, float(moment)) for number, moment in enumerate(moments, 1))
-    content += _bytes(6, edges[1:].astype("<f8").tobytes()) + _bytes(7, counts.astype("<f8").tobytes())
+    content += _bytes(6, edges[1:].astype("<f8").tobytes()) + _bytes(
+        7, counts.astype("<f8").tobytes()
+    )
     return _bytes(1, _bytes(1, tag.encode()) + _bytes(5, content))
 
 
-def hyperparameters(params: Mapping[str, Any], metrics: Iterable[str], *, failed: bool) -> list[bytes]:
+def hyperparameters(
+    params: Mapping[str, Any], metrics: Iterable[str], *, failed: bool
+) -> list[bytes]:
     """The three summaries by which TensorBoard's table of hyperparameters knows a trial.
 
     Args:
-        params: Numbers, truth values, texts, and anything else, which is shown as text; None is left out.
-        metrics: Tags of the scalars that the table shows.
-        failed: How the trial has ended.
+        params: Numbers, truth values, texts, and anything else, which is shown as text; None is
+        left out. metrics: Tags of the scalars that the table shows. failed: How the trial has
+        ended.
     """
     kinds, values = b"", b""
     for name, value in params.items():
@@ -89,7 +99,9 @@ def hyperparameters(params: Mapping[str, Any], metrics: Iterable[str], *, failed
     return [
         _plugin_value("_hparams_/experiment", _bytes(2, kinds + shown)),
         _plugin_value("_hparams_/session_start_info", _bytes(3, values)),
-        _plugin_value("_hparams_/session_end_info", _bytes(4, _whole(1, _FAILURE if failed else _SUCCESS))),
+        _plugin_value(
+            "_hparams_/session_end_info", _bytes(4, _whole(1, _FAILURE if failed else _SUCCESS))
+        ),
     ]
 
 

@@ -1,4 +1,5 @@
-"""Where a record lies: the narrow interface that `RunDirectory` and `RunRecord` need, and its form for a directory of this machine.
+"""Where a record lies: the narrow interface that `RunDirectory` and `RunRecord` need, and its form
+for a directory of this machine.
 
 `syncline.train.storage.ArrowFiles` is the form for every other filesystem.
 """
@@ -12,17 +13,23 @@ from typing import Protocol
 
 
 class Files(Protocol):
-    """A directory of named files; names may contain `/`. Not asked to be safe for use from several threads."""
+    """A directory of named files; names may contain `/`. Not asked to be safe for use from several
+    threads.
+    """
 
     @property
     def local_path(self) -> str | None:
-        """The directory, where it is one of this machine: its files are then opened there and added to. None elsewhere."""
+        """The directory, where it is one of this machine: its files are then opened there and added
+        to. None elsewhere.
+        """
 
     def read(self, name: str) -> bytes | None:
         """Content of the file, or None if there is none. OSError if it cannot be read."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Write the whole file in place of what was there; readers see the old or the new. OSError if it cannot be written."""
+        """Write the whole file in place of what was there; readers see the old or the new. OSError
+        if it cannot be written.
+        """
 
 
 class LocalFiles:
@@ -55,7 +62,9 @@ class LocalFiles:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except BaseException:  # where a disk is full, what of it fitted would take the rest of the room
+        except (
+            BaseException
+        ):  # where a disk is full, what of it fitted would take the rest of the room
             with suppress(OSError):
                 os.unlink(temporary)
             raise

@@ -1,7 +1,8 @@
 """Run directories, found and summed up, with no engine running: what tables of runs show.
 
-A run whose outcome is not written is `running`, unless its record names a process of this machine that is gone: then it was `killed`.
-Whether a process of another machine lives cannot be seen from here; `last_activity` tells when the run last wrote something.
+A run whose outcome is not written is `running`, unless its record names a process of this machine
+that is gone: then it was `killed`. Whether a process of another machine lives cannot be seen from
+here; `last_activity` tells when the run last wrote something.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ TAIL_BYTES = 65_536
 LONGEST_REPORT = 4 * 1024**2
 """Bytes of its line."""
 LARGEST_RECORD = 24 * 1024**2
-"""Bytes of the files that are read as a whole for a summary, all together; what syncline writes is a few megabytes."""
+"""Bytes of the files that are read as a whole for a summary, all together; what syncline writes is
+a few megabytes.
+"""
 _NAME_CHARACTERS = 300
 _ERROR_CHARACTERS = 100_000
 _MOST_METRICS = 1_000
@@ -83,8 +86,10 @@ class RunSummary:
     kind: str = "train"
     """train, tune or data."""
     trials: Mapping[str, int] | None = None
-    """Of a search, how many trials have each status (PENDING, RUNNING, …), and under `expected` how many there will be, if that is known.
-    Its `reports` are the results of all trials, and its `metrics` those of the best one, what is to get better first."""
+    """Of a search, how many trials have each status (PENDING, RUNNING, …), and under `expected` how
+    many there will be, if that is known. Its `reports` are the results of all trials, and its
+    `metrics` those of the best one, what is to get better first.
+    """
 
     def as_json(self) -> dict[str, Any]:
         """The same as a dictionary."""
@@ -92,7 +97,8 @@ class RunSummary:
 
 
 def run_names(storage: Place) -> list[tuple[str, float]]:
-    """Names of the runs in a directory and when each was last started, the latest first: nothing is read.
+    """Names of the runs in a directory and when each was last started, the latest first: nothing is
+    read.
 
     Raises:
         OSError: The directory cannot be listed.
@@ -110,7 +116,9 @@ def run_names(storage: Place) -> list[tuple[str, float]]:
     else:
         with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="syncline-runs") as pool:
             moments = list(pool.map(started, names))
-    found = [(name, moment) for name, moment in zip(names, moments, strict=True) if moment is not None]
+    found = [
+        (name, moment) for name, moment in zip(names, moments, strict=True) if moment is not None
+    ]
     return sorted(found, key=lambda each: each[1], reverse=True)
 
 
@@ -138,13 +146,18 @@ def find_run(name: str | None, storage: Place) -> Place:
     if name is None and names:
         return storage.below(names[0])
     wanted = "There is no run" if name is None else f"There is no run {name!r}"
-    known = f"the runs there are {', '.join(names[:10])}" if names else "that storage path has no runs"
-    raise NoSuchRunError(f"{wanted} in {storage.path}; {known}: give the name of one, its path or URI, or --storage-path")
+    known = (
+        f"the runs there are {', '.join(names[:10])}" if names else "that storage path has no runs"
+    )
+    raise NoSuchRunError(
+        f"{wanted} in {storage.path}; {known}: give the name of one, its path or URI, or --storage-path"
+    )
 
 
 def summarise(run: Place) -> RunSummary:
-    """Sum up the run in a directory. A damaged record gives a run that is `unreadable`, with the reason as its error. Whatever is in a
-    record, its summary is small."""
+    """Sum up the run in a directory. A damaged record gives a run that is `unreadable`, with the
+    reason as its error. Whatever is in a record, its summary is small.
+    """
     name = run.name
     try:
         record = RunRecord(_Limited(run))
@@ -155,7 +168,9 @@ def summarise(run: Place) -> RunSummary:
         search = search_state(run) if kind == "tune" else None
         last = last_report(run) if search is None else None
         environment = described.get("environment") or {}
-        checkpoints = sum(event.get("event") == "checkpoint" for event in events) and _kept(record.checkpoints())
+        checkpoints = sum(event.get("event") == "checkpoint" for event in events) and _kept(
+            record.checkpoints()
+        )
         return RunSummary(
             name=str(described.get("name", name))[:_NAME_CHARACTERS],
             path=run.path,
@@ -166,15 +181,33 @@ def summarise(run: Place) -> RunSummary:
             host=_text(environment.get("hostname"), _NAME_CHARACTERS),
             workers=len(attempts[-1].get("workers", ())) if attempts else None,
             attempts=len(attempts),
-            reports=search.results if search is not None else int(last["iteration"]) + 1 if last else 0,
-            metrics=_some(search.best if search is not None else dict(last["metrics"]) if last else {}),
+            reports=search.results
+            if search is not None
+            else int(last["iteration"]) + 1
+            if last
+            else 0,
+            metrics=_some(
+                search.best if search is not None else dict(last["metrics"]) if last else {}
+            ),
             checkpoints=checkpoints,
             error=_text(outcome.get("error"), _ERROR_CHARACTERS) if outcome is not None else None,
             kind=kind[:_NAME_CHARACTERS],
             trials=search.trials if search is not None else None,
         )
-    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, OSError, RecursionError) as error:
-        reason = str(error) if isinstance(error, (ValueError, OSError)) else f"its record has an unknown form ({error!r})"
+    except (
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OSError,
+        RecursionError,
+    ) as error:
+        reason = (
+            str(error)
+            if isinstance(error, (ValueError, OSError))
+            else f"its record has an unknown form ({error!r})"
+        )
         return unreadable(run, reason)
 
 
@@ -198,7 +231,9 @@ def unreadable(run: Place, reason: str) -> RunSummary:
 
 
 class _Limited:
-    """The files of a run, of which no more is read than fits into memory as values. ValueError beyond that."""
+    """The files of a run, of which no more is read than fits into memory as values. ValueError
+    beyond that.
+    """
 
     def __init__(self, run: Place) -> None:
         self._run = run
@@ -247,7 +282,11 @@ def search_state(run: Place) -> SearchState:
     counts = {**(trials if isinstance(trials, dict) else {}), "expected": state.get("expected")}
     metrics = best.get("metrics") if isinstance(best, dict) else None
     return SearchState(
-        trials={status: count for status, count in itertools.islice(counts.items(), _MOST_METRICS) if isinstance(count, int)},
+        trials={
+            status: count
+            for status, count in itertools.islice(counts.items(), _MOST_METRICS)
+            if isinstance(count, int)
+        },
         results=results if isinstance(results := state.get("results"), int) else 0,
         best=metrics if isinstance(metrics, dict) else {},
     )
@@ -257,7 +296,9 @@ def check_format(described: Mapping[str, Any]) -> None:
     """ValueError where a record is of a later version than this one reads."""
     version = described.get("format", FORMAT)
     if not isinstance(version, int) or version > FORMAT:
-        raise ValueError(f"its record has the format {version!r:.40}, and this version of syncline reads up to {FORMAT}: use a newer one")
+        raise ValueError(
+            f"its record has the format {version!r:.40}, and this version of syncline reads up to {FORMAT}: use a newer one"
+        )
 
 
 def last_report(run: Place) -> dict[str, Any] | None:
@@ -273,7 +314,10 @@ def last_report(run: Place) -> dict[str, Any] | None:
     if of_first:
         return max(of_first, key=lambda report: report["iteration"])
     latest = max(report["iteration"] for report in reports)
-    return min((report for report in reports if report["iteration"] == latest), key=lambda report: str(report.get("rank", "")).zfill(9))
+    return min(
+        (report for report in reports if report["iteration"] == latest),
+        key=lambda report: str(report.get("rank", "")).zfill(9),
+    )
 
 
 def last_activity(run: Place) -> float | None:
@@ -281,9 +325,19 @@ def last_activity(run: Place) -> float | None:
     if run.local_path is None:  # where each look is a request
         moments = [facts.modified for name, facts in run.facts_in("").items() if name in _LOOKED_AT]
         directories = (LOGS_DIRECTORY, DATA_DIRECTORY)
-        return max([*moments, *(facts.modified for each in directories for facts in run.facts_in(each).values())], default=None)
+        return max(
+            [
+                *moments,
+                *(facts.modified for each in directories for facts in run.facts_in(each).values()),
+            ],
+            default=None,
+        )
     found = [run.modified(file) for file in sorted(_LOOKED_AT)]
-    found += [facts.modified for directory in (LOGS_DIRECTORY, DATA_DIRECTORY) for facts in run.facts_in(directory).values()]
+    found += [
+        facts.modified
+        for directory in (LOGS_DIRECTORY, DATA_DIRECTORY)
+        for facts in run.facts_in(directory).values()
+    ]
     return max((moment for moment in found if moment is not None), default=None)
 
 
@@ -295,7 +349,9 @@ def state_of(described: Mapping[str, Any], outcome: Mapping[str, Any] | None) ->
     pid, marked = environment.get("pid"), environment.get("process")
     if environment.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return "running"
-    is_alive = processes.is_alive(pid, marked if isinstance(marked, str) else None, described.get("started", 0.0))
+    is_alive = processes.is_alive(
+        pid, marked if isinstance(marked, str) else None, described.get("started", 0.0)
+    )
     return "running" if is_alive else "killed"
 
 
@@ -305,7 +361,10 @@ def _candidates(name: str, storage: Place) -> list[Place]:
     try:
         below = storage.below(name)
         # It was named by the user, so it may be a link.
-        return [below if below.local_path is None else LocalPlace(below.local_path), LocalPlace(name)]
+        return [
+            below if below.local_path is None else LocalPlace(below.local_path),
+            LocalPlace(name),
+        ]
     except ValueError:  # it is no name below the storage path
         return [LocalPlace(name)]
 
@@ -321,7 +380,9 @@ def _last_lines(run: Place, file: str) -> list[bytes]:
 
 
 def _newest_piece(run: Place, file: str) -> str:
-    """Name of the piece of a file of lines that was sealed last; of one that does not exist, if none was."""
+    """Name of the piece of a file of lines that was sealed last; of one that does not exist, if
+    none was.
+    """
     number = 1
     while run.facts(sealed_name(file, number + 1)) is not None:
         number += 1
@@ -347,10 +408,16 @@ def _text(value: Any, longest: int) -> str | None:
 
 
 def _some(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics as they are where they are of the usual size; of more, numbers under names of a usual length."""
+    """Metrics as they are where they are of the usual size; of more, numbers under names of a usual
+    length.
+    """
     if len(metrics) <= _MOST_METRICS and len(str(metrics)) <= _ERROR_CHARACTERS:
         return dict(metrics)
-    kept = ((name, value) for name, value in metrics.items() if isinstance(value, (int, float)) and len(name) <= _NAME_CHARACTERS)
+    kept = (
+        (name, value)
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and len(name) <= _NAME_CHARACTERS
+    )
     return dict(itertools.islice(kept, _MOST_METRICS))
 
 

@@ -1,4 +1,5 @@
-"""Reading files that grow: lines of JSON, and logs that rotate. Each reader remembers how far it has come.
+"""Reading files that grow: lines of JSON, and logs that rotate. Each reader remembers how far it
+has come.
 
 Lines that cannot be read are passed over and counted: who shows a run shows what is there.
 """
@@ -24,7 +25,9 @@ BATCH_BYTES = 1024**2
 LONGEST_LINE = 16 * 1024**2
 """Behind a line that is longer, nothing is read."""
 MOST_VALUES = 2_000_000
-"""In a file of lines: what comes after them is not read, as each takes some hundred bytes of memory."""
+"""In a file of lines: what comes after them is not read, as each takes some hundred bytes of
+memory.
+"""
 MOST_LINES = 250_000
 """As well; files that syncline writes are thinned long before."""
 LONGEST_BEGUN = 1_000_000
@@ -38,9 +41,11 @@ LOG_FILE = re.compile(r"(?P<member>.+?)(?:\.(?P<age>[0-9]+))?\.log")
 
 
 class LineReader:
-    """Reads a file of lines on from where it stopped, over the pieces in which it lies. For one thread.
+    """Reads a file of lines on from where it stopped, over the pieces in which it lies. For one
+    thread.
 
-    A line without an end stays where it is: it may become longer, or a run that goes on after a kill cuts it off.
+    A line without an end stays where it is: it may become longer, or a run that goes on after a
+    kill cuts it off.
     """
 
     def __init__(self, run: Place, name: str) -> None:
@@ -65,11 +70,14 @@ class LineReader:
         return [record for batch in self.batches() for record in batch]
 
     def batches(self) -> Iterator[list[dict[str, Any]]]:
-        """The same in parts of about a megabyte, so that not all of a large file is in memory at once."""
+        """The same in parts of about a megabyte, so that not all of a large file is in memory at
+        once.
+        """
         while True:
             sealed = sealed_name(self._name, self._piece + 1)
             if self._run.facts(sealed) is not None:
-                # What is sealed now was the current piece before, and a part of it may have been read.
+                # What is sealed now was the current piece before, and a part of it may have been
+                # read.
                 while lines := self._next_lines(sealed):
                     yield self._parsed(lines)
                 self._piece, self._offset = self._piece + 1, 0
@@ -79,7 +87,9 @@ class LineReader:
             before = self._offset
             lines = self._next_lines(self._name)
             if lines and self._run.local_path is None and self._run.facts(sealed) is not None:
-                self._offset = before  # it was sealed meanwhile: these may be lines of the next piece
+                self._offset = (
+                    before  # it was sealed meanwhile: these may be lines of the next piece
+                )
                 continue
             if not lines:
                 return
@@ -108,7 +118,9 @@ class LineReader:
         if self._offset:
             return False
         head = self._run.read_from(self._name, 0, 256)
-        return bool(head) and head == self._run.read_from(sealed_name(self._name, self._piece), 0, len(head))
+        return bool(head) and head == self._run.read_from(
+            sealed_name(self._name, self._piece), 0, len(head)
+        )
 
     def _parsed(self, lines: list[bytes]) -> list[dict[str, Any]]:
         text = b",".join(lines)
@@ -152,7 +164,10 @@ class LogFile:
 def log_files(run: Place) -> list[LogFile]:
     """The logs of a run, by number where there are numbers."""
     parts: dict[str, list[tuple[int, str]]] = {}
-    sizes = {name: facts.size for name, facts in itertools.islice(run.facts_in(LOGS_DIRECTORY).items(), MOST_LOGS)}
+    sizes = {
+        name: facts.size
+        for name, facts in itertools.islice(run.facts_in(LOGS_DIRECTORY).items(), MOST_LOGS)
+    }
     for name in sizes:
         found = LOG_FILE.fullmatch(name)
         if found is not None:
@@ -160,15 +175,27 @@ def log_files(run: Place) -> list[LogFile]:
     files = []
     for member, ordered in parts.items():
         names = tuple(name for _, name in sorted(ordered))
-        files.append(LogFile(member=member, size_bytes=sum(sizes[name] for name in names), parts=names))
-    return sorted(files, key=lambda file: ([int(number) for number in re.findall(r"[0-9]+", file.member)], file.member))
+        files.append(
+            LogFile(member=member, size_bytes=sum(sizes[name] for name in names), parts=names)
+        )
+    return sorted(
+        files,
+        key=lambda file: (
+            [int(number) for number in re.findall(r"[0-9]+", file.member)],
+            file.member,
+        ),
+    )
 
 
 class LogReader:
-    """Reads one worker's log on from where it stopped, also where a new part is begun meanwhile. For one thread."""
+    """Reads one worker's log on from where it stopped, also where a new part is begun meanwhile.
+    For one thread.
+    """
 
     def __init__(self, run: Place, member: str, *, tail_bytes: int | None = None) -> None:
-        """`tail_bytes`: begin so much before the end; None begins with the oldest part that there is."""
+        """`tail_bytes`: begin so much before the end; None begins with the oldest part that there
+        is.
+        """
         self._run = run
         self._current = f"{LOGS_DIRECTORY}/{member}.log"
         self._before = f"{LOGS_DIRECTORY}/{member}.1.log"
@@ -181,12 +208,16 @@ class LogReader:
         self._cut = False
 
     def lines(self, *, ending: bool = False) -> list[str]:
-        """The lines that have been added; with `ending`, also one that has no end. OSError if the file cannot be read."""
+        """The lines that have been added; with `ending`, also one that has no end. OSError if the
+        file cannot be read.
+        """
         *whole, self._begun = (self._begun + self._added()).split(b"\n")
         if self._cut and whole:
             self._cut = False
             del whole[0]
-        if len(self._begun) > LONGEST_BEGUN:  # a progress bar, of which the last state is enough, or no text at all
+        if (
+            len(self._begun) > LONGEST_BEGUN
+        ):  # a progress bar, of which the last state is enough, or no text at all
             self._begun = self._begun.rpartition(b"\r")[2]
         if (ending or len(self._begun) > LONGEST_BEGUN) and self._begun:
             whole.append(self._begun)
@@ -199,7 +230,9 @@ class LogReader:
         file = facts.identity if facts is not None else 0
         added = self._following(self._current) if self._file in (file, 0) else None
         self._file = file
-        if added is None:  # a new part was begun: what was read is the one before now, unless that was replaced, too
+        if (
+            added is None
+        ):  # a new part was begun: what was read is the one before now, unless that was replaced, too
             rest = self._following(self._before)
             before = self._run.read_from(self._before, 0) if rest is None else rest
             self._offset, self._last = 0, b""
@@ -210,7 +243,9 @@ class LogReader:
         return before + added
 
     def _following(self, name: str) -> bytes | None:
-        """What comes in a part after what was read; None where this is not the part that was read."""
+        """What comes in a part after what was read; None where this is not the part that was
+        read.
+        """
         data = self._run.read_from(name, self._offset - len(self._last))
         return data[len(self._last) :] if data.startswith(self._last) else None
 
@@ -229,5 +264,7 @@ class LogReader:
 
 
 def shown(line: str) -> str:
-    """A line as a terminal leaves it: of a progress bar that was drawn again and again, the last state."""
+    """A line as a terminal leaves it: of a progress bar that was drawn again and again, the last
+    state.
+    """
     return line.rstrip("\r").rpartition("\r")[2]

@@ -1,7 +1,9 @@
-"""Files of lines that are only ever added to: written so that no line is ever torn in the middle, and read in the pieces they lie in.
+"""Files of lines that are only ever added to: written so that no line is ever torn in the middle,
+and read in the pieces they lie in.
 
-Where a place can only replace whole files, a file that grew for ever would be uploaded anew with every line. So it is *sealed* when it has
-become large: its content is written as `metrics-00001.jsonl`, once, and `metrics.jsonl` begins again empty. A kill between the two leaves
+Where a place can only replace whole files, a file that grew for ever would be uploaded anew with
+every line. So it is *sealed* when it has become large: its content is written as
+`metrics-00001.jsonl`, once, and `metrics.jsonl` begins again empty. A kill between the two leaves
 in `metrics.jsonl` what is sealed already; readers see that and skip it.
 """
 
@@ -16,11 +18,15 @@ SEALED_BYTES = 1024**2
 
 
 class LineFile:
-    """A local file to which lines are added, each written whole or not at all. A torn line at its end, left by a kill, is cut off."""
+    """A local file to which lines are added, each written whole or not at all. A torn line at its
+    end, left by a kill, is cut off.
+    """
 
     def __init__(self, path: str) -> None:
         _cut_torn_line(path)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
+        )
         self._size = os.fstat(self._descriptor).st_size
 
     @property
@@ -29,7 +35,9 @@ class LineFile:
         return self._size
 
     def append(self, line: bytes) -> None:
-        """Add a line, which ends with a newline. OSError, and the file is as it was, where there is no room for it."""
+        """Add a line, which ends with a newline. OSError, and the file is as it was, where there is
+        no room for it.
+        """
         written = 0
         try:
             while written < len(line):
@@ -52,8 +60,12 @@ def sealed_name(name: str, number: int) -> str:
 
 
 def read_pieces(files: Files, name: str) -> list[bytes]:
-    """All pieces of the file of lines `name` in order, the one that is still added to last (empty if there is none)."""
-    current = files.read(name) or b""  # first: what of it is sealed meanwhile is in one of the pieces then
+    """All pieces of the file of lines `name` in order, the one that is still added to last (empty
+    if there is none).
+    """
+    current = (
+        files.read(name) or b""
+    )  # first: what of it is sealed meanwhile is in one of the pieces then
     pieces: list[bytes] = []
     while (piece := files.read(sealed_name(name, len(pieces) + 1))) is not None:
         pieces.append(piece)
@@ -63,7 +75,9 @@ def read_pieces(files: Files, name: str) -> list[bytes]:
 
 
 def _cut_torn_line(path: str, chunk_bytes: int = 65536) -> None:
-    """Take away what follows the last newline: a line that a kill cut short, to which the next one must not be glued."""
+    """Take away what follows the last newline: a line that a kill cut short, to which the next one
+    must not be glued.
+    """
     if not os.path.exists(path):
         return
     with open(path, "r+b") as file:

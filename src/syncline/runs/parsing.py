@@ -1,8 +1,9 @@
 """JSON that may come from anybody, as values that those who show them can go on with.
 
-`json` alone makes a hundred times as many bytes of values out of some texts, whole numbers that no float holds, halves of characters that
-nothing can send, and nests as deep as it can itself, which is deeper than others can go. Here there are limits, far beyond what records of
-syncline have; numbers and characters that do not fit are replaced by those that are nearest.
+`json` alone makes a hundred times as many bytes of values out of some texts, whole numbers that no
+float holds, halves of characters that nothing can send, and nests as deep as it can itself, which
+is deeper than others can go. Here there are limits, far beyond what records of syncline have;
+numbers and characters that do not fit are replaced by those that are nearest.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def parsed(data: bytes) -> Any:
         ValueError: It is no JSON, or holds too many values, or nests too deeply.
     """
     if weight(data) > MOST_VALUES:
-        raise ValueError(f"it holds more than {MOST_VALUES} values, and no record of syncline has so many")
+        raise ValueError(
+            f"it holds more than {MOST_VALUES} values, and no record of syncline has so many"
+        )
     try:
         value = json.loads(data)
     except RecursionError:
@@ -41,19 +44,24 @@ def parsed(data: bytes) -> Any:
 
 
 def weight(data: bytes) -> int:
-    """How many values there can be in a text, at most; what it takes in memory is in proportion to that, and to its length."""
+    """How many values there can be in a text, at most; what it takes in memory is in proportion to
+    that, and to its length.
+    """
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def fits(data: bytes) -> bool:
-    """Whether no number or character of a text has to be replaced. Quick: most do not have long numbers, and of others one looks closer."""
+    """Whether no number or character of a text has to be replaced. Quick: most do not have long
+    numbers, and of others one looks closer.
+    """
     if any(half in data for half in _HALVES):
         return False
     return _MANY_DIGITS not in data.translate(_DIGITS) or _LONG_WHOLE.search(b" " + data) is None
 
 
 def tamed(value: Any, room: int = DEEPEST) -> Any:
-    """A value with what does not fit replaced: numbers by floats, if need be infinite ones, and halves of characters by question marks.
+    """A value with what does not fit replaced: numbers by floats, if need be infinite ones, and
+    halves of characters by question marks.
 
     Raises:
         ValueError: It is nested more deeply than `room`.

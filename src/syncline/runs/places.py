@@ -1,9 +1,11 @@
-"""`Place`: a directory somewhere, as those who look at runs see it. `place(path)` gives the one of a path or URI.
+"""`Place`: a directory somewhere, as those who look at runs see it. `place(path)` gives the one of
+a path or URI.
 
-Everything that shows records reads through this. A record may come from anybody, so on this machine no symbolic link is followed below the
-directory that the user named, only regular files are read (a pipe would never end), no name leads out of it, and what is read or listed at
-once has a limit. Directories are opened one in the other, from the one that was named: a path would be looked up anew at each use, and
-whoever may write there could put a link into it between the check and the use.
+Everything that shows records reads through this. A record may come from anybody, so on this machine
+no symbolic link is followed below the directory that the user named, only regular files are read (a
+pipe would never end), no name leads out of it, and what is read or listed at once has a limit.
+Directories are opened one in the other, from the one that was named: a path would be looked up anew
+at each use, and whoever may write there could put a link into it between the check and the use.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from pathlib import Path
 from syncline import settings
 
 LARGEST_READ = 64 * 1024**2
-"""Bytes that one call reads at most: no file of a record that syncline writes is larger, but logs may be."""
+"""Bytes that one call reads at most: no file of a record that syncline writes is larger, but logs
+may be.
+"""
 MOST_ENTRIES = 100_000
 """Of larger directories only so many are listed, whichever the system names first."""
 _OPEN_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
@@ -43,9 +47,13 @@ class FileFacts:
 
 
 def checked_part(name: str) -> str:
-    """`name`, if it is one name below a directory and no more. ValueError for anything that could lead elsewhere."""
+    """`name`, if it is one name below a directory and no more. ValueError for anything that could
+    lead elsewhere.
+    """
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no name of something in a directory: give one name, without slashes")
+        raise ValueError(
+            f"{name!r} is no name of something in a directory: give one name, without slashes"
+        )
     return name
 
 
@@ -54,8 +62,10 @@ class LinkOnTheWayError(ValueError):
 
 
 class Place(ABC):
-    """A directory somewhere that can be listed and read. Implementations raise OSError for what cannot be read, written or removed;
-    names may contain `/`, and ValueError says of one that it leads out of the directory."""
+    """A directory somewhere that can be listed and read. Implementations raise OSError for what
+    cannot be read, written or removed; names may contain `/`, and ValueError says of one that it
+    leads out of the directory.
+    """
 
     path: str
     """As the user would name it."""
@@ -63,7 +73,9 @@ class Place(ABC):
     @property
     def name(self) -> str:
         """The last part of its path."""
-        return os.path.basename(self.path.partition("?")[0] if self.local_path is None else self.path)
+        return os.path.basename(
+            self.path.partition("?")[0] if self.local_path is None else self.path
+        )
 
     @property
     @abstractmethod
@@ -80,7 +92,9 @@ class Place(ABC):
 
     @abstractmethod
     def file_names(self, name: str) -> list[str]:
-        """Names of the files in the directory `name` of this one; none where there is no such directory."""
+        """Names of the files in the directory `name` of this one; none where there is no such
+        directory.
+        """
 
     @abstractmethod
     def facts(self, name: str) -> FileFacts | None:
@@ -100,14 +114,18 @@ class Place(ABC):
 
     @abstractmethod
     def missing(self) -> list[Place]:
-        """The directories that writing here would make: this one and those above it that do not exist, the innermost first."""
+        """The directories that writing here would make: this one and those above it that do not
+        exist, the innermost first.
+        """
 
     @abstractmethod
     def remove_if_empty(self) -> None:
         """Remove the directory, unless something lies in it."""
 
     def facts_in(self, name: str) -> dict[str, FileFacts]:
-        """Of every file in the directory `name` of this one; none where there is no such directory."""
+        """Of every file in the directory `name` of this one; none where there is no such
+        directory.
+        """
         below = f"{name}/" if name else ""
         found = {file: self.facts(f"{below}{file}") for file in self.file_names(name)}
         return {file: facts for file, facts in found.items() if facts is not None}
@@ -155,9 +173,15 @@ class LocalPlace(Place):
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def file_names(self, name: str) -> list[str]:
-        """Names of the files in the directory `name` of this one; links are none, and neither is what has a name that is no text."""
+        """Names of the files in the directory `name` of this one; links are none, and neither is
+        what has a name that is no text.
+        """
         with self._entries(name) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False) and _is_text(entry.name))
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.is_file(follow_symlinks=False) and _is_text(entry.name)
+            )
 
     def facts_in(self, name: str) -> dict[str, FileFacts]:
         """Of every file in the directory `name` of this one."""
@@ -221,7 +245,9 @@ class LocalPlace(Place):
     def missing(self) -> list[Place]:
         """The directories that writing here would make."""
         above = [Path(self.path), *Path(self.path).parents]
-        return [LocalPlace(path) for path in itertools.takewhile(lambda path: not path.exists(), above)]
+        return [
+            LocalPlace(path) for path in itertools.takewhile(lambda path: not path.exists(), above)
+        ]
 
     def remove_if_empty(self) -> None:
         """Remove the directory, unless something lies in it."""
@@ -232,20 +258,28 @@ class LocalPlace(Place):
                 raise
 
     def _parts(self, name: str) -> list[str]:
-        """The names of directories on the way to what has that name below this directory, and its own."""
+        """The names of directories on the way to what has that name below this directory, and its
+        own.
+        """
         parts = name.split("/")
         if "\0" in name or any(part in ("", ".", "..") for part in parts):
-            raise ValueError(f"{name!r} leads out of {self.path}: give a name below it, without '..'")
+            raise ValueError(
+                f"{name!r} leads out of {self.path}: give a name below it, without '..'"
+            )
         return parts
 
     @contextmanager
     def _opened(self, parts: Sequence[str], mode: int = _ONLY_PASSING) -> Iterator[int]:
-        """A directory below this one, open. FileNotFoundError and NotADirectoryError as it is; ValueError for a link on the way."""
+        """A directory below this one, open. FileNotFoundError and NotADirectoryError as it is;
+        ValueError for a link on the way.
+        """
         names = (*self._below, *parts)
         descriptor = os.open(self._named, (_ONLY_PASSING if names else mode) | _OPEN_DIRECTORY)
         try:
             for number, name in enumerate(names, start=1):
-                inner = self._open_in(descriptor, name, mode if number == len(names) else _ONLY_PASSING)
+                inner = self._open_in(
+                    descriptor, name, mode if number == len(names) else _ONLY_PASSING
+                )
                 os.close(descriptor)
                 descriptor = inner
             yield descriptor
@@ -256,7 +290,9 @@ class LocalPlace(Place):
         try:
             return os.open(name, mode | os.O_NOFOLLOW | _OPEN_DIRECTORY, dir_fd=directory)
         except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP) and stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            if error.errno in (errno.ENOTDIR, errno.ELOOP) and stat.S_ISLNK(
+                os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            ):
                 raise LinkOnTheWayError(
                     f"{name!r} of {self.path} is a symbolic link, which may lead anywhere, so nothing below it is shown"
                 ) from error
@@ -267,7 +303,9 @@ class LocalPlace(Place):
         """What is in a directory; nothing where there is none."""
         with ExitStack() as stack:
             try:
-                descriptor = stack.enter_context(self._opened(self._parts(name) if name else (), os.O_RDONLY))
+                descriptor = stack.enter_context(
+                    self._opened(self._parts(name) if name else (), os.O_RDONLY)
+                )
                 entries = stack.enter_context(os.scandir(descriptor))
             except (FileNotFoundError, NotADirectoryError, LinkOnTheWayError):
                 yield ()

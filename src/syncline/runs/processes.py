@@ -1,5 +1,6 @@
-"""Whether the process that a record names still lives. Numbers of processes are given again, and clocks are set back and forth, so a record
-has a mark, too, that no other process has: the start of the machine, the namespace of process numbers, and when in it the process began.
+"""Whether the process that a record names still lives. Numbers of processes are given again, and
+clocks are set back and forth, so a record has a mark, too, that no other process has: the start of
+the machine, the namespace of process numbers, and when in it the process began.
 """
 
 from __future__ import annotations
@@ -10,22 +11,26 @@ from pathlib import Path
 import psutil
 
 _STATE, _START = 0, 19
-"""Places in `/proc/…/stat` after the name of the program: the state, and the start in ticks since the machine's."""
+"""Places in `/proc/…/stat` after the name of the program: the state, and the start in ticks since
+the machine's.
+"""
 
 
 def mark(pid: int) -> str | None:
-    """What tells this process from all others, of other machines too; None where there is none, or the system does not say it."""
+    """What tells this process from all others, of other machines too; None where there is none, or
+    the system does not say it.
+    """
     found = _seen(pid)
     return None if found is None else "/".join(found)
 
 
 def is_alive(pid: int, marked: str | None, began_before: float) -> bool:
-    """Whether the process of a record lives. One that cannot be seen from here does, as far as is known.
+    """Whether the process of a record lives. One that cannot be seen from here does, as far as is
+    known.
 
     Args:
-        pid: Its number.
-        marked: Its mark; None in records of before there were marks.
-        began_before: When the record was begun, in seconds since the epoch; used where there is no mark.
+        pid: Its number. marked: Its mark; None in records of before there were marks. began_before:
+        When the record was begun, in seconds since the epoch; used where there is no mark.
     """
     if marked is None:
         began = _began(pid)

@@ -1,4 +1,6 @@
-"""Run directories on any filesystem of pyarrow. Loaded only for a URI: pyarrow takes a while to import."""
+"""Run directories on any filesystem of pyarrow. Loaded only for a URI: pyarrow takes a while to
+import.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ class ArrowPlace(Place):
     """A directory on a filesystem that pyarrow finds by its URI.
 
     Args:
-        uri: What follows a question mark in it are options of the filesystem, such as `endpoint_override`.
+        uri: What follows a question mark in it are options of the filesystem, such as
+        `endpoint_override`.
 
     Raises:
         ValueError: It finds none.
@@ -23,11 +26,15 @@ class ArrowPlace(Place):
 
     def __init__(self, uri: str) -> None:
         directory, mark, options = uri.partition("?")
-        self.path = masked_text(directory.rstrip("/") + mark + options)  # keys may stand in it, and it is shown
+        self.path = masked_text(
+            directory.rstrip("/") + mark + options
+        )  # keys may stand in it, and it is shown
         try:
             self._filesystem, path = pyarrow_fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
-            raise ValueError(f"pyarrow finds no filesystem for {uri!r} ({error}): correct the URI") from error
+            raise ValueError(
+                f"pyarrow finds no filesystem for {uri!r} ({error}): correct the URI"
+            ) from error
         self._directory = path if path == "/" else path.rstrip("/")
 
     @property
@@ -57,8 +64,14 @@ class ArrowPlace(Place):
         return _facts(info) if info.type == pyarrow_fs.FileType.File else None
 
     def facts_in(self, name: str) -> dict[str, FileFacts]:
-        """Of every file in the directory `name` of this one; one request, however many there are."""
-        return {info.base_name: _facts(info) for info in self._listed(name) if info.type == pyarrow_fs.FileType.File}
+        """Of every file in the directory `name` of this one; one request, however many there
+        are.
+        """
+        return {
+            info.base_name: _facts(info)
+            for info in self._listed(name)
+            if info.type == pyarrow_fs.FileType.File
+        }
 
     def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
         """What the file holds from a byte on."""
@@ -89,19 +102,25 @@ class ArrowPlace(Place):
 
     def remove_if_empty(self) -> None:
         """Remove the directory, unless something lies in it."""
-        if not self._filesystem.get_file_info(pyarrow_fs.FileSelector(self._directory, allow_not_found=True)):
+        if not self._filesystem.get_file_info(
+            pyarrow_fs.FileSelector(self._directory, allow_not_found=True)
+        ):
             self._filesystem.delete_dir(self._directory)
 
     def _inside(self, name: str) -> str:
         if "\0" in name or (name and any(part in ("", ".", "..") for part in name.split("/"))):
-            raise ValueError(f"{name!r} leads out of {self.path}: give a name below it, without '..'")
+            raise ValueError(
+                f"{name!r} leads out of {self.path}: give a name below it, without '..'"
+            )
         return posixpath.join(self._directory, name) if name else self._directory
 
     def _entries(self, name: str, kind: pyarrow_fs.FileType) -> list[str]:
         return sorted(info.base_name for info in self._listed(name) if info.type == kind)
 
     def _listed(self, name: str) -> list[pyarrow_fs.FileInfo]:
-        found: list[pyarrow_fs.FileInfo] = self._filesystem.get_file_info(pyarrow_fs.FileSelector(self._inside(name), allow_not_found=True))
+        found: list[pyarrow_fs.FileInfo] = self._filesystem.get_file_info(
+            pyarrow_fs.FileSelector(self._inside(name), allow_not_found=True)
+        )
         return found
 
 

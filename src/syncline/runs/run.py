@@ -1,7 +1,8 @@
 """`Run`: a run as those see it who show it: dashboard, command line, notebooks. `open` finds it.
 
-What is shown is what is there: damaged lines are passed over, values of an unknown form are left out, and `problems` says so. `refresh`
-reads what has been added since, so a run that goes on can be followed. Not covered: what a run needs to go on; `record.py` is strict.
+What is shown is what is there: damaged lines are passed over, values of an unknown form are left
+out, and `problems` says so. `refresh` reads what has been added since, so a run that goes on can be
+followed. Not covered: what a run needs to go on; `record.py` is strict.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from syncline.runs.series import MOST_MEMBERS, Series
 MOST_SAMPLES = 2_000
 """Samples of one worker that are kept; of more, every second is dropped."""
 LARGEST_OBJECT = 16 * 1024**2
-"""Bytes of a file that is replaced as a whole; a larger one is none that syncline has written, and counts as one that cannot be read."""
+"""Bytes of a file that is replaced as a whole; a larger one is none that syncline has written, and
+counts as one that cannot be read.
+"""
 
 
 _SETTLED_S = 2.0
@@ -65,8 +68,8 @@ def open(path: str | os.PathLike[str] | Place) -> Run:
         path: The run directory (`Result.path`), or its URI.
 
     Raises:
-        ValueError: There is no run, its record is of a later version than this one reads, or pyarrow does not know the URI.
-        OSError: The directory cannot be read.
+        ValueError: There is no run, its record is of a later version than this one reads, or
+        pyarrow does not know the URI. OSError: The directory cannot be read.
     """
     run = Run(path if isinstance(path, Place) else place(path))
     run.refresh()
@@ -89,7 +92,9 @@ class Run:
         self._lines: dict[str, list[dict[str, Any]]] = {EVENTS_FILE: []}
         self._names: dict[str, list[str]] = {}
         self._logs: list[LogFile] | None = None
-        self._seen: dict[str, tuple[FileFacts, float, float, dict[str, Any] | None]] = {}  # since when so, when read, and what
+        self._seen: dict[
+            str, tuple[FileFacts, float, float, dict[str, Any] | None]
+        ] = {}  # since when so, when read, and what
         self._samples: dict[str, list[dict[str, Any]]] = {}
         self._series = Series()
         self._last: Mapping[str, Any] | None = None
@@ -110,7 +115,9 @@ class Run:
                 "itself, that is `storage_path`/`name` of its RunConfig, or `result.path`."
             )
         finding.check_format(described)
-        if repr(self._described.get("started", described.get("started"))) != repr(described.get("started")):
+        if repr(self._described.get("started", described.get("started"))) != repr(
+            described.get("started")
+        ):
             self._begin_anew()  # the directory may be another one than before
         if described.get("config") is not self._described.get("config"):
             self._config = _mapping(masked(described.get("config")))
@@ -126,21 +133,39 @@ class Run:
             self._logs = log_files(self.place)
         for batch in self._reader(METRICS_FILE).batches():
             self._series.extend(batch)
-            of_first = (record for record in reversed(batch) if record.get("rank", 0) == 0 and type(record.get("iteration")) is int)
+            of_first = (
+                record
+                for record in reversed(batch)
+                if record.get("rank", 0) == 0 and type(record.get("iteration")) is int
+            )
             self._last = next(of_first, self._last)
         latest = self._object(LATEST_FILE)
         # It may be older than a report that was kept since.
-        if latest is not None and type(latest.get("iteration")) is int and latest["iteration"] > (self._last or {}).get("iteration", -1):
+        if (
+            latest is not None
+            and type(latest.get("iteration")) is int
+            and latest["iteration"] > (self._last or {}).get("iteration", -1)
+        ):
             self._last = latest
             self._series.add(latest)
         for batch in self._reader(WORKERS_FILE).batches():
             for record in batch:
                 self._take_sample(record)
-        self.problems = [f"{reader.unreadable} lines of {name}" for name, reader in self._readers.items() if reader.unreadable]
-        self.problems += [f"what comes after the limits of {name}" for name, reader in self._readers.items() if reader.is_full]
+        self.problems = [
+            f"{reader.unreadable} lines of {name}"
+            for name, reader in self._readers.items()
+            if reader.unreadable
+        ]
+        self.problems += [
+            f"what comes after the limits of {name}"
+            for name, reader in self._readers.items()
+            if reader.is_full
+        ]
 
     def _begin_anew(self) -> None:
-        """Forget what was read. Lists that were given out go on as those of the run as it is now."""
+        """Forget what was read. Lists that were given out go on as those of the run as it is
+        now.
+        """
         self._readers.clear()
         for kept in (*self._lines.values(), *self._samples.values()):
             kept.clear()
@@ -151,7 +176,9 @@ class Run:
 
     @property
     def kept_values(self) -> int:
-        """How many values of the record are in memory, at most: events, samples and other lines, but not reports."""
+        """How many values of the record are in memory, at most: events, samples and other lines,
+        but not reports.
+        """
         return sum(reader.values for name, reader in self._readers.items() if name != METRICS_FILE)
 
     @property
@@ -183,13 +210,19 @@ class Run:
     def started(self) -> float | None:
         """When it was last started, in seconds since the epoch."""
         started = self._described.get("started")
-        return float(started) if isinstance(started, (int, float)) and math.isfinite(started) else None
+        return (
+            float(started) if isinstance(started, (int, float)) and math.isfinite(started) else None
+        )
 
     @property
     def outcome(self) -> Mapping[str, Any] | None:
         """How it ended: `status`, `error`, `time`; None while it runs, and after a kill."""
         outcome = self._outcome
-        if outcome is None or not isinstance(outcome.get("time"), (int, float)) or "status" not in outcome:
+        if (
+            outcome is None
+            or not isinstance(outcome.get("time"), (int, float))
+            or "status" not in outcome
+        ):
             return None
         return outcome if is_outcome_of(outcome, self._described.get("started", 0.0)) else None
 
@@ -234,12 +267,25 @@ class Run:
             if kind == "attempt":
                 first, workers = event.get("first_report"), _objects(event.get("workers"))
                 first_report = first if isinstance(first, int) else None
-                found.append(Attempt(number=len(found) + 1, began=float(moment), workers=workers, first_report=first_report))
-            elif found and found[-1].ended is None and kind in ("failure", "step_times", "finished", "errored", "aborted", "started"):
+                found.append(
+                    Attempt(
+                        number=len(found) + 1,
+                        began=float(moment),
+                        workers=workers,
+                        first_report=first_report,
+                    )
+                )
+            elif (
+                found
+                and found[-1].ended is None
+                and kind in ("failure", "step_times", "finished", "errored", "aborted", "started")
+            ):
                 found[-1] = replace(found[-1], ended=float(moment))
             if kind == "failure" and found:
                 texts = {**_mapping(event.get("ranks")), **_mapping(event.get("tracebacks"))}
-                found[-1] = replace(found[-1], failures={str(rank): str(text) for rank, text in texts.items()})
+                found[-1] = replace(
+                    found[-1], failures={str(rank): str(text) for rank, text in texts.items()}
+                )
         return found
 
     @property
@@ -285,13 +331,17 @@ class Run:
         return LogReader(self.place, checked_part(member), tail_bytes=tail_bytes)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Every record of a file of lines (`trials.jsonl`, `data/train.jsonl`). Read at the first call, then by `refresh`."""
+        """Every record of a file of lines (`trials.jsonl`, `data/train.jsonl`). Read at the first
+        call, then by `refresh`.
+        """
         if name not in self._lines:
             self._lines[name] = self._reader(name).read()
         return self._lines[name]
 
     def names_in(self, directory: str) -> list[str]:
-        """Names of the files in a directory of the record, such as `data` or `profiles`. Read as `lines` is."""
+        """Names of the files in a directory of the record, such as `data` or `profiles`. Read as
+        `lines` is.
+        """
         if directory not in self._names:
             self._names[directory] = self.place.file_names(directory)
         return self._names[directory]
@@ -300,25 +350,43 @@ class Run:
         return self._readers.setdefault(name, LineReader(self.place, name))
 
     def _object(self, name: str) -> dict[str, Any] | None:
-        """A file that is replaced as a whole, read again where it has changed; None where it is none or cannot be read."""
+        """A file that is replaced as a whole, read again where it has changed; None where it is
+        none or cannot be read.
+        """
         facts = self.place.facts(name)
         if facts is None:
             return None
         now = time.monotonic()
         seen = self._seen.get(name)
         since = seen[1] if seen is not None and seen[0] == facts else now
-        # Object stores know times to a second only: what was written twice in one looks the same for so long.
-        if seen is None or seen[0] != facts or (not facts.identity and seen[2] <= since + _SETTLED_S):
+        # Object stores know times to a second only: what was written twice in one looks the same
+        # for so long.
+        if (
+            seen is None
+            or seen[0] != facts
+            or (not facts.identity and seen[2] <= since + _SETTLED_S)
+        ):
             try:
-                value = parsing.parsed(self.place.read_from(name, 0, LARGEST_OBJECT)) if facts.size <= LARGEST_OBJECT else None
+                value = (
+                    parsing.parsed(self.place.read_from(name, 0, LARGEST_OBJECT))
+                    if facts.size <= LARGEST_OBJECT
+                    else None
+                )
             except ValueError:
                 value = None
-            seen = self._seen[name] = (facts, since, now, value if isinstance(value, dict) else None)
+            seen = self._seen[name] = (
+                facts,
+                since,
+                now,
+                value if isinstance(value, dict) else None,
+            )
         return seen[3]
 
     def _take_sample(self, record: dict[str, Any]) -> None:
         member = record.get("trial", record.get("rank"))
-        has_usage = isinstance(record.get("usage"), dict) and isinstance(record.get("time"), (int, float))
+        has_usage = isinstance(record.get("usage"), dict) and isinstance(
+            record.get("time"), (int, float)
+        )
         if not isinstance(member, (int, str)) or not has_usage:
             return
         if len(self._samples) >= MOST_MEMBERS and str(member) not in self._samples:

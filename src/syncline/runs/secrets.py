@@ -1,10 +1,13 @@
-"""Keeps secrets out of records and pages: values under telling names, and texts of telling forms, become `***`.
+"""Keeps secrets out of records and pages: values under telling names, and texts of telling forms,
+become `***`.
 
-Covered: names such as `password`, `api_key`, `token`; keys of well-known services, private keys, passwords in URLs. Not covered: a secret
-under a harmless name in a form that nothing tells from other text.
+Covered: names such as `password`, `api_key`, `token`; keys of well-known services, private keys,
+passwords in URLs. Not covered: a secret under a harmless name in a form that nothing tells from
+other text.
 
-Texts come from anywhere, so every pattern takes time in proportion to a text's length: one that begins with any number of letters begins
-where a word does, as it would otherwise be tried again from each letter of a long one (a line of base64).
+Texts come from anywhere, so every pattern takes time in proportion to a text's length: one that
+begins with any number of letters begins where a word does, as it would otherwise be tried again
+from each letter of a long one (a line of base64).
 """
 
 from __future__ import annotations
@@ -15,9 +18,23 @@ from typing import Any
 
 MASK = "***"
 _WORDS = frozenset(
-    {"password", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "credential", "credentials", "authorization"}
+    {
+        "password",
+        "passwd",
+        "passphrase",
+        "pwd",
+        "secret",
+        "secrets",
+        "token",
+        "apikey",
+        "credential",
+        "credentials",
+        "authorization",
+    }
 )
-_BEFORE_KEY = frozenset({"api", "access", "private", "secret", "auth", "encryption", "signing", "ssh"})
+_BEFORE_KEY = frozenset(
+    {"api", "access", "private", "secret", "auth", "encryption", "signing", "ssh"}
+)
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 _FORMS = re.compile(
     r"AKIA[0-9A-Z]{16}"  # Amazon
@@ -34,23 +51,34 @@ _PASSWORD_IN_URL = re.compile(r"(?<!\w)(\w+://[^\s/:@]*:)[^\s/@]+(@)")
 _ASSIGNMENT = re.compile(
     r"""(?<![\w-])(?P<dashes>-{0,3})(?P<name>[A-Za-z_][\w-]*)(?P<middle>["']?\s*[:=]\s*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s"',;]+)"""
 )
-_FLAG = re.compile(r"(?<![\w-])(?P<dashes>--)(?P<name>[A-Za-z][\w-]*)(?P<middle>\s+)(?P<value>[^\s-]\S*)")
+_FLAG = re.compile(
+    r"(?<![\w-])(?P<dashes>--)(?P<name>[A-Za-z][\w-]*)(?P<middle>\s+)(?P<value>[^\s-]\S*)"
+)
 
 
 def is_secret_name(name: str) -> bool:
     """Whether what stands under this name is not to be shown."""
     words = [word.lower() for word in _SPLIT.split(name) if word]
     pairs = zip(words, words[1:], strict=False)
-    return any(word in _WORDS for word in words) or any(first in _BEFORE_KEY and second == "key" for first, second in pairs)
+    return any(word in _WORDS for word in words) or any(
+        first in _BEFORE_KEY and second == "key" for first, second in pairs
+    )
 
 
 def masked(value: Any) -> Any:
-    """A copy of plain values (as `values.plain` makes them) without secrets. Numbers stay: `max_token: 512` is none. Texts in them may be
-    command lines or headers, and lose what is assigned to telling names, too."""
+    """A copy of plain values (as `values.plain` makes them) without secrets. Numbers stay:
+    `max_token: 512` is none. Texts in them may be command lines or headers, and lose what is
+    assigned to telling names, too.
+    """
     if isinstance(value, str):
         return masked_code(value)
     if isinstance(value, Mapping):
-        return {key: MASK if isinstance(item, str) and item and is_secret_name(str(key)) else masked(item) for key, item in value.items()}
+        return {
+            key: MASK
+            if isinstance(item, str) and item and is_secret_name(str(key))
+            else masked(item)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [masked(item) for item in value]
     return value
@@ -62,11 +90,17 @@ def masked_text(text: str) -> str:
 
 
 def masked_code(text: str) -> str:
-    """Source code, a difference or a command line: also without what is assigned to telling names."""
+    """Source code, a difference or a command line: also without what is assigned to telling
+    names.
+    """
     return _FLAG.sub(_without_value, _ASSIGNMENT.sub(_without_value, masked_text(text)))
 
 
 def _without_value(found: re.Match[str]) -> str:
     value = found["value"]
     is_literal = not re.fullmatch(r"[\d.]+|None|True|False|[A-Za-z_][\w.]*[(\[].*", value)
-    return f"{found['dashes']}{found['name']}{found['middle']}{MASK}" if is_secret_name(found["name"]) and is_literal else found[0]
+    return (
+        f"{found['dashes']}{found['name']}{found['middle']}{MASK}"
+        if is_secret_name(found["name"]) and is_literal
+        else found[0]
+    )

@@ -1,5 +1,5 @@
-"""`RegularUploads`: sends a record that lies elsewhere there every few seconds, from a thread. So it can be looked at while it grows, and a
-kill costs no more than these seconds of it.
+"""`RegularUploads`: sends a record that lies elsewhere there every few seconds, from a thread. So
+it can be looked at while it grows, and a kill costs no more than these seconds of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ logger = logging.getLogger("syncline")
 
 
 class RegularUploads:
-    """The thread. What `upload` raises is passed over: it is called again, and whoever ends the record uploads, too.
+    """The thread. What `upload` raises is passed over: it is called again, and whoever ends the
+    record uploads, too.
 
     Args:
         upload: Sends what is new. Called from the thread.
@@ -48,4 +49,6 @@ class RegularUploads:
             try:
                 self._upload()
             except Exception as error:  # filesystems raise errors of all kinds
-                logger.debug("the record of the run could not be uploaded, which is tried again: %r", error)
+                logger.debug(
+                    "the record of the run could not be uploaded, which is tried again: %r", error
+                )

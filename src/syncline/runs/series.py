@@ -1,8 +1,9 @@
 """`Series`: the numbers that a run has reported, as curves. Pure.
 
-Values that are no numbers are left out; nested metrics are named `a/b`. A report whose number was there before (the run went back to a
-checkpoint) takes the place of that one and of what came after it. Curves with more points than can be drawn are thinned so that peaks stay:
-of each of equally long stretches the lowest and the highest point are shown.
+Values that are no numbers are left out; nested metrics are named `a/b`. A report whose number was
+there before (the run went back to a checkpoint) takes the place of that one and of what came after
+it. Curves with more points than can be drawn are thinned so that peaks stay: of each of equally
+long stretches the lowest and the highest point are shown.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Series:
 
     @property
     def left_out(self) -> int:
-        """How many metrics are not kept, because there are more than `MOST_NAMES`, or their names are too long."""
+        """How many metrics are not kept, because there are more than `MOST_NAMES`, or their names
+        are too long.
+        """
         return len(self._left_out)
 
     @property
@@ -105,9 +108,18 @@ class Series:
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take a line of `metrics.jsonl`; one of another form is passed over."""
-        iteration, time, metrics = record.get("iteration"), record.get("time"), record.get("metrics")
+        iteration, time, metrics = (
+            record.get("iteration"),
+            record.get("time"),
+            record.get("metrics"),
+        )
         member = record.get("trial", record.get("rank"))
-        if not (_is_number(iteration) and _is_number(time) and isinstance(metrics, Mapping) and isinstance(member, (int, str))):
+        if not (
+            _is_number(iteration)
+            and _is_number(time)
+            and isinstance(metrics, Mapping)
+            and isinstance(member, (int, str))
+        ):
             return
         if self._is_one_too_many(str(member)):
             return
@@ -123,8 +135,10 @@ class Series:
             curves.setdefault(str(member), _Curve()).add(float(iteration), float(time), value)  # type: ignore[arg-type]
 
     def extend(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Take many lines in their order: as `add` for each, but several times as quick where they are as reports usually are, that is,
-        not nested, and under the same names as in the report before."""
+        """Take many lines in their order: as `add` for each, but several times as quick where they
+        are as reports usually are, that is, not nested, and under the same names as in the report
+        before.
+        """
         blocks: dict[str, _Block] = {}
         for record in records:
             member, metrics = str(record.get("trial", record.get("rank"))), record.get("metrics")
@@ -147,31 +161,50 @@ class Series:
         """Add a block by columns. False, and nothing has changed, where that is not possible."""
         records = block.records
         try:
-            moments = [record["iteration"] for record in records] + [record["time"] for record in records]
+            moments = [record["iteration"] for record in records] + [
+                record["time"] for record in records
+            ]
             rows = [record["metrics"].values() for record in records]
-            columns = {name: column for name, column in zip(block.names, zip(*rows, strict=True), strict=True) if _is_column(column)}
-            iterations, times = array("d", moments[: len(records)]), array("d", moments[len(records) :])
+            columns = {
+                name: column
+                for name, column in zip(block.names, zip(*rows, strict=True), strict=True)
+                if _is_column(column)
+            }
+            iterations, times = (
+                array("d", moments[: len(records)]),
+                array("d", moments[len(records) :]),
+            )
             values = {name: array("d", column) for name, column in columns.items()}
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return False
         are_numbers = _NUMBERS.issuperset(map(type, moments))
         is_new = sum(name not in self._curves for name in values)
-        if not are_numbers or not all(map(operator.lt, iterations, iterations[1:])) or len(self._curves) + is_new > MOST_NAMES:
+        if (
+            not are_numbers
+            or not all(map(operator.lt, iterations, iterations[1:]))
+            or len(self._curves) + is_new > MOST_NAMES
+        ):
             return False
         if is_new and max(map(len, values)) > LONGEST_NAME:
             return False
         if self._is_one_too_many(block.member):
             return True
         for name, numbers in values.items():
-            self._curves.setdefault(name, {}).setdefault(block.member, _Curve()).extend(iterations, times, numbers)
+            self._curves.setdefault(name, {}).setdefault(block.member, _Curve()).extend(
+                iterations, times, numbers
+            )
         self._last[block.member] = records[-1]["metrics"]
         return True
 
     def _is_one_too_many(self, member: str) -> bool:
         return len(self._last) >= MOST_MEMBERS and member not in self._last
 
-    def curve(self, name: str, member: str, max_points: int = 1000, over: Axis = "iteration") -> Points:
-        """(x, y) of one metric of one rank or trial, thinned; empty where there is none. x: report number, or seconds since the epoch."""
+    def curve(
+        self, name: str, member: str, max_points: int = 1000, over: Axis = "iteration"
+    ) -> Points:
+        """(x, y) of one metric of one rank or trial, thinned; empty where there is none. x: report
+        number, or seconds since the epoch.
+        """
         curve = self._curves.get(name, {}).get(member)
         if curve is None:
             return [], []
@@ -198,7 +231,9 @@ def member_order(member: str) -> tuple[bool, int, str]:
     return not is_rank, int(member) if is_rank else 0, member
 
 
-def numbers(metrics: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+def numbers(
+    metrics: Mapping[Any, Any], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, float]]:
     """(name, value) of every number in nested metrics; truth values are none."""
     for key, value in metrics.items():
         name = f"{prefix}{key}"
@@ -213,7 +248,9 @@ def numbers(metrics: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> Ite
 
 
 def _is_column(values: Sequence[Any]) -> bool:
-    """Whether all of them are numbers; False where none is. TypeError where it depends, or some are nested."""
+    """Whether all of them are numbers; False where none is. TypeError where it depends, or some are
+    nested.
+    """
     kinds = set(map(type, values))
     if kinds <= _NUMBERS:
         return True
@@ -223,12 +260,16 @@ def _is_column(values: Sequence[Any]) -> bool:
 
 
 def thinned(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], max_points: int) -> Points:
-    """At most `max_points` (at least 4) of the points, among them the first, the last, and the peaks of each stretch."""
+    """At most `max_points` (at least 4) of the points, among them the first, the last, and the
+    peaks of each stretch.
+    """
     if len(x) <= max(4, max_points):
         return x.tolist(), y.tolist()
     np = _numpy()
     stretches = np.array_split(np.arange(1, len(x) - 1), max(1, (max_points - 2) // 2))
-    finite = np.where(np.isfinite(y), y, np.nanmean(y[np.isfinite(y)]) if np.isfinite(y).any() else 0.0)
+    finite = np.where(
+        np.isfinite(y), y, np.nanmean(y[np.isfinite(y)]) if np.isfinite(y).any() else 0.0
+    )
     chosen = {0, len(x) - 1}
     for stretch in stretches:
         part = finite[stretch]

@@ -1,9 +1,11 @@
-"""`Thinning`: which reports are written, so that a file of them stays small whatever a program reports. Pure.
+"""`Thinning`: which reports are written, so that a file of them stays small whatever a program
+reports. Pure.
 
-The first `first_bytes` are written whole. After that, every fourth report is, for half as many bytes; then every sixteenth, for half of
-that, and so on: a file ends below twice `first_bytes`, nothing that was written is ever taken out again, and each part of it covers twice
-the reports of the one before. All ranks keep the same reports. Reports that somebody may look for later are kept in any case, until three
-quarters of the file are full.
+The first `first_bytes` are written whole. After that, every fourth report is, for half as many
+bytes; then every sixteenth, for half of that, and so on: a file ends below twice `first_bytes`,
+nothing that was written is ever taken out again, and each part of it covers twice the reports of
+the one before. All ranks keep the same reports. Reports that somebody may look for later are kept
+in any case, until three quarters of the file are full.
 """
 
 from __future__ import annotations
@@ -21,15 +23,21 @@ class Thinning:
     first_bytes: int
     """So much is written whole; the file ends below twice as much."""
 
-    def keeps(self, member: int | str, iteration: int, *, line_bytes: int, size_bytes: int, wanted: bool = False) -> bool:
+    def keeps(
+        self,
+        member: int | str,
+        iteration: int,
+        *,
+        line_bytes: int,
+        size_bytes: int,
+        wanted: bool = False,
+    ) -> bool:
         """Whether a line is written.
 
         Args:
-            member: Whose it is: ranks keep the same iterations, trials each their own.
-            iteration: Its number.
-            line_bytes: Its length.
-            size_bytes: How much was written before.
-            wanted: It is kept as long as there is more room than the others need: a report with a checkpoint.
+            member: Whose it is: ranks keep the same iterations, trials each their own. iteration:
+            Its number. line_bytes: Its length. size_bytes: How much was written before. wanted: It
+            is kept as long as there is more room than the others need: a report with a checkpoint.
         """
         if size_bytes + line_bytes < self.first_bytes:
             return True

@@ -1,8 +1,9 @@
 """`Sampler`: what a process uses of its machine: CPU, memory, disk, network, GPUs.
 
-Processes that it has started (workers of data loaders) count as part of it. Network and GPUs are the machine's, as nothing tells them apart
-by process. Costs a tenth of a millisecond, and ten microseconds for each thread now and then. Linux shows everything; elsewhere what cannot
-be had is 0.
+Processes that it has started (workers of data loaders) count as part of it. Network and GPUs are
+the machine's, as nothing tells them apart by process. Costs a tenth of a millisecond, and ten
+microseconds for each thread now and then. Linux shows everything; elsewhere what cannot be had is
+0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from syncline.runs import counters
 from syncline.runs.counters import HostCounters, ProcessCounters
 
 FIRST_LOOKS = 3
-"""At so many first looks it is seen which processes it has started; then at every third, as that takes longer than all else."""
+"""At so many first looks it is seen which processes it has started; then at every third, as that
+takes longer than all else.
+"""
 LATER_LOOKS = 3
 
 
@@ -47,7 +50,12 @@ class Sampler:
         psutil.NoSuchProcess: There is no such process.
     """
 
-    def __init__(self, pid: int | None = None, gpu_ids: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pid: int | None = None,
+        gpu_ids: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._pid = os.getpid() if pid is None else pid
         self._began = counters.of_process(self._pid).began
         self._gpu_ids = tuple(gpu_ids)
@@ -59,8 +67,10 @@ class Sampler:
         self._nvml: Any = None
 
     def sample(self) -> dict[str, Any]:
-        """Plain values: `cpu_percent` (100 is one core), `rss_bytes`, `threads`, `read_bytes_per_s` and the like, `host_cpu_percent`,
-        `host_memory_percent`, and with GPUs `gpus`; rates are missing at the first look. psutil.Error where the process has ended."""
+        """Plain values: `cpu_percent` (100 is one core), `rss_bytes`, `threads`, `read_bytes_per_s`
+        and the like, `host_cpu_percent`, `host_memory_percent`, and with GPUs `gpus`; rates are
+        missing at the first look. psutil.Error where the process has ended.
+        """
         own = counters.of_process(self._pid)
         if own.began != self._began:  # its number was given again
             raise psutil.NoSuchProcess(self._pid)
@@ -114,7 +124,11 @@ class Sampler:
         opened = []
         for name in self._gpu_ids:
             try:
-                handle = self._nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else self._nvml.nvmlDeviceGetHandleByUUID(name)
+                handle = (
+                    self._nvml.nvmlDeviceGetHandleByIndex(int(name))
+                    if name.isdigit()
+                    else self._nvml.nvmlDeviceGetHandleByUUID(name)
+                )
             except self._nvml.NVMLError:
                 continue
             opened.append((name, handle))
@@ -137,7 +151,9 @@ def _rates(before: _Look, now: _Look) -> dict[str, float]:
     busy_s = host_s - (now.host.idle_s - before.host.idle_s)
 
     def rate(then: float, present: float) -> float:
-        return round(max(0.0, present - then) / seconds, 1)  # a child that has ended takes its counters with it
+        return round(
+            max(0.0, present - then) / seconds, 1
+        )  # a child that has ended takes its counters with it
 
     return {
         "cpu_percent": rate(before.cpu_s * 100, now.cpu_s * 100),
@@ -145,5 +161,7 @@ def _rates(before: _Look, now: _Look) -> dict[str, float]:
         "written_bytes_per_s": rate(before.written_bytes, now.written_bytes),
         "sent_bytes_per_s": rate(before.host.sent_bytes, now.host.sent_bytes),
         "received_bytes_per_s": rate(before.host.received_bytes, now.host.received_bytes),
-        "host_cpu_percent": round(min(100.0, max(0.0, 100 * busy_s / host_s)), 1) if host_s > 0 else 0.0,
+        "host_cpu_percent": round(min(100.0, max(0.0, 100 * busy_s / host_s)), 1)
+        if host_s > 0
+        else 0.0,
     }

@@ -1,7 +1,7 @@
 """Any value as one that JSON can hold, for records that people read.
 
-Values that JSON has no form for become their description; nothing is read back as code. Values of environment variables, where secrets
-often are, are left out.
+Values that JSON has no form for become their description; nothing is read back as code. Values of
+environment variables, where secrets often are, are left out.
 """
 
 from __future__ import annotations
@@ -19,15 +19,22 @@ _LONGEST_DESCRIPTION = 500
 
 
 def plain(value: Any) -> Any:
-    """`value` in dictionaries, lists, strings, numbers, booleans and None: dataclasses as dictionaries, other objects as descriptions."""
+    """`value` in dictionaries, lists, strings, numbers, booleans and None: dataclasses as
+    dictionaries, other objects as descriptions.
+    """
     if isinstance(value, Enum):
         return plain(value.value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
-        return {str(key): _names_only(item) if key == "env_vars" else plain(item) for key, item in value.items()}
+        return {
+            str(key): _names_only(item) if key == "env_vars" else plain(item)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
     if isinstance(value, os.PathLike):
@@ -36,7 +43,9 @@ def plain(value: Any) -> Any:
 
 
 def describe(value: Any) -> str:
-    """A short text for a value that JSON has no form for: functions and classes by their name, others as they print."""
+    """A short text for a value that JSON has no form for: functions and classes by their name,
+    others as they print.
+    """
     name = getattr(value, "__qualname__", None)
     if isinstance(name, str):
         return f"{getattr(value, '__module__', '')}.{name}"
@@ -48,7 +57,9 @@ def describe(value: Any) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """One line of JSON, with the newline. Not-a-number and infinities are written as Python's `json` reads them."""
+    """One line of JSON, with the newline. Not-a-number and infinities are written as Python's
+    `json` reads them.
+    """
     return _ENCODER.encode(value).encode() + b"\n"
 
 

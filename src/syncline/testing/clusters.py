@@ -1,7 +1,8 @@
 """Ray clusters for tests: a head, nodes that come and go, and nothing left afterwards.
 
-A cluster lies in a directory of its own and listens on ports of its own, so it meets no other cluster of this machine. Each node may be
-told where to run: `Host()` is this machine, `syncline.testing.hosts` makes others of it. `SharedCluster` serves conformance suites.
+A cluster lies in a directory of its own and listens on ports of its own, so it meets no other
+cluster of this machine. Each node may be told where to run: `Host()` is this machine,
+`syncline.testing.hosts` makes others of it. `SharedCluster` serves conformance suites.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ NODE_DEATH_VARIABLES = {
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
-"""With these a node that is killed is known to be dead after about two seconds instead of fifteen."""
+"""With these a node that is killed is known to be dead after about two seconds instead of
+fifteen.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,8 @@ THIS_HOST = Host()
 
 
 class RayCluster:
-    """Started by `start`, or as a context manager; ended by `stop`. Every process of it carries a mark in its environment.
+    """Started by `start`, or as a context manager; ended by `stop`. Every process of it carries a
+    mark in its environment.
 
     RuntimeError, with Ray's output, where a node does not start, or does not take what it is told.
     """
@@ -80,8 +84,9 @@ class RayCluster:
         variables: Mapping[str, str] | None = None,
         python: str = sys.executable,
     ) -> None:
-        """What the head has (`object_store_memory` in bytes, also for every other node), variables for every process of the cluster, and
-        the interpreter, which has Ray."""
+        """What the head has (`object_store_memory` in bytes, also for every other node), variables
+        for every process of the cluster, and the interpreter, which has Ray.
+        """
         self._head = _node_flags(num_cpus, num_gpus, resources, labels)
         self._host = host
         self._python = python
@@ -101,7 +106,12 @@ class RayCluster:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     @property
@@ -111,7 +121,9 @@ class RayCluster:
 
     @property
     def client_address(self) -> str:
-        """For `init` through Ray Client, which runs where gRPC for Python is installed (`HAS_CLIENT`)."""
+        """For `init` through Ray Client, which runs where gRPC for Python is installed
+        (`HAS_CLIENT`).
+        """
         return f"ray://{self._host.address}:{self._client_port}"
 
     def start(self) -> None:
@@ -142,7 +154,12 @@ class RayCluster:
         host: Host = THIS_HOST,
     ) -> None:
         """Start a node, all of whose processes are known as `name`."""
-        self._ray(name, host, f"--address={self.address}", *_node_flags(num_cpus, num_gpus, resources, labels))
+        self._ray(
+            name,
+            host,
+            f"--address={self.address}",
+            *_node_flags(num_cpus, num_gpus, resources, labels),
+        )
 
     def kill_node(self, name: str) -> None:
         """Take a node away, as a power failure would."""
@@ -150,11 +167,19 @@ class RayCluster:
         self._names.remove(name)
 
     def drain_node(self, node_id: str, *, seconds_left: int | None = None) -> None:
-        """Announce that a node is taken away, in so many seconds where they are given; one on which nothing runs ends at once."""
+        """Announce that a node is taken away, in so many seconds where they are given; one on which
+        nothing runs ends at once.
+        """
         arguments = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=drained by a test"]
         if seconds_left is not None:
             arguments.append(f"--deadline-remaining-seconds={seconds_left}")
-        self._run(self._host, "drain-node", f"--address={self.address}", f"--node-id={node_id}", *arguments)
+        self._run(
+            self._host,
+            "drain-node",
+            f"--address={self.address}",
+            f"--node-id={node_id}",
+            *arguments,
+        )
 
     def stop(self) -> None:
         """End every node, and remove the cluster's directory."""
@@ -168,7 +193,11 @@ class RayCluster:
 
     def _client_flags(self) -> Sequence[str]:
         # Where it can, Ray starts the server of Ray Client unasked, and always on the same port.
-        return (f"--ray-client-server-port={self._client_port}",) if HAS_CLIENT and self._python == sys.executable else ()
+        return (
+            (f"--ray-client-server-port={self._client_port}",)
+            if HAS_CLIENT and self._python == sys.executable
+            else ()
+        )
 
     def _client_listens(self) -> bool:
         try:
@@ -179,7 +208,12 @@ class RayCluster:
 
     def _ray(self, name: str, host: Host, *arguments: str) -> None:
         self._names.append(name)
-        flags = ["--disable-usage-stats", f"--node-ip-address={host.address}", self._store_flag, *arguments]
+        flags = [
+            "--disable-usage-stats",
+            f"--node-ip-address={host.address}",
+            self._store_flag,
+            *arguments,
+        ]
         self._run(host, "start", *flags, mark=f"{self.directory.name}:{name}")
 
     def _run(self, host: Host, *arguments: str, mark: str = "") -> None:
@@ -198,7 +232,9 @@ class RayCluster:
 
 
 class SharedCluster:
-    """One cluster at a time, kept while suite after suite asks for the same machine; `options` is for `conformance.tests_for_engine`."""
+    """One cluster at a time, kept while suite after suite asks for the same machine; `options` is
+    for `conformance.tests_for_engine`.
+    """
 
     _OF_THE_MACHINE = ("num_cpus", "num_gpus", "resources")
 
@@ -210,7 +246,9 @@ class SharedCluster:
 
     def options(self, suite_options: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of `init` for a suite, on a cluster that has what the suite asks for."""
-        machine = {name: suite_options[name] for name in self._OF_THE_MACHINE if name in suite_options}
+        machine = {
+            name: suite_options[name] for name in self._OF_THE_MACHINE if name in suite_options
+        }
         if self._cluster is None or machine != self._machine:
             self.stop()
             self._machine, self._cluster = machine, RayCluster(**machine)
@@ -234,12 +272,33 @@ class SharedCluster:
 def _free_ports(count: int) -> list[int]:
     """Ports that nobody listens on."""
     with contextlib.ExitStack() as until_all_are_found:
-        return [until_all_are_found.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
+        return [
+            until_all_are_found.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[
+                1
+            ]
+            for _ in range(count)
+        ]
 
 
-def _node_flags(num_cpus: int, num_gpus: int, resources: Mapping[str, float] | None, labels: Mapping[str, str] | None) -> Sequence[str]:
-    flags = [f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--resources={json.dumps(dict(resources or {}))}"]
-    return [*flags, *([f"--labels={','.join(f'{name}={value}' for name, value in labels.items())}"] if labels else [])]
+def _node_flags(
+    num_cpus: int,
+    num_gpus: int,
+    resources: Mapping[str, float] | None,
+    labels: Mapping[str, str] | None,
+) -> Sequence[str]:
+    flags = [
+        f"--num-cpus={num_cpus}",
+        f"--num-gpus={num_gpus}",
+        f"--resources={json.dumps(dict(resources or {}))}",
+    ]
+    return [
+        *flags,
+        *(
+            [f"--labels={','.join(f'{name}={value}' for name, value in labels.items())}"]
+            if labels
+            else []
+        ),
+    ]
 
 
 def _marked(marks: Collection[str]) -> list[psutil.Process]:
@@ -254,7 +313,9 @@ def _marked(marks: Collection[str]) -> list[psutil.Process]:
 
 
 def kill_all(processes: Collection[psutil.Process]) -> None:
-    """Kill processes, and wait until none of them runs; whoever is their parent then may take his time to hear of it."""
+    """Kill processes, and wait until none of them runs; whoever is their parent then may take his
+    time to hear of it.
+    """
     for process in processes:
         try:
             process.kill()

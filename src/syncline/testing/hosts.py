@@ -1,12 +1,13 @@
 """Hosts for tests: other machines, as far as programs can tell, made of this one.
 
-Each host has an address, a host name and processes of its own: namespaces, held by a process that is the first of the host. A switch, which
-is a host too, connects them. Nothing of this shows in the machine's own network, so rigs never meet; and a host ends, with all of its
-processes, when its first process does, so a rig that is killed leaves nothing. Hosts share files, shared memory and the clock. Names are
-not resolved, and there is no way out.
+Each host has an address, a host name and processes of its own: namespaces, held by a process that
+is the first of the host. A switch, which is a host too, connects them. Nothing of this shows in the
+machine's own network, so rigs never meet; and a host ends, with all of its processes, when its
+first process does, so a rig that is killed leaves nothing. Hosts share files, shared memory and the
+clock. Names are not resolved, and there is no way out.
 
-This takes root's rights on Linux, and the commands `ip`, `nsenter`, `setpriv` and `unshare`. Where they are missing, a rig still has as
-many hosts as were asked for, but all of them are this machine.
+This takes root's rights on Linux, and the commands `ip`, `nsenter`, `setpriv` and `unshare`. Where
+they are missing, a rig still has as many hosts as were asked for, but all of them are this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from syncline.testing.programs import Program, run_program
 from syncline.testing.waiting import GENEROUS_S
 
 NETWORK = "10.77.0"
-"""The first three numbers of every address. All rigs have the same: each has a network of its own."""
+"""The first three numbers of every address. All rigs have the same: each has a network of its
+own.
+"""
 MAX_HOSTS = 100
 _INTERFACE = "eth0"
 _NOBODY = "02:00:00:00:00:00"
@@ -40,16 +43,22 @@ print("ready", flush=True)
 sys.stdin.read()  # ends with the rig, also where that is killed
 """
 _NAMESPACES = ("--net", "--uts", "--pid", "--mount")
-_ENTER = 'exec nsenter --target="$0" {} --wdns="$(pwd -P)" setpriv --pdeathsig=KILL "$@"'.format(" ".join(_NAMESPACES))
+_ENTER = 'exec nsenter --target="$0" {} --wdns="$(pwd -P)" setpriv --pdeathsig=KILL "$@"'.format(
+    " ".join(_NAMESPACES)
+)
 """The command runs in a child of `nsenter`, and dies with it."""
 _PRIVATE = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
 
 
 class Rig:
-    """Hosts that reach one another until links are cut. Made by `hosts`; not for use from several threads."""
+    """Hosts that reach one another until links are cut. Made by `hosts`; not for use from several
+    threads.
+    """
 
     def __init__(self, members: Sequence[Host], why_not: str | None = None) -> None:
-        """`why_not`: why the hosts are only this machine; None where they are hosts of their own."""
+        """`why_not`: why the hosts are only this machine; None where they are hosts of their
+        own.
+        """
         self._members = tuple(members)
         self.why_not = why_not
         self._cut: set[tuple[Host, Host]] = set()
@@ -60,20 +69,28 @@ class Rig:
     def __getitem__(self, number: int) -> Host:
         return self._members[number]
 
-    def run(self, host: Host, text: str, *arguments: str, environment: Mapping[str, str] | None = None) -> AbstractContextManager[Program]:
+    def run(
+        self, host: Host, text: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[Program]:
         """`run_program` on a host."""
         return run_program(text, *arguments, environment=environment, enter=host.enter)
 
     def cut(self, host: Host, *others: Host) -> None:
-        """From now on, packets between `host` and the others (all others if none are named) are lost without notice.
+        """From now on, packets between `host` and the others (all others if none are named) are
+        lost without notice.
 
         RuntimeError where hosts are only this machine.
         """
         if self.why_not is not None:
-            raise RuntimeError(f"links between the hosts of this rig cannot be cut, as all of them are this machine: {self.why_not}")
+            raise RuntimeError(
+                f"links between the hosts of this rig cannot be cut, as all of them are this machine: {self.why_not}"
+            )
         for other in others or self._others(host):
             for here, there in ((host, other), (other, host)):
-                _ip(here, f"neigh replace {there.address} lladdr {_NOBODY} dev {_INTERFACE} nud permanent")
+                _ip(
+                    here,
+                    f"neigh replace {there.address} lladdr {_NOBODY} dev {_INTERFACE} nud permanent",
+                )
                 self._cut.add((here, there))
 
     def heal(self, host: Host, *others: Host) -> None:
@@ -84,10 +101,16 @@ class Rig:
                 self._cut.remove((here, there))
 
     def with_own(self, host: Host, directory: Path) -> Host:
-        """The same host, but each command run on it has an empty `directory` of its own in the place of the shared one."""
+        """The same host, but each command run on it has an empty `directory` of its own in the
+        place of the shared one.
+        """
         if self.why_not is not None:
-            raise RuntimeError(f"the hosts of this rig have no directories of their own, as all of them are this machine: {self.why_not}")
-        return replace(host, enter=(*host.enter, "unshare", "--mount", "sh", "-c", _PRIVATE, str(directory)))
+            raise RuntimeError(
+                f"the hosts of this rig have no directories of their own, as all of them are this machine: {self.why_not}"
+            )
+        return replace(
+            host, enter=(*host.enter, "unshare", "--mount", "sh", "-c", _PRIVATE, str(directory))
+        )
 
     def _others(self, host: Host) -> list[Host]:
         return [other for other in self._members if other.address != host.address]
@@ -103,9 +126,18 @@ def hosts(count: int) -> Iterator[Rig]:
         raise ValueError(f"hosts({count}): a rig has between 1 and {MAX_HOSTS} hosts")
     with ExitStack() as stack:
         try:
-            rig = Rig(_connected([stack.enter_context(_first_process(f"host-{number}")) for number in range(count + 1)]))
+            rig = Rig(
+                _connected(
+                    [
+                        stack.enter_context(_first_process(f"host-{number}"))
+                        for number in range(count + 1)
+                    ]
+                )
+            )
         except (OSError, _Refused) as error:
-            rig = Rig([THIS_HOST] * count, why_not=f"network namespaces are not permitted here ({error})")
+            rig = Rig(
+                [THIS_HOST] * count, why_not=f"network namespaces are not permitted here ({error})"
+            )
         yield rig
 
 
@@ -116,8 +148,22 @@ class _Refused(Exception):
 @contextmanager
 def _first_process(name: str) -> Iterator[int]:
     """A host of that name without a network; the id of its first process."""
-    command = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", sys.executable, "-I", "-S", "-c", _FIRST_PROCESS, name]
-    unshare = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        "unshare",
+        *_NAMESPACES,
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _FIRST_PROCESS,
+        name,
+    ]
+    unshare = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert unshare.stdout is not None
     try:
         if not unshare.stdout.readline():
@@ -131,14 +177,23 @@ def _first_process(name: str) -> Iterator[int]:
 def _connected(first_processes: Sequence[int]) -> list[Host]:
     """Make the first of these the switch, plug the others into it, and give them addresses."""
     switch, *made = [
-        Host(address=f"{NETWORK}.{number}", enter=("sh", "-c", _ENTER, str(process))) for number, process in enumerate(first_processes)
+        Host(address=f"{NETWORK}.{number}", enter=("sh", "-c", _ENTER, str(process)))
+        for number, process in enumerate(first_processes)
     ]
     _ip(switch, "link add switch type bridge", "link set switch up")
     for number, host in enumerate(made, start=1):
         port = f"port{number}"
-        _ip(THIS_HOST, f"link add {port} netns {first_processes[0]} type veth peer name {_INTERFACE} netns {first_processes[number]}")
+        _ip(
+            THIS_HOST,
+            f"link add {port} netns {first_processes[0]} type veth peer name {_INTERFACE} netns {first_processes[number]}",
+        )
         _ip(switch, f"link set {port} master switch up")
-        _ip(host, "link set lo up", f"addr add {host.address}/24 dev {_INTERFACE}", f"link set {_INTERFACE} up")
+        _ip(
+            host,
+            "link set lo up",
+            f"addr add {host.address}/24 dev {_INTERFACE}",
+            f"link set {_INTERFACE} up",
+        )
     return made
 
 
@@ -148,7 +203,11 @@ def _ip(host: Host, *commands: str) -> None:
     if program is None:
         raise _Refused("there is no command `ip`")
     done = subprocess.run(
-        host.command(program, "-batch", "-"), input="\n".join(commands), capture_output=True, text=True, timeout=GENEROUS_S
+        host.command(program, "-batch", "-"),
+        input="\n".join(commands),
+        capture_output=True,
+        text=True,
+        timeout=GENEROUS_S,
     )
     if done.returncode != 0:
         raise _Refused(_joined(done.stderr))

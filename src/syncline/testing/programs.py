@@ -1,8 +1,10 @@
-"""Whole programs as subprocesses: run one, stop it at a printed marker, and look for what it leaves behind.
+"""Whole programs as subprocesses: run one, stop it at a printed marker, and look for what it leaves
+behind.
 
-A program runs in a temporary directory of its own, with an environment variable that all of its processes inherit, so that what belongs
-to it is known even after its parents have died. Files are found where the program was told to make temporary ones, and in `/dev/shm` by
-what appeared there while it ran and belongs to no process outside of it.
+A program runs in a temporary directory of its own, with an environment variable that all of its
+processes inherit, so that what belongs to it is known even after its parents have died. Files are
+found where the program was told to make temporary ones, and in `/dev/shm` by what appeared there
+while it ran and belongs to no process outside of it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ SHARED_MEMORY = Path("/dev/shm")
 SLOWNESS = 6
 """By how much limits are stretched, for machines that are slow or busy."""
 LAST_OUTPUT_S = 5.0
-"""How long the output of an ended program is waited for. A child that outlives it holds the pipe open: `assert_nothing_left` tells."""
+"""How long the output of an ended program is waited for. A child that outlives it holds the pipe
+open: `assert_nothing_left` tells.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,9 @@ class Leftovers:
     processes: tuple[str, ...] = ()
     """`pid: command line` of each living process."""
     files: tuple[str, ...] = ()
-    """Paths in shared memory, and of syncline's files in the program's temporary directory; empty directories do not count."""
+    """Paths in shared memory, and of syncline's files in the program's temporary directory; empty
+    directories do not count.
+    """
 
     def __bool__(self) -> bool:
         return bool(self.processes or self.files)
@@ -58,7 +64,9 @@ class Ended:
     def check(self) -> Ended:
         """This, if the program succeeded; AssertionError with its output otherwise."""
         if self.return_code != 0:
-            raise AssertionError(f"the program ended with {self.return_code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}")
+            raise AssertionError(
+                f"the program ended with {self.return_code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+            )
         return self
 
 
@@ -98,12 +106,16 @@ class Program:
     def start_reading(self) -> None:
         """Follow both outputs in threads."""
         for name in ("stdout", "stderr"):
-            reader = threading.Thread(target=self._follow, args=(name,), daemon=True, name=f"{name} of program {self.pid}")
+            reader = threading.Thread(
+                target=self._follow, args=(name,), daemon=True, name=f"{name} of program {self.pid}"
+            )
             reader.start()
             self._readers.append(reader)
 
     def wait_for(self, marker: str, *, within_s: float = GENEROUS_S) -> str:
-        """The first printed line that contains `marker`; AssertionError if the program ends or `within_s` pass without one."""
+        """The first printed line that contains `marker`; AssertionError if the program ends or
+        `within_s` pass without one.
+        """
         deadline = time.monotonic() + within_s
         with self._printed:
             while True:
@@ -114,7 +126,9 @@ class Program:
                 if over or time.monotonic() > deadline:
                     reason = "the program ended" if over else f"{within_s:g} s passed"
                     output = "".join(self._lines["stdout"]) + "".join(self._lines["stderr"])
-                    raise AssertionError(f"{reason} without printing {marker!r}; its output:\n{output}")
+                    raise AssertionError(
+                        f"{reason} without printing {marker!r}; its output:\n{output}"
+                    )
                 self._printed.wait(0.05)
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -122,16 +136,22 @@ class Program:
         self.process.send_signal(number)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the program's process group, as a terminal does when somebody presses Ctrl-C."""
+        """Send a signal to the program's process group, as a terminal does when somebody presses
+        Ctrl-C.
+        """
         os.killpg(self.pid, number)
 
     def wait(self, *, within_s: float = GENEROUS_S * 2) -> Ended:
-        """Wait for the program's own process to end; AssertionError after `within_s` seconds, and the program is killed."""
+        """Wait for the program's own process to end; AssertionError after `within_s` seconds, and
+        the program is killed.
+        """
         try:
             code = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
             self.end()
-            raise AssertionError(f"the program did not end within {within_s:g} s; its output:\n{self.stdout}\n{self.stderr}") from None
+            raise AssertionError(
+                f"the program did not end within {within_s:g} s; its output:\n{self.stdout}\n{self.stderr}"
+            ) from None
         for reader in self._readers:
             reader.join(LAST_OUTPUT_S)
         return Ended(return_code=code, stdout=self.stdout, stderr=self.stderr)
@@ -167,10 +187,12 @@ def run_program(
     directory: Path | None = None,
     enter: Sequence[str] = (),
 ) -> Iterator[Program]:
-    """Start `text` as a Python program in a new session and a fresh directory; kill what is left of it at the end of the block.
+    """Start `text` as a Python program in a new session and a fresh directory; kill what is left of
+    it at the end of the block.
 
-    `environment` is added to this process's own, `options` go to the interpreter, `args` to the program; `directory` replaces the fresh
-    temporary directory; `enter` comes before the command, to run it elsewhere. Standard input is closed.
+    `environment` is added to this process's own, `options` go to the interpreter, `args` to the
+    program; `directory` replaces the fresh temporary directory; `enter` comes before the command,
+    to run it elsewhere. Standard input is closed.
     """
     with tempfile.TemporaryDirectory(prefix="program-", dir=directory) as made:
         home = Path(made)
@@ -178,10 +200,16 @@ def run_program(
         temporary.mkdir()
         (home / "program.py").write_text(text)
         mark = uuid.uuid4().hex
-        inherited = {name: value for name, value in settings.inherited_environment().items() if not name.startswith("SYNCLINE_")}
+        inherited = {
+            name: value
+            for name, value in settings.inherited_environment().items()
+            if not name.startswith("SYNCLINE_")
+        }
         variables = {
             **inherited,
-            "PYTHONPATH": os.pathsep.join(filter(None, [_source_directory(), inherited.get("PYTHONPATH", "")])),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [_source_directory(), inherited.get("PYTHONPATH", "")])
+            ),
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(temporary),
             MARK: mark,
@@ -198,7 +226,11 @@ def run_program(
             start_new_session=True,
         )
         program = Program(
-            process=process, directory=home, temporary=temporary, mark=mark, shared_memory_before=frozenset(_shared_memory_files())
+            process=process,
+            directory=home,
+            temporary=temporary,
+            mark=mark,
+            shared_memory_before=frozenset(_shared_memory_files()),
         )
         program.start_reading()
         try:
@@ -208,16 +240,26 @@ def run_program(
 
 
 def leftovers(program: Program) -> Leftovers:
-    """What is there of `program` now: processes with its mark, its session files, and its files in shared memory."""
-    processes = tuple(f"{process.pid}: {_command_line(process)}" for process in _processes(program.mark))
+    """What is there of `program` now: processes with its mark, its session files, and its files in
+    shared memory.
+    """
+    processes = tuple(
+        f"{process.pid}: {_command_line(process)}" for process in _processes(program.mark)
+    )
     appeared = (path for path in _shared_memory_files() if path not in program.shared_memory_before)
     shared = [path for path in appeared if _belongs_to(path, program)]
-    temporary = [str(path) for path in program.temporary.rglob("*") if "syncline" in str(path) and not path.is_dir()]
+    temporary = [
+        str(path)
+        for path in program.temporary.rglob("*")
+        if "syncline" in str(path) and not path.is_dir()
+    ]
     return Leftovers(processes=processes, files=tuple(sorted([*shared, *temporary])))
 
 
 def assert_nothing_left(program: Program, *, within_s: float = 5.0) -> None:
-    """AssertionError unless everything of `program` is gone within `within_s` seconds, stretched for slow machines."""
+    """AssertionError unless everything of `program` is gone within `within_s` seconds, stretched
+    for slow machines.
+    """
     deadline = time.monotonic() + within_s * SLOWNESS
     while left := leftovers(program):
         if time.monotonic() > deadline:
@@ -255,7 +297,9 @@ def _shared_memory_files() -> list[str]:
 
 
 def _belongs_to(path: str, program: Program) -> bool:
-    """Other programs make files in shared memory at the same time: ours carry the program's process id in the name."""
+    """Other programs make files in shared memory at the same time: ours carry the program's process
+    id in the name.
+    """
     return f"-{program.pid}-" in f"{Path(path).name}-"
 
 

@@ -9,11 +9,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 GENEROUS_S = 60.0
-"""How long a condition may take on a machine that is slow and busy. A test that passes never waits this long."""
+"""How long a condition may take on a machine that is slow and busy. A test that passes never waits
+this long.
+"""
 
 
 def eventually(condition: Callable[[], T], *, within_s: float = GENEROUS_S, what: str = "") -> T:
-    """The first true value of `condition()`, asked again and again for at most `within_s` seconds; AssertionError without one.
+    """The first true value of `condition()`, asked again and again for at most `within_s` seconds;
+    AssertionError without one.
 
     `what` says in the error what was waited for.
     """
@@ -25,6 +28,8 @@ def eventually(condition: Callable[[], T], *, within_s: float = GENEROUS_S, what
             return value
         if time.monotonic() > deadline:
             described = what or getattr(condition, "__name__", repr(condition))
-            raise AssertionError(f"{described}: not so within {within_s:g} s; the last answer was {value!r}")
+            raise AssertionError(
+                f"{described}: not so within {within_s:g} s; the last answer was {value!r}"
+            )
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.1)

@@ -1,13 +1,16 @@
 """Training functions on groups of workers: trainers, what a training function may call, results.
 
-Files, in the order in which a run flows through them: `config` (what a program states), `trainer` (checks it), `controller/` (decides:
-`driver`, `state` with `attempt`, `events`, `policy`, `barriers`, `hangs`; keeps: `ledger`, `checkpoints`, `steps`, `validation`, `goodput`;
-tells: `observers`, `live`; on a cluster in an actor: `apart`, `run_actor`, `story`), `workers/` (where it happens: `placement`, `group`,
-`ranks`, `worker`, `session`, `uploads`, `outbox`, `messages`; beside the training function: `observer`, `watchdog`, `stacks`,
-`profiling/`), `backend` and a folder for each framework (what surrounds the function), `session` and `collective` (what the function
-calls), `datasets`, `readers`, `random_states` (what it reads, and how it goes on there), `metrics`, `checkpoint`, `storage`, `filesystem`,
-`retries` (what it reports and where that lies), `step_times` (what it spent), `callbacks`, `errors`, `result` (what comes back), `local`
-(all of it in this process).
+Files, in the order in which a run flows through them: `config` (what a program states), `trainer`
+(checks it), `controller/` (decides: `driver`, `state` with `attempt`, `events`, `policy`,
+`barriers`, `hangs`; keeps: `ledger`, `checkpoints`, `steps`, `validation`, `goodput`; tells:
+`observers`, `live`; on a cluster in an actor: `apart`, `run_actor`, `story`), `workers/` (where it
+happens: `placement`, `group`, `ranks`, `worker`, `session`, `uploads`, `outbox`, `messages`; beside
+the training function: `observer`, `watchdog`, `stacks`, `profiling/`), `backend` and a folder for
+each framework (what surrounds the function), `session` and `collective` (what the function calls),
+`datasets`, `readers`, `random_states` (what it reads, and how it goes on there), `metrics`,
+`checkpoint`, `storage`, `filesystem`, `retries` (what it reports and where that lies), `step_times`
+(what it spent), `callbacks`, `errors`, `result` (what comes back), `local` (all of it in this
+process).
 """
 
 import importlib

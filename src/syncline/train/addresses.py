@@ -1,7 +1,8 @@
-"""Where the workers of a group find each other: addresses, and ports for frameworks that open them by themselves.
+"""Where the workers of a group find each other: addresses, and ports for frameworks that open them
+by themselves.
 
-Such a framework is told a port number and binds it later, so the number must stay free until then: the worker holds it. Frameworks that
-take an open socket (torch) need none of this.
+Such a framework is told a port number and binds it later, so the number must stay free until then:
+the worker holds it. Frameworks that take an open socket (torch) need none of this.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _held: list[socket.socket] = []
 
 
 def hosts_of(workers: Sequence[Worker]) -> list[str]:
-    """By rank, the address under which the others reach a worker: the loopback interface where all are on one node."""
+    """By rank, the address under which the others reach a worker: the loopback interface where all
+    are on one node.
+    """
     one_node = len({worker.node_id for worker in workers}) == 1
     return [LOOPBACK if one_node else worker.node_ip for worker in workers]
 
@@ -29,7 +32,9 @@ def host_and_port(host: str, port: int) -> str:
 
 
 def is_this_process(worker: Worker) -> bool:
-    """Whether a worker is an object in the controller's own process, as the inline engine has it."""
+    """Whether a worker is an object in the controller's own process, as the inline engine has
+    it.
+    """
     return worker.pid == os.getpid() and worker.hostname == socket.gethostname()
 
 

@@ -1,4 +1,5 @@
-"""`BatchPredictor`: a checkpoint's model applied to a whole dataset, by a pool of actors that load it once each. For older programs.
+"""`BatchPredictor`: a checkpoint's model applied to a whole dataset, by a pool of actors that load
+it once each. For older programs.
 
 New programs pass a class of their own to `Dataset.map_batches`, which is all that happens here.
 """
@@ -33,14 +34,18 @@ class BatchPredictor:
         **predictor_kwargs: For `predictor_cls.from_checkpoint`.
     """
 
-    def __init__(self, checkpoint: Checkpoint | None, predictor_cls: type[Predictor], **predictor_kwargs: Any) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint | None, predictor_cls: type[Predictor], **predictor_kwargs: Any
+    ) -> None:
         self._checkpoint = checkpoint
         self._predictor_cls = predictor_cls
         self._predictor_kwargs = predictor_kwargs
         self._preprocessor: Preprocessor | None = None
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, predictor_cls: type[Predictor], **kwargs: Any) -> BatchPredictor:
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, predictor_cls: type[Predictor], **kwargs: Any
+    ) -> BatchPredictor:
         """The same as the constructor."""
         return cls(checkpoint, predictor_cls, **kwargs)
 
@@ -77,15 +82,13 @@ class BatchPredictor:
         """The dataset of the predictions, computed when it is read.
 
         Args:
-            data: The dataset.
-            feature_columns: The columns, after preprocessing, that the model gets, in this order; all if None.
-            keep_columns: The columns that the result has beside the predictions.
-            batch_size: Rows per call.
-            min_scoring_workers: Actors that are kept.
+            data: The dataset. feature_columns: The columns, after preprocessing, that the model
+            gets, in this order; all if None. keep_columns: The columns that the result has beside
+            the predictions. batch_size: Rows per call. min_scoring_workers: Actors that are kept.
             max_scoring_workers: The most actors; None for as many as there is room for.
-            num_cpus_per_worker: CPUs per actor: by default 1, or 0 with GPUs.
-            num_gpus_per_worker: GPUs per actor; the predictor is told to use them.
-            separate_gpu_stage: Accepted for older programs: preprocessing is always a stage of its own, which holds no GPU.
+            num_cpus_per_worker: CPUs per actor: by default 1, or 0 with GPUs. num_gpus_per_worker:
+            GPUs per actor; the predictor is told to use them. separate_gpu_stage: Accepted for
+            older programs: preprocessing is always a stage of its own, which holds no GPU.
             ray_remote_args: Further options of `remote` for the actors.
             **predict_kwargs: For the predictor's `predict`.
         """
@@ -114,9 +117,16 @@ class BatchPredictor:
         )
 
     def predict_pipelined(
-        self, data: Dataset, *, blocks_per_window: int | None = None, bytes_per_window: int | None = None, **kwargs: Any
+        self,
+        data: Dataset,
+        *,
+        blocks_per_window: int | None = None,
+        bytes_per_window: int | None = None,
+        **kwargs: Any,
     ) -> Dataset:
-        """As `predict`. The size of a window is accepted and has no effect, since all datasets stream."""
+        """As `predict`. The size of a window is accepted and has no effect, since all datasets
+        stream.
+        """
         return self.predict(data, **kwargs)
 
     def __repr__(self) -> str:
@@ -140,15 +150,23 @@ class _Scorer:
 
     def __init__(self, scoring: _Scoring) -> None:
         self._scoring = scoring
-        self._predictor = scoring.predictor_cls.from_checkpoint(scoring.checkpoint, **scoring.predictor_kwargs)  # type: ignore[arg-type]
+        self._predictor = scoring.predictor_cls.from_checkpoint(
+            scoring.checkpoint, **scoring.predictor_kwargs
+        )  # type: ignore[arg-type]
         self._predictor.set_preprocessor(None)  # it was a stage of its own
 
     def __call__(self, batch: Any) -> Any:
-        features = batch if self._scoring.feature_columns is None else _selected(batch, self._scoring.feature_columns)
+        features = (
+            batch
+            if self._scoring.feature_columns is None
+            else _selected(batch, self._scoring.feature_columns)
+        )
         predictions = self._predictor.predict(features, **self._scoring.predict_kwargs)
         kept = _selected(batch, self._scoring.keep_columns)
         if frames.is_frame(predictions):
-            return predictions.assign(**{name: kept[name].to_numpy() for name in self._scoring.keep_columns})
+            return predictions.assign(
+                **{name: kept[name].to_numpy() for name in self._scoring.keep_columns}
+            )
         return {**predictions, **kept}
 
 

@@ -1,4 +1,6 @@
-"""What training with XGBoost and with LightGBM has in common: reports of boosting rounds, threads, arguments of an older form."""
+"""What training with XGBoost and with LightGBM has in common: reports of boosting rounds, threads,
+arguments of an older form.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,26 @@ class BoostingReports:
     """What the chosen metrics go through."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.frequency, bool) or not isinstance(self.frequency, int) or self.frequency < 0:
-            raise ValueError(f"frequency={self.frequency!r} is no number of rounds: give 1 or more, or 0 for no checkpoints on the way.")
+        if (
+            isinstance(self.frequency, bool)
+            or not isinstance(self.frequency, int)
+            or self.frequency < 0
+        ):
+            raise ValueError(
+                f"frequency={self.frequency!r} is no number of rounds: give 1 or more, or 0 for no checkpoints on the way."
+            )
         if not self.filename or os.path.basename(self.filename) != self.filename:
-            raise ValueError(f"filename={self.filename!r} is no name of a file: give one without directories, such as 'model.json'.")
+            raise ValueError(
+                f"filename={self.filename!r} is no name of a file: give one without directories, such as 'model.json'."
+            )
 
     def is_due(self, rounds: int) -> bool:
         """Whether a checkpoint belongs after so many rounds, counted from 1."""
         return self.frequency > 0 and rounds % self.frequency == 0
 
     def report(self, logged: Mapping[str, Any], booster: Booster | None = None) -> None:
-        """Report what was logged, with `booster` as checkpoint. Every rank calls this; they all have the same model, and rank 0 saves it.
+        """Report what was logged, with `booster` as checkpoint. Every rank calls this; they all
+        have the same model, and rank 0 saves it.
 
         Raises:
             KeyError: a chosen metric was not logged.
@@ -69,14 +80,18 @@ class BoostingReports:
 
 
 def share_cores() -> None:
-    """In a worker, before its library is imported: OpenMP shares the node's cores with its other workers, or obeys OMP_NUM_THREADS."""
+    """In a worker, before its library is imported: OpenMP shares the node's cores with its other
+    workers, or obeys OMP_NUM_THREADS.
+    """
     neighbours = get_session("boosting.share_cores").local_world_size
     if neighbours > 1:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // neighbours)))
 
 
 def refuse_older_form(trainer: str, **arguments: object) -> None:
-    """TypeError if any of the arguments is given with which a trainer once made the training function itself."""
+    """TypeError if any of the arguments is given with which a trainer once made the training
+    function itself.
+    """
     given = ", ".join(f"`{name}`" for name, value in arguments.items() if value is not None)
     if given:
         raise TypeError(

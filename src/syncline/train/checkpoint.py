@@ -1,7 +1,9 @@
-"""`Checkpoint`: a directory of files on any filesystem, and what a run says about those that it keeps.
+"""`Checkpoint`: a directory of files on any filesystem, and what a run says about those that it
+keeps.
 
-Covered: naming a checkpoint, copying it to this machine, reading it in place, metadata. Not covered: how a checkpoint comes into the run
-directory (`storage.py`) and which ones stay there (`controller/checkpoints.py`).
+Covered: naming a checkpoint, copying it to this machine, reading it in place, metadata. Not
+covered: how a checkpoint comes into the run directory (`storage.py`) and which ones stay there
+(`controller/checkpoints.py`).
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ _Self = TypeVar("_Self", bound="Checkpoint")
 
 
 class Checkpoint:
-    """A reference to a directory with a checkpoint's files; cheap to make, to compare and to send to another process.
+    """A reference to a directory with a checkpoint's files; cheap to make, to compare and to send
+    to another process.
 
     Args:
-        path: The directory, or its URI (`s3://bucket/run/checkpoint_000001`). A relative local path is made absolute.
-        filesystem: The filesystem that `path` is a path on; found from `path` if not given.
+        path: The directory, or its URI (`s3://bucket/run/checkpoint_000001`). A relative local path
+        is made absolute. filesystem: The filesystem that `path` is a path on; found from `path` if
+        not given.
 
     Raises:
         TypeError: `path` is no path.
@@ -44,11 +48,17 @@ class Checkpoint:
     filesystem: pyarrow_fs.FileSystem
     """The filesystem on which it lies."""
 
-    def __init__(self, path: str | os.PathLike[str], filesystem: pyarrow_fs.FileSystem | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], filesystem: pyarrow_fs.FileSystem | None = None
+    ) -> None:
         if not isinstance(path, (str, os.PathLike)):
-            raise TypeError(f"Checkpoint(path={path!r}): a path or a URI is needed, not a {type(path).__name__}.")
+            raise TypeError(
+                f"Checkpoint(path={path!r}): a path or a URI is needed, not a {type(path).__name__}."
+            )
         if filesystem is not None and not isinstance(filesystem, pyarrow_fs.FileSystem):
-            raise TypeError(f"Checkpoint(filesystem={filesystem!r}): a pyarrow.fs.FileSystem is needed, not a {type(filesystem).__name__}.")
+            raise TypeError(
+                f"Checkpoint(filesystem={filesystem!r}): a pyarrow.fs.FileSystem is needed, not a {type(filesystem).__name__}."
+            )
         self.filesystem, self.path = files.resolve(path, filesystem)
 
     @classmethod
@@ -60,7 +70,9 @@ class Checkpoint:
             ValueError: `path` is relative and there is no such directory, or it is a file.
         """
         if not isinstance(path, (str, os.PathLike)):
-            raise TypeError(f"Checkpoint.from_directory({path!r}): a path is needed, not a {type(path).__name__}.")
+            raise TypeError(
+                f"Checkpoint.from_directory({path!r}): a path is needed, not a {type(path).__name__}."
+            )
         absolute = settings.local_path(path)
         written_absolute = os.path.isabs(os.path.expanduser(os.fspath(path)))
         if not os.path.isdir(absolute) and (os.path.exists(absolute) or not written_absolute):
@@ -74,16 +86,22 @@ class Checkpoint:
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the files to this machine; returns the directory.
 
-        Of several processes on a machine that ask for the same checkpoint in the same directory at once, one copies and the others wait.
+        Of several processes on a machine that ask for the same checkpoint in the same directory at
+        once, one copies and the others wait.
 
         Args:
-            path: The directory to copy into, made if need be. If not given, a temporary one, the same for every caller on the
+            path: The directory to copy into, made if need be. If not given, a temporary one, the
+            same for every caller on the
                 machine; the program deletes it when nobody needs it any more.
 
         Raises:
             FileNotFoundError: The checkpoint does not exist.
         """
-        target = os.path.join(_temporary_root(), f"checkpoint_{self._key()}_copy") if path is None else settings.local_path(path)
+        target = (
+            os.path.join(_temporary_root(), f"checkpoint_{self._key()}_copy")
+            if path is None
+            else settings.local_path(path)
+        )
         download_once(target, self._key(), lambda: self._download(target))
         return target
 
@@ -91,15 +109,18 @@ class Checkpoint:
     def as_directory(self) -> Iterator[str]:
         """The files in a directory of this machine, to be read while the `with` block runs.
 
-        A local checkpoint is not copied: the directory is the checkpoint itself, so change nothing in it. A remote one is copied once for
-        all readers on the machine, and the copy is deleted after its last reader.
+        A local checkpoint is not copied: the directory is the checkpoint itself, so change nothing
+        in it. A remote one is copied once for all readers on the machine, and the copy is deleted
+        after its last reader.
 
         Raises:
             FileNotFoundError: The checkpoint does not exist.
         """
         if files.is_local(self.filesystem):
             if not os.path.isdir(self.path):
-                raise FileNotFoundError(f"The checkpoint {self.path!r} does not exist: it was deleted, or never written.")
+                raise FileNotFoundError(
+                    f"The checkpoint {self.path!r} does not exist: it was deleted, or never written."
+                )
             yield self.path
             return
         target = os.path.join(_temporary_root(), f"checkpoint_{self._key()}")
@@ -112,12 +133,15 @@ class Checkpoint:
         return {} if data is None else dict(json.loads(data))
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Store `metadata`, a dictionary that JSON can hold, with the checkpoint, in place of what was there.
+        """Store `metadata`, a dictionary that JSON can hold, with the checkpoint, in place of what
+        was there.
 
         Raises:
             TypeError: JSON cannot hold it.
         """
-        files.write_bytes(self.filesystem, files.join(self.path, METADATA_FILE), json.dumps(metadata).encode())
+        files.write_bytes(
+            self.filesystem, files.join(self.path, METADATA_FILE), json.dumps(metadata).encode()
+        )
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
         """Add `metadata` to what is stored; keys that both have get the new value."""
@@ -138,13 +162,19 @@ class Checkpoint:
         try:
             files.copy_directory(self.filesystem, self.path, pyarrow_fs.LocalFileSystem(), target)
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{self!r} cannot be read: it was deleted, or never written. ({error})") from error
+            raise FileNotFoundError(
+                f"{self!r} cannot be read: it was deleted, or never written. ({error})"
+            ) from error
 
     def _key(self) -> str:
-        """Names this checkpoint among all on this machine: path, filesystem and the filesystem's options."""
+        """Names this checkpoint among all on this machine: path, filesystem and the filesystem's
+        options.
+        """
         try:
             identity = pickle.dumps(self.filesystem)
-        except Exception:  # a filesystem that cannot leave this process is known by its address in it
+        except (
+            Exception
+        ):  # a filesystem that cannot leave this process is known by its address in it
             identity = f"{self.filesystem.type_name}-{os.getpid()}-{id(self.filesystem)}".encode()
         return hashlib.sha256(identity + b"\0" + self.path.encode()).hexdigest()[:24]
 
@@ -211,7 +241,8 @@ class ReportedCheckpoint:
 
 
 def _temporary_root() -> str:
-    """Directory for copies of checkpoints, this user's own: its name is known beforehand, so others must not be able to prepare it.
+    """Directory for copies of checkpoints, this user's own: its name is known beforehand, so others
+    must not be able to prepare it.
 
     Raises:
         PermissionError: Somebody else owns it.
@@ -219,5 +250,7 @@ def _temporary_root() -> str:
     root = os.path.join(tempfile.gettempdir(), f"syncline-checkpoints-{os.getuid()}")
     os.makedirs(root, mode=0o700, exist_ok=True)
     if os.lstat(root).st_uid != os.getuid():
-        raise PermissionError(f"{root!r} belongs to another user, so checkpoints are not safe there: set TMPDIR to another directory.")
+        raise PermissionError(
+            f"{root!r} belongs to another user, so checkpoints are not safe there: set TMPDIR to another directory."
+        )
     return root

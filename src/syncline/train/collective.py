@@ -1,7 +1,8 @@
 """Meetings of all ranks of a training, through the controller: no process group is needed.
 
-A rank that does not come within `SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S` ends the attempt with an error that names it and shows its
-Python stack. Tensors are for `torch.distributed`; this is for small things.
+A rank that does not come within `SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S` ends the attempt with an
+error that names it and shows its Python stack. Tensors are for `torch.distributed`; this is for
+small things.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def _check(data: Any) -> None:
     try:
         size = len(cloudpickle.dumps(data))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise TypeError(f"`broadcast_from_rank_zero` cannot send a {type(data).__name__}, because it cannot be pickled: {error}") from error
+        raise TypeError(
+            f"`broadcast_from_rank_zero` cannot send a {type(data).__name__}, because it cannot be pickled: {error}"
+        ) from error
     if size > LARGE_BYTES:
         warnings.warn(
             f"`broadcast_from_rank_zero` got {size} pickled bytes, and is made for less than {LARGE_BYTES}, as it goes through the "

@@ -1,7 +1,9 @@
-"""What a program tells a trainer before it starts: scaling, storage, retries, retention, logging, validation.
+"""What a program tells a trainer before it starts: scaling, storage, retries, retention, logging,
+validation.
 
-Covered: the configuration classes that `syncline.train` exports, each checked as it is made, so that a mistake is named at the line
-that made it. They are frozen: derive a changed one with `dataclasses.replace`. Not covered: backends (`backend.py`, `torch_backend.py`).
+Covered: the configuration classes that `syncline.train` exports, each checked as it is made, so
+that a mistake is named at the line that made it. They are frozen: derive a changed one with
+`dataclasses.replace`. Not covered: backends (`backend.py`, `torch_backend.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ValidationFn = Callable[..., dict[str, Any]]
 """`fn(checkpoint, **fn_kwargs) -> metrics`, run as a task beside training."""
 
-# Tiny, so that it never competes with real amounts, yet present, so that only machines with that accelerator can serve it.
+# Tiny, so that it never competes with real amounts, yet present, so that only machines with that
+# accelerator can serve it.
 ACCELERATOR_TYPE_AMOUNT = 0.001
 
 
@@ -41,7 +44,9 @@ class ScalingConfig:
     """Deprecated and ignored: the controller runs in the calling program."""
 
     num_workers: int | tuple[int, int] = 1
-    """Number of workers; `(min, max)` for an elastic group; 0 runs the train function in this process."""
+    """Number of workers; `(min, max)` for an elastic group; 0 runs the train function in this
+    process.
+    """
 
     use_gpu: bool = False
     """Give every worker a GPU."""
@@ -69,25 +74,36 @@ class ScalingConfig:
 
     def __post_init__(self) -> None:
         if self.trainer_resources is not None:
-            _warn_deprecated("ScalingConfig(trainer_resources=…) is deprecated and ignored: the controller runs in the calling program.")
+            _warn_deprecated(
+                "ScalingConfig(trainer_resources=…) is deprecated and ignored: the controller runs in the calling program."
+            )
         _check_num_workers(self.num_workers)
         _check_resources(self.resources_per_worker)
         self._check_accelerators()
         if self.placement_strategy not in get_args(PlacementStrategy):
-            raise ValueError(f"`placement_strategy={self.placement_strategy!r}` is not one of {', '.join(get_args(PlacementStrategy))}.")
+            raise ValueError(
+                f"`placement_strategy={self.placement_strategy!r}` is not one of {', '.join(get_args(PlacementStrategy))}."
+            )
         self._check_label_selector()
         interval = self.elastic_resize_monitor_interval_s
         if not _is_number(interval) or not interval > 0:
-            raise ValueError(f"`elastic_resize_monitor_interval_s={interval!r}` must be a number of seconds above 0.")
+            raise ValueError(
+                f"`elastic_resize_monitor_interval_s={interval!r}` must be a number of seconds above 0."
+            )
 
     def _check_accelerators(self) -> None:
         for name in ("use_gpu", "use_tpu"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"`{name}={getattr(self, name)!r}` must be True or False.")
         if self.use_gpu and self.use_tpu:
-            raise ValueError("`use_gpu=True` and `use_tpu=True` exclude each other: a worker trains on one kind of accelerator.")
+            raise ValueError(
+                "`use_gpu=True` and `use_tpu=True` exclude each other: a worker trains on one kind of accelerator."
+            )
         given = self.resources_per_worker or {}
-        for name, flag, used in (("GPU", "use_gpu", self.use_gpu), ("TPU", "use_tpu", self.use_tpu)):
+        for name, flag, used in (
+            ("GPU", "use_gpu", self.use_gpu),
+            ("TPU", "use_tpu", self.use_tpu),
+        ):
             if used and name in given and given[name] == 0:
                 raise ValueError(
                     f"`{flag}=True` with `resources_per_worker={given!r}` gives the workers no {name}: "
@@ -106,7 +122,9 @@ class ScalingConfig:
         if selector is None or isinstance(selector, dict):
             return
         if not isinstance(selector, list) or not all(isinstance(item, dict) for item in selector):
-            raise ValueError(f"`label_selector={selector!r}` must be a dictionary, or a list with one dictionary per worker.")
+            raise ValueError(
+                f"`label_selector={selector!r}` must be a dictionary, or a list with one dictionary per worker."
+            )
         if len(selector) != self.max_workers:
             raise ValueError(
                 f"`label_selector` has {len(selector)} entries but there are up to {self.max_workers} workers: "
@@ -131,7 +149,11 @@ class ScalingConfig:
     @property
     def total_resources(self) -> dict[str, float]:
         """What all workers hold together when there are as many as allowed."""
-        return {name: amount * self.max_workers for name, amount in self.bundle().items() if self.max_workers}
+        return {
+            name: amount * self.max_workers
+            for name, amount in self.bundle().items()
+            if self.max_workers
+        }
 
     @property
     def num_cpus_per_worker(self) -> float:
@@ -151,10 +173,16 @@ class ScalingConfig:
     @property
     def additional_resources_per_worker(self) -> dict[str, float]:
         """What each worker holds besides CPUs, GPUs and TPUs."""
-        return {name: amount for name, amount in self.bundle().items() if name not in ("CPU", "GPU", "TPU")}
+        return {
+            name: amount
+            for name, amount in self.bundle().items()
+            if name not in ("CPU", "GPU", "TPU")
+        }
 
     def bundle(self) -> dict[str, float]:
-        """What one worker reserves, by resource name: zero amounts left out, the accelerator type added."""
+        """What one worker reserves, by resource name: zero amounts left out, the accelerator type
+        added.
+        """
         accelerator = "GPU" if self.use_gpu else "TPU" if self.use_tpu else None
         if self.resources_per_worker is None:
             bundle: dict[str, float] = {accelerator or "CPU": 1}
@@ -191,15 +219,23 @@ class FailureConfig:
 
     def __post_init__(self) -> None:
         if self.fail_fast is not None:
-            _warn_deprecated("FailureConfig(fail_fast=…) is deprecated and ignored: `max_failures=0` fails at the first worker error.")
+            _warn_deprecated(
+                "FailureConfig(fail_fast=…) is deprecated and ignored: `max_failures=0` fails at the first worker error."
+            )
         for name in ("max_failures", "controller_failure_limit", "max_preemption_failures"):
             value = getattr(self, name)
             if not _is_int(value) or value < -1:
-                raise ValueError(f"`{name}={value!r}` must be a whole number from 0 up, or -1 for no limit.")
+                raise ValueError(
+                    f"`{name}={value!r}` must be a whole number from 0 up, or -1 for no limit."
+                )
         if not isinstance(self.relax_collectives_on_preemption, bool):
-            raise ValueError(f"`relax_collectives_on_preemption={self.relax_collectives_on_preemption!r}` must be True or False.")
+            raise ValueError(
+                f"`relax_collectives_on_preemption={self.relax_collectives_on_preemption!r}` must be True or False."
+            )
         if not _is_number(self.preemption_grace_s) or not self.preemption_grace_s >= 0:
-            raise ValueError(f"`preemption_grace_s={self.preemption_grace_s!r}` must be a number of seconds from 0 up.")
+            raise ValueError(
+                f"`preemption_grace_s={self.preemption_grace_s!r}` must be a number of seconds from 0 up."
+            )
 
 
 @dataclass(frozen=True)
@@ -216,12 +252,22 @@ class CheckpointConfig:
     """Whether a high or a low score is good."""
 
     def __post_init__(self) -> None:
-        if self.num_to_keep is not None and (not _is_int(self.num_to_keep) or self.num_to_keep <= 0):
-            raise ValueError(f"`num_to_keep={self.num_to_keep!r}` must be a whole number above 0, or None to keep every checkpoint.")
+        if self.num_to_keep is not None and (
+            not _is_int(self.num_to_keep) or self.num_to_keep <= 0
+        ):
+            raise ValueError(
+                f"`num_to_keep={self.num_to_keep!r}` must be a whole number above 0, or None to keep every checkpoint."
+            )
         if self.checkpoint_score_order not in ("max", "min"):
-            raise ValueError(f'`checkpoint_score_order={self.checkpoint_score_order!r}` must be "max" or "min".')
-        if self.checkpoint_score_attribute is not None and not isinstance(self.checkpoint_score_attribute, str):
-            raise ValueError(f"`checkpoint_score_attribute={self.checkpoint_score_attribute!r}` must be the name of a metric.")
+            raise ValueError(
+                f'`checkpoint_score_order={self.checkpoint_score_order!r}` must be "max" or "min".'
+            )
+        if self.checkpoint_score_attribute is not None and not isinstance(
+            self.checkpoint_score_attribute, str
+        ):
+            raise ValueError(
+                f"`checkpoint_score_attribute={self.checkpoint_score_attribute!r}` must be the name of a metric."
+            )
 
 
 @dataclass(frozen=True)
@@ -234,13 +280,17 @@ class LoggingConfig:
     def __post_init__(self) -> None:
         level = self.log_level.upper() if isinstance(self.log_level, str) else self.log_level
         if level not in get_args(LogLevel):
-            raise ValueError(f"`log_level={self.log_level!r}` is not one of {', '.join(get_args(LogLevel))}.")
+            raise ValueError(
+                f"`log_level={self.log_level!r}` is not one of {', '.join(get_args(LogLevel))}."
+            )
         object.__setattr__(self, "log_level", level)
 
 
 @dataclass(frozen=True)
 class SyncConfig:
-    """Deprecated and ignored: checkpoints go to `storage_path` when they are reported, and nothing else is synchronised."""
+    """Deprecated and ignored: checkpoints go to `storage_path` when they are reported, and nothing
+    else is synchronised.
+    """
 
     sync_period: int = 300
     """Ignored."""
@@ -255,7 +305,9 @@ class SyncConfig:
     """Ignored."""
 
     def __post_init__(self) -> None:
-        _warn_deprecated("SyncConfig is deprecated and ignored: checkpoints go to `storage_path` when they are reported.")
+        _warn_deprecated(
+            "SyncConfig is deprecated and ignored: checkpoints go to `storage_path` when they are reported."
+        )
 
 
 @dataclass(frozen=True)
@@ -272,15 +324,21 @@ class DataConfig:
     """Prefer data that is on the worker's machine."""
 
     resume: bool = field(default=True, kw_only=True)
-    """After a restart, and where a run of the same name goes on, the first pass over each dataset and prepared data loader continues at the
-    very sample where the latest checkpoint was taken, with the random states of that moment. False: it begins anew."""
+    """After a restart, and where a run of the same name goes on, the first pass over each dataset
+    and prepared data loader continues at the very sample where the latest checkpoint was taken,
+    with the random states of that moment. False: it begins anew.
+    """
 
     def __post_init__(self) -> None:
         if not isinstance(self.resume, bool):
             raise ValueError(f"`resume={self.resume!r}` must be True or False.")
         split = self.datasets_to_split
-        if split != "all" and not (isinstance(split, list) and all(isinstance(name, str) for name in split)):
-            raise ValueError(f'`datasets_to_split={split!r}` must be "all" or a list of names of datasets.')
+        if split != "all" and not (
+            isinstance(split, list) and all(isinstance(name, str) for name in split)
+        ):
+            raise ValueError(
+                f'`datasets_to_split={split!r}` must be "all" or a list of names of datasets.'
+            )
 
     def configure(
         self,
@@ -290,7 +348,8 @@ class DataConfig:
         worker_node_ids: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> list[dict[str, DataIterator]]:
-        """What each rank gets of each dataset, by rank; programs may override it. Called for every worker group that is started.
+        """What each rank gets of each dataset, by rank; programs may override it. Called for every
+        worker group that is started.
 
         Args:
             datasets: The trainer's datasets by name.
@@ -298,7 +357,11 @@ class DataConfig:
             worker_handles: Nothing; kept for programs that take it.
             worker_node_ids: The node of each rank.
         """
-        hints = list(worker_node_ids) if worker_node_ids is not None and self.enable_shard_locality else None
+        hints = (
+            list(worker_node_ids)
+            if worker_node_ids is not None and self.enable_shard_locality
+            else None
+        )
         shares: list[dict[str, DataIterator]] = [{} for _ in range(world_size)]
         for name, given in datasets.items():
             dataset = self._with_options(name, given)
@@ -330,10 +393,14 @@ class RunConfig:
     """Where a run keeps its record, and how it treats failures, checkpoints and logs."""
 
     name: str | None = None
-    """Directory of the run under `storage_path`; made from the time if not given. A name that exists continues that run."""
+    """Directory of the run under `storage_path`; made from the time if not given. A name that
+    exists continues that run.
+    """
 
     storage_path: str | os.PathLike[str] | None = None
-    """Directory or URI under which runs lie; SYNCLINE_STORAGE_PATH, or else `~/syncline_results`, if not given. Made absolute."""
+    """Directory or URI under which runs lie; SYNCLINE_STORAGE_PATH, or else `~/syncline_results`,
+    if not given. Made absolute.
+    """
 
     storage_filesystem: pyarrow_fs.FileSystem | None = None
     """The filesystem that `storage_path` is a path on; found from `storage_path` if not given."""
@@ -357,8 +424,9 @@ class RunConfig:
     """Deprecated and ignored."""
 
     verbose: int | None = None
-    """0: `fit()` shows nothing but warnings and errors, as with a level above INFO. 1, 2, 3 and None: a panel in terminals and notebooks,
-    elsewhere a few lines."""
+    """0: `fit()` shows nothing but warnings and errors, as with a level above INFO. 1, 2, 3 and
+    None: a panel in terminals and notebooks, elsewhere a few lines.
+    """
 
     stop: Any = None
     """Deprecated and ignored by trainers: stop in the train function."""
@@ -382,15 +450,21 @@ class RunConfig:
         ):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
-                raise ValueError(f"`{name}={value!r}` is a {type(value).__name__}, but must be a {kind.__name__} or None.")
+                raise ValueError(
+                    f"`{name}={value!r}` is a {type(value).__name__}, but must be a {kind.__name__} or None."
+                )
         if self.verbose not in (None, 0, 1, 2, 3):
             raise ValueError(f"`verbose={self.verbose!r}` must be 0, 1, 2 or 3.")
         self._check_callbacks()
         object.__setattr__(self, "failure_config", self.failure_config or FailureConfig())
         object.__setattr__(self, "checkpoint_config", self.checkpoint_config or CheckpointConfig())
         object.__setattr__(self, "logging_config", self.logging_config or LoggingConfig())
-        object.__setattr__(self, "storage_path", _absolute_storage_path(self.storage_path, self.storage_filesystem))
-        name_given = generate_run_name(time.time(), secrets.token_hex(3)) if self.name is None else self.name
+        object.__setattr__(
+            self, "storage_path", _absolute_storage_path(self.storage_path, self.storage_filesystem)
+        )
+        name_given = (
+            generate_run_name(time.time(), secrets.token_hex(3)) if self.name is None else self.name
+        )
         _check_run_name(name_given)
         object.__setattr__(self, "name", name_given)
 
@@ -398,11 +472,15 @@ class RunConfig:
         if self.callbacks is None:
             return
         if not isinstance(self.callbacks, (list, tuple)):
-            raise ValueError(f"`callbacks={self.callbacks!r}` must be a list of UserCallback objects.")
+            raise ValueError(
+                f"`callbacks={self.callbacks!r}` must be a list of UserCallback objects."
+            )
         for callback in self.callbacks:
             if not isinstance(callback, UserCallback):
                 hint = ": give an instance, not the class" if isinstance(callback, type) else ""
-                raise ValueError(f"`callbacks` contains {callback!r}, which is no UserCallback{hint}.")
+                raise ValueError(
+                    f"`callbacks` contains {callback!r}, which is no UserCallback{hint}."
+                )
 
 
 @dataclass(frozen=True)
@@ -418,13 +496,19 @@ class ValidationTaskConfig:
     def __post_init__(self) -> None:
         if self.fn_kwargs is not None and not isinstance(self.fn_kwargs, dict):
             raise ValueError(f"`fn_kwargs={self.fn_kwargs!r}` must be a dictionary or None.")
-        if self.timeout_s is not None and (not _is_number(self.timeout_s) or not self.timeout_s > 0):
-            raise ValueError(f"`timeout_s={self.timeout_s!r}` must be a number of seconds above 0, or None for no limit.")
+        if self.timeout_s is not None and (
+            not _is_number(self.timeout_s) or not self.timeout_s > 0
+        ):
+            raise ValueError(
+                f"`timeout_s={self.timeout_s!r}` must be a number of seconds above 0, or None for no limit."
+            )
 
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """How checkpoints that are reported with `validation=…` are validated: one at a time, beside training."""
+    """How checkpoints that are reported with `validation=…` are validated: one at a time, beside
+    training.
+    """
 
     fn: ValidationFn
     """`fn(checkpoint, **fn_kwargs) -> dict` of metrics, merged into those of the report."""
@@ -437,47 +521,71 @@ class ValidationConfig:
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
-            raise ValueError(f"`fn={self.fn!r}` must be a function that takes a checkpoint and returns a dictionary of metrics.")
+            raise ValueError(
+                f"`fn={self.fn!r}` must be a function that takes a checkpoint and returns a dictionary of metrics."
+            )
         if self.task_config is not None and not isinstance(self.task_config, ValidationTaskConfig):
-            raise ValueError(f"`task_config={self.task_config!r}` must be a ValidationTaskConfig or None.")
+            raise ValueError(
+                f"`task_config={self.task_config!r}` must be a ValidationTaskConfig or None."
+            )
         if self.ray_remote_kwargs is not None and not isinstance(self.ray_remote_kwargs, dict):
-            raise ValueError(f"`ray_remote_kwargs={self.ray_remote_kwargs!r}` must be a dictionary or None.")
+            raise ValueError(
+                f"`ray_remote_kwargs={self.ray_remote_kwargs!r}` must be a dictionary or None."
+            )
         object.__setattr__(self, "task_config", self.task_config or ValidationTaskConfig())
 
 
 def generate_run_name(now_s: float, suffix: str) -> str:
-    """Name of a run that was given none: local time to the second, and a suffix for runs that start in the same second."""
+    """Name of a run that was given none: local time to the second, and a suffix for runs that start
+    in the same second.
+    """
     return f"train_run-{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now_s))}-{suffix}"
 
 
-def _absolute_storage_path(path: str | os.PathLike[str] | None, filesystem: pyarrow_fs.FileSystem | None) -> str:
+def _absolute_storage_path(
+    path: str | os.PathLike[str] | None, filesystem: pyarrow_fs.FileSystem | None
+) -> str:
     if path is not None and not isinstance(path, (str, os.PathLike)):
         raise ValueError(f"`storage_path={path!r}` must be a directory or a URI.")
     text = settings.storage_path() if path is None else os.fspath(path)
     if not text:
-        raise ValueError("`storage_path=''` names no directory: give one, or None for ~/syncline_results.")
-    if "://" in text or (filesystem is not None and not isinstance(filesystem, pyarrow_fs.LocalFileSystem)):
+        raise ValueError(
+            "`storage_path=''` names no directory: give one, or None for ~/syncline_results."
+        )
+    if "://" in text or (
+        filesystem is not None and not isinstance(filesystem, pyarrow_fs.LocalFileSystem)
+    ):
         return text
     return settings.local_path(text)
 
 
 def _check_run_name(name: object) -> None:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"`name={name!r}` must be a non-empty string: it names the run's directory.")
+        raise ValueError(
+            f"`name={name!r}` must be a non-empty string: it names the run's directory."
+        )
     if name.startswith(("/", ".")) or ".." in name.split("/") or "\0" in name:
-        raise ValueError(f"`name={name!r}` must lie inside `storage_path`: it may not start with '/' or '.', nor contain '..'.")
+        raise ValueError(
+            f"`name={name!r}` must lie inside `storage_path`: it may not start with '/' or '.', nor contain '..'."
+        )
 
 
 def _check_num_workers(value: object) -> None:
     if _is_int(value):
         if value < 0:
-            raise ValueError(f"`num_workers={value}` is negative: give 1 or more, or 0 to run the train function in this process.")
+            raise ValueError(
+                f"`num_workers={value}` is negative: give 1 or more, or 0 to run the train function in this process."
+            )
         return
     if not isinstance(value, tuple) or len(value) != 2 or not all(_is_int(part) for part in value):
-        raise ValueError(f"`num_workers={value!r}` must be a whole number, or a tuple (min, max) for an elastic group.")
+        raise ValueError(
+            f"`num_workers={value!r}` must be a whole number, or a tuple (min, max) for an elastic group."
+        )
     low, high = value
     if low < 1:
-        raise ValueError(f"`num_workers={value!r}`: an elastic group needs at least 1 worker, so the minimum must be 1 or more.")
+        raise ValueError(
+            f"`num_workers={value!r}`: an elastic group needs at least 1 worker, so the minimum must be 1 or more."
+        )
     if low > high:
         raise ValueError(f"`num_workers={value!r}`: the minimum {low} is above the maximum {high}.")
 
@@ -486,10 +594,14 @@ def _check_resources(resources: object) -> None:
     if resources is None:
         return
     if not isinstance(resources, dict):
-        raise ValueError(f"`resources_per_worker={resources!r}` must be a dictionary of amounts by resource name, such as {{'CPU': 2}}.")
+        raise ValueError(
+            f"`resources_per_worker={resources!r}` must be a dictionary of amounts by resource name, such as {{'CPU': 2}}."
+        )
     for name, amount in resources.items():
         if not isinstance(name, str) or not _is_number(amount) or not (0 <= amount < math.inf):
-            raise ValueError(f"`resources_per_worker={resources!r}`: {name!r} must be a name with an amount from 0 up, not {amount!r}.")
+            raise ValueError(
+                f"`resources_per_worker={resources!r}`: {name!r} must be a name with an amount from 0 up, not {amount!r}."
+            )
 
 
 def _is_int(value: object) -> TypeGuard[int]:

@@ -1,6 +1,8 @@
-"""A trainer's datasets: checked when the trainer is made, made where they are functions, shared out among the ranks of a worker group.
+"""A trainer's datasets: checked when the trainer is made, made where they are functions, shared out
+among the ranks of a worker group.
 
-A rank's share is one of the `Readers` of its session, so that after a restart it continues where it was.
+A rank's share is one of the `Readers` of its session, so that after a restart it continues where it
+was.
 """
 
 from __future__ import annotations
@@ -25,17 +27,27 @@ if TYPE_CHECKING:  # programs without datasets need not wait for the import of t
 logger = logging.getLogger("syncline")
 
 GivenDatasets = Mapping[str, Any]
-"""What a program gives a trainer by name: a `Dataset`, or a function without parameters that makes one."""
+"""What a program gives a trainer by name: a `Dataset`, or a function without parameters that makes
+one.
+"""
 
 
 def check(datasets: GivenDatasets, config: DataConfig) -> None:
-    """TypeError for what is no dataset, ValueError for names in `datasets_to_split` that there are none of."""
+    """TypeError for what is no dataset, ValueError for names in `datasets_to_split` that there are
+    none of.
+    """
     for name, given in datasets.items():
         if not callable(given):
             _check_dataset(name, given, "is")
-    unknown = [] if config.datasets_to_split == "all" else [name for name in config.datasets_to_split if name not in datasets]
+    unknown = (
+        []
+        if config.datasets_to_split == "all"
+        else [name for name in config.datasets_to_split if name not in datasets]
+    )
     if unknown:
-        raise ValueError(f"`datasets_to_split` names {unknown}, but the trainer's datasets are {sorted(datasets)}: correct the names.")
+        raise ValueError(
+            f"`datasets_to_split` names {unknown}, but the trainer's datasets are {sorted(datasets)}: correct the names."
+        )
 
 
 class Datasets:
@@ -47,14 +59,18 @@ class Datasets:
         files: The run directory, where reading them is recorded; None for nowhere.
     """
 
-    def __init__(self, given: GivenDatasets, config: DataConfig, files: Files | None = None) -> None:
+    def __init__(
+        self, given: GivenDatasets, config: DataConfig, files: Files | None = None
+    ) -> None:
         self._given = given
         self._config = config
         self._files = files
         self._made: dict[str, Dataset] = {}
 
     def shares(self, workers: Sequence[Worker]) -> list[dict[str, DataIterator]]:
-        """What each rank reads, for a worker group that starts now. Functions that make datasets are called the first time."""
+        """What each rank reads, for a worker group that starts now. Functions that make datasets
+        are called the first time.
+        """
         if not self._given:
             return [{} for _ in workers]
         for name, given in self._given.items():
@@ -62,7 +78,10 @@ class Datasets:
                 self._made[name] = _made(name, given)
         datasets = {name: self._recorded(name, dataset) for name, dataset in self._made.items()}
         return self._config.configure(
-            datasets, world_size=len(workers), worker_handles=None, worker_node_ids=[worker.node_id for worker in workers]
+            datasets,
+            world_size=len(workers),
+            worker_handles=None,
+            worker_node_ids=[worker.node_id for worker in workers],
         )
 
     def _recorded(self, name: str, dataset: Dataset) -> Dataset:
@@ -70,9 +89,13 @@ class Datasets:
         if self._files is None:
             return dataset
         # A process that reads need not know `syncline.train` for a directory of this machine.
-        files = self._files if self._files.local_path is None else LocalFiles(self._files.local_path)
+        files = (
+            self._files if self._files.local_path is None else LocalFiles(self._files.local_path)
+        )
         place = importlib.import_module("syncline.data.execute.recording.place")
-        return dataset._recorded_in(place.RecordPlace(files=files, dataset=name, key=secrets.token_hex(8)))
+        return dataset._recorded_in(
+            place.RecordPlace(files=files, dataset=name, key=secrets.token_hex(8))
+        )
 
 
 def whole(given: GivenDatasets) -> dict[str, DataIterator]:
@@ -81,7 +104,8 @@ def whole(given: GivenDatasets) -> dict[str, DataIterator]:
 
 
 def shard(shares: Mapping[str, DataIterator], name: str, session: TrainSession) -> DataIterator:
-    """A rank's share of a dataset, which becomes one of the session's readers when it is first asked for.
+    """A rank's share of a dataset, which becomes one of the session's readers when it is first
+    asked for.
 
     Raises:
         KeyError: the trainer has no dataset of that name.
@@ -89,10 +113,14 @@ def shard(shares: Mapping[str, DataIterator], name: str, session: TrainSession) 
     """
     if name not in shares:
         if not shares:
-            raise KeyError(f"there is no dataset {name!r}: the trainer was given none, pass `datasets={{{name!r}: ...}}` to it")
+            raise KeyError(
+                f"there is no dataset {name!r}: the trainer was given none, pass `datasets={{{name!r}: ...}}` to it"
+            )
         close = difflib.get_close_matches(name, shares, n=1)
         hint = f" (is {close[0]!r} meant?)" if close else ""
-        raise KeyError(f"there is no dataset {name!r}{hint}: the trainer was given {', '.join(map(repr, sorted(shares)))}")
+        raise KeyError(
+            f"there is no dataset {name!r}{hint}: the trainer was given {', '.join(map(repr, sorted(shares)))}"
+        )
     importlib.import_module("syncline.data.iterate.device").set_device_finder(_worker_device)
     share, readers, reader_name = shares[name], session.readers, f"dataset {name!r}"
     if reader_name in readers:
@@ -101,7 +129,9 @@ def shard(shares: Mapping[str, DataIterator], name: str, session: TrainSession) 
         reader = ShareReader(reader_name, share, session)
         readers.add(reader_name, reader)
         share.before_pass(lambda: readers.restore_random(reader))
-    elif callable(getattr(share, "state_dict", None)) and callable(getattr(share, "load_state_dict", None)):
+    elif callable(getattr(share, "state_dict", None)) and callable(
+        getattr(share, "load_state_dict", None)
+    ):
         readers.add(reader_name, ForeignReader(reader_name, share, session))
     return share
 
@@ -109,8 +139,8 @@ def shard(shares: Mapping[str, DataIterator], name: str, session: TrainSession) 
 class ShareReader:
     """A `DataIterator` as a `Reader`, whose states are the iterator's.
 
-    A loop that was left early has ended its pass: what comes next is the next epoch. Not if a preemption is announced: the program has
-    left it to save its work, and means to go on.
+    A loop that was left early has ended its pass: what comes next is the next epoch. Not if a
+    preemption is announced: the program has left it to save its work, and means to go on.
     """
 
     def __init__(self, name: str, share: DataIterator, session: TrainSession) -> None:
@@ -128,8 +158,18 @@ class ShareReader:
         state = self._share.state_dict()
         if "states" in state:
             loaded = state["states"]
-            return {**state, "epoch": loaded[0]["epoch"], "ended": all(each["ended"] for each in loaded)} if loaded else {}
-        is_left = not self._share.statistics().in_pass and self._session.get_preemption_info() is None
+            return (
+                {
+                    **state,
+                    "epoch": loaded[0]["epoch"],
+                    "ended": all(each["ended"] for each in loaded),
+                }
+                if loaded
+                else {}
+            )
+        is_left = (
+            not self._share.statistics().in_pass and self._session.get_preemption_info() is None
+        )
         ended = state["ended"] or is_left
         return {**state, "ended": ended, "place": f"{_rows_of_all_ranks(state)} rows"}
 
@@ -139,7 +179,9 @@ class ShareReader:
         Raises:
             CursorError: they are of another dataset, and in the middle of a pass.
         """
-        cursors = [cursor for state in states for cursor in state.get("states", [state] if state else [])]
+        cursors = [
+            cursor for state in states for cursor in state.get("states", [state] if state else [])
+        ]
         if all(cursor.get("world_size") == 1 for cursor in cursors):  # each is of a whole dataset
             whole = [state for state in states if state]
             rank = self._session.world_rank if self._share.world_size() == 1 else 0
@@ -155,11 +197,15 @@ class ShareReader:
                     "give the run another name"
                 ) from error
             if self._session.world_rank == 0:
-                logger.warning("%s is another one than before the restart: its epochs begin anew", self._name)
+                logger.warning(
+                    "%s is another one than before the restart: its epochs begin anew", self._name
+                )
 
 
 class ForeignReader:
-    """What a program's own `DataConfig` gives out, if it has states, as a `Reader`. The states are the object's own."""
+    """What a program's own `DataConfig` gives out, if it has states, as a `Reader`. The states are
+    the object's own.
+    """
 
     waited_s = 0.0
     """What waiting is there is not known."""
@@ -203,12 +249,20 @@ def _is_iterator(share: Any) -> bool:
 def _rows_of_all_ranks(state: Mapping[str, Any]) -> int:
     """About how many rows of the epoch are done, by the cursor of one rank."""
     start, chunks = state["start"], state["chunks"]
-    return int(start["prefix"] + sum(start["holes"][1::2]) + state["rows"] * sum(chunks) // chunks[state["rank"]])
+    return int(
+        start["prefix"]
+        + sum(start["holes"][1::2])
+        + state["rows"] * sum(chunks) // chunks[state["rank"]]
+    )
 
 
 def _worker_device() -> Any:
     """Where `iter_torch_batches` puts a rank's batches; None outside of a training function."""
-    return importlib.import_module("syncline.train.torch.device").get_device() if in_session() else None
+    return (
+        importlib.import_module("syncline.train.torch.device").get_device()
+        if in_session()
+        else None
+    )
 
 
 def _made(name: str, given: Dataset | Callable[[], Dataset]) -> Dataset:

@@ -6,8 +6,9 @@
     ├── ControllerError          the controller itself failed (.controller_failure)
     └── PreemptionError          machines were taken away (.preemption_info, .drain_timed_out)
 
-All of them can be pickled, also when they hold a user's exception that cannot be: that one is then replaced by its description.
-Mistakes in a program's arguments are no part of this tree: they are `ValueError` and `TypeError`, raised before anything starts.
+All of them can be pickled, also when they hold a user's exception that cannot be: that one is then
+replaced by its description. Mistakes in a program's arguments are no part of this tree: they are
+`ValueError` and `TypeError`, raised before anything starts.
 """
 
 from __future__ import annotations
@@ -24,22 +25,26 @@ class PreemptionInfo:
     """Which machines are about to be taken away, and when."""
 
     deadline_ms: int | None = None
-    """When the first of them goes, in milliseconds since the epoch; None where that is not known."""
+    """When the first of them goes, in milliseconds since the epoch; None where that is not
+    known.
+    """
 
     preempted_node_to_ranks: dict[str, list[int]] = field(default_factory=dict)
     """Node id to the world ranks that run on it."""
 
 
 class TrainingFailedError(RuntimeError):
-    """Training ended without success; the parent of every error that `fit()` raises for a run that had started."""
+    """Training ended without success; the parent of every error that `fit()` raises for a run that
+    had started.
+    """
 
 
 class WorkerGroupError(TrainingFailedError):
     """At least one worker failed.
 
     Args:
-        error_message: The whole text, as `worker_failure_message` makes it.
-        worker_failures: The original exception of each failed rank, by rank, the first to fail first.
+        error_message: The whole text, as `worker_failure_message` makes it. worker_failures: The
+        original exception of each failed rank, by rank, the first to fail first.
     """
 
     def __init__(self, error_message: str, worker_failures: Mapping[int, BaseException]) -> None:
@@ -48,7 +53,9 @@ class WorkerGroupError(TrainingFailedError):
         self.worker_failures: dict[int, BaseException] = dict(worker_failures)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        failures = {rank: picklable_exception(error) for rank, error in self.worker_failures.items()}
+        failures = {
+            rank: picklable_exception(error) for rank, error in self.worker_failures.items()
+        }
         return type(self), (self.error_message, failures)
 
 
@@ -64,7 +71,9 @@ class ControllerError(TrainingFailedError):
     """
 
     def __init__(self, controller_failure: BaseException) -> None:
-        super().__init__(f"Training failed due to a controller error:\n{describe_exception(controller_failure)}")
+        super().__init__(
+            f"Training failed due to a controller error:\n{describe_exception(controller_failure)}"
+        )
         self.controller_failure = controller_failure
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -72,7 +81,8 @@ class ControllerError(TrainingFailedError):
 
 
 class PreemptionError(TrainingFailedError):
-    """Machines under the worker group were taken away, or the program was told to end. A run of the same name goes on.
+    """Machines under the worker group were taken away, or the program was told to end. A run of the
+    same name goes on.
 
     Args:
         preemption_info: Which ones and when.
@@ -80,16 +90,29 @@ class PreemptionError(TrainingFailedError):
         program_terminated: Whether it was the program that was told to end (SIGTERM).
     """
 
-    def __init__(self, preemption_info: PreemptionInfo, drain_timed_out: bool = False, program_terminated: bool = False) -> None:
+    def __init__(
+        self,
+        preemption_info: PreemptionInfo,
+        drain_timed_out: bool = False,
+        program_terminated: bool = False,
+    ) -> None:
         nodes = ", ".join(sorted(preemption_info.preempted_node_to_ranks)) or "unknown"
-        ranks = sorted(rank for ranks in preemption_info.preempted_node_to_ranks.values() for rank in ranks)
+        ranks = sorted(
+            rank for ranks in preemption_info.preempted_node_to_ranks.values() for rank in ranks
+        )
         if drain_timed_out:
             ending = "some workers still ran at the deadline and were stopped"
         else:
-            ending = "every worker had ended by the deadline" if ranks or not program_terminated else "no worker had begun"
+            ending = (
+                "every worker had ended by the deadline"
+                if ranks or not program_terminated
+                else "no worker had begun"
+            )
         machines = f"machines were preempted (nodes: {nodes}; ranks: {ranks})"
         cause = "the program was told to end (SIGTERM)" if program_terminated else machines
-        super().__init__(f"Training was interrupted because {cause}: {ending}. A run of the same name goes on from its latest checkpoint.")
+        super().__init__(
+            f"Training was interrupted because {cause}: {ending}. A run of the same name goes on from its latest checkpoint."
+        )
         self.preemption_info = preemption_info
         self.drain_timed_out = drain_timed_out
         self.program_terminated = program_terminated
@@ -98,14 +121,19 @@ class PreemptionError(TrainingFailedError):
         return type(self), (self.preemption_info, self.drain_timed_out, self.program_terminated)
 
 
-def worker_failure_message(failures: Mapping[int, BaseException], tracebacks: Mapping[int, str] | None = None) -> str:
-    """The text of a `WorkerGroupError`: the error that came first with its whole traceback, the others in a line each.
+def worker_failure_message(
+    failures: Mapping[int, BaseException], tracebacks: Mapping[int, str] | None = None
+) -> str:
+    """The text of a `WorkerGroupError`: the error that came first with its whole traceback, the
+    others in a line each.
 
-    Ranks with equal errors (same type, same message) stand together, because the usual failure hits every rank in the same way.
+    Ranks with equal errors (same type, same message) stand together, because the usual failure hits
+    every rank in the same way.
 
     Args:
-        failures: Exception by rank, in the order in which the ranks failed.
-        tracebacks: The traceback that each rank saw. An exception leaves it behind when it crosses processes; where a rank has none
+        failures: Exception by rank, in the order in which the ranks failed. tracebacks: The
+        traceback that each rank saw. An exception leaves it behind when it crosses processes; where
+        a rank has none
             here, what the exception still carries is shown.
     """
     groups: dict[tuple[type[BaseException], str], list[int]] = {}
@@ -128,7 +156,9 @@ def describe_exception(error: BaseException) -> str:
 
 
 def picklable_exception(error: BaseException) -> BaseException:
-    """`error` itself if it survives a round trip through pickle, else a RuntimeError with its type and message."""
+    """`error` itself if it survives a round trip through pickle, else a RuntimeError with its type
+    and message.
+    """
     try:
         pickle.loads(pickle.dumps(error))
         return error

@@ -1,9 +1,10 @@
 """Directories on any pyarrow filesystem: resolve, copy, read, write, delete.
 
-A local filesystem is served by the operating system's own calls, which for a checkpoint of some kilobytes are many times quicker than the
-general way, copy inside the kernel, and share the blocks where the disk's format can (XFS, Btrfs); every other one goes through pyarrow.
-What is written reaches the disk before a call returns, where it says so. Whatever fails for a reason that passes is tried again
-(`retries.py`). Not covered: who may read or write when (`checkpoint.py`, `storage.py`).
+A local filesystem is served by the operating system's own calls, which for a checkpoint of some
+kilobytes are many times quicker than the general way, copy inside the kernel, and share the blocks
+where the disk's format can (XFS, Btrfs); every other one goes through pyarrow. What is written
+reaches the disk before a call returns, where it says so. Whatever fails for a reason that passes is
+tried again (`retries.py`). Not covered: who may read or write when (`checkpoint.py`, `storage.py`).
 """
 
 from __future__ import annotations
@@ -30,10 +31,22 @@ PARALLEL_TRANSFERS = 8
 CHUNK_BYTES = 8 * 1024**2
 """So much of each file that travels is in memory."""
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
-_CANNOT_SHARE = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY})
+_CANNOT_SHARE = frozenset(
+    {
+        errno.EXDEV,
+        errno.EINVAL,
+        errno.ENOSYS,
+        errno.EOPNOTSUPP,
+        errno.EPERM,
+        errno.EBADF,
+        errno.ETXTBSY,
+    }
+)
 
 
-def resolve(path: str | os.PathLike[str], filesystem: pyarrow_fs.FileSystem | None = None) -> tuple[pyarrow_fs.FileSystem, str]:
+def resolve(
+    path: str | os.PathLike[str], filesystem: pyarrow_fs.FileSystem | None = None
+) -> tuple[pyarrow_fs.FileSystem, str]:
     """The filesystem of `path` and the path on it, absolute and without a slash at its end.
 
     Raises:
@@ -89,9 +102,13 @@ def read_bytes(filesystem: pyarrow_fs.FileSystem, path: str) -> bytes | None:
         return None
 
 
-def write_bytes(filesystem: pyarrow_fs.FileSystem, path: str, data: bytes, *, durable: bool = True) -> None:
-    """Write a file, its directory made if need be. Locally a reader sees the old content or the new, never a part; if `durable`, also after
-    a power failure, because the content has reached the disk before it gets the name."""
+def write_bytes(
+    filesystem: pyarrow_fs.FileSystem, path: str, data: bytes, *, durable: bool = True
+) -> None:
+    """Write a file, its directory made if need be. Locally a reader sees the old content or the
+    new, never a part; if `durable`, also after a power failure, because the content has reached the
+    disk before it gets the name.
+    """
 
     def write() -> None:
         if is_local(filesystem):
@@ -105,7 +122,10 @@ def write_bytes(filesystem: pyarrow_fs.FileSystem, path: str, data: bytes, *, du
 def delete_file(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
     """Delete a file; nothing happens if there is none."""
     try:
-        keep_trying(lambda: os.unlink(path) if is_local(filesystem) else filesystem.delete_file(path), f"deleting {path}")
+        keep_trying(
+            lambda: os.unlink(path) if is_local(filesystem) else filesystem.delete_file(path),
+            f"deleting {path}",
+        )
     except FileNotFoundError:
         return
 
@@ -128,7 +148,9 @@ def delete_directory(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Return when what was written to a file of this machine, or renamed in a directory, has reached the disk."""
+    """Return when what was written to a file of this machine, or renamed in a directory, has
+    reached the disk.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -149,13 +171,17 @@ def sync_directory(directory: str) -> None:
 
 @dataclass(kw_only=True)
 class Listing:
-    """What is in a directory, with everything below. Paths are relative to it, parents before children."""
+    """What is in a directory, with everything below. Paths are relative to it, parents before
+    children.
+    """
 
     directories: list[str] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
     """Relative path to size in bytes."""
     linked: bool = False
-    """Whether a file in it has a name elsewhere too, or is a link to one. Known of local directories only."""
+    """Whether a file in it has a name elsewhere too, or is a link to one. Known of local
+    directories only.
+    """
 
     @property
     def size_bytes(self) -> int:
@@ -165,13 +191,21 @@ class Listing:
     def without(self, name: str) -> Listing:
         """The same but for a directory of that name and all that is in it."""
         kept = {path: size for path, size in self.files.items() if not path.startswith(f"{name}/")}
-        return replace(self, directories=[path for path in self.directories if path.partition("/")[0] != name], files=kept)
+        return replace(
+            self,
+            directories=[path for path in self.directories if path.partition("/")[0] != name],
+            files=kept,
+        )
 
 
 def list_directory(filesystem: pyarrow_fs.FileSystem, directory: str) -> Listing:
     """What there is to copy. FileNotFoundError without such a directory."""
     if not is_directory(filesystem, directory):
-        raise FileNotFoundError(errno.ENOENT, f"There is no such directory on the {filesystem.type_name} filesystem", directory)
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"There is no such directory on the {filesystem.type_name} filesystem",
+            directory,
+        )
     listing = Listing()
     if is_local(filesystem):
         _list_local(directory, "", listing)
@@ -179,7 +213,10 @@ def list_directory(filesystem: pyarrow_fs.FileSystem, directory: str) -> Listing
     selector = pyarrow_fs.FileSelector(directory, recursive=True)
     # Some of fsspec's filesystems put a slash before every path that they list.
     skipped = len(directory.strip("/")) + 1
-    for info in sorted(keep_trying(lambda: filesystem.get_file_info(selector), f"listing {directory}"), key=lambda info: info.path):
+    for info in sorted(
+        keep_trying(lambda: filesystem.get_file_info(selector), f"listing {directory}"),
+        key=lambda info: info.path,
+    ):
         relative = info.path.strip("/")[skipped:]
         if info.type == pyarrow_fs.FileType.File:
             listing.files[relative] = info.size or 0
@@ -196,7 +233,8 @@ def copy_directory(
     *,
     listing: Listing | None = None,
 ) -> None:
-    """Copy what is in the directory `source` into the directory `target`, made if need be; files that both have are overwritten.
+    """Copy what is in the directory `source` into the directory `target`, made if need be; files
+    that both have are overwritten.
 
     Args:
         from_filesystem: Where `source` lies.
@@ -218,24 +256,30 @@ def copy_directory(
         if local:
             keep_trying(lambda: _copy_local(here, there), f"copying {here} to {there}")
         else:
-            keep_trying(lambda: _copy_streams(from_filesystem, here, to_filesystem, there), f"copying {here} to {there}")
+            keep_trying(
+                lambda: _copy_streams(from_filesystem, here, to_filesystem, there),
+                f"copying {here} to {there}",
+            )
         faults.reach("train.stage.file")
 
     _each(copy, list(listing.files), parallel=1 if local else PARALLEL_TRANSFERS)
 
 
 def take_directory(source: str, target: str, listing: Listing) -> bool:
-    """Move what `listing` names from the local directory `source` into the local directory `target`, without copying.
+    """Move what `listing` names from the local directory `source` into the local directory
+    `target`, without copying.
 
-    False, and nothing has changed, where that is impossible: on another filesystem, or with files that have another name elsewhere, under
-    which they could be changed later.
+    False, and nothing has changed, where that is impossible: on another filesystem, or with files
+    that have another name elsewhere, under which they could be changed later.
     """
     os.makedirs(target, exist_ok=True)
     if listing.linked or os.stat(source).st_dev != os.stat(target).st_dev or os.listdir(target):
         return False
     moved: list[str] = []
     try:
-        for name in dict.fromkeys(path.partition("/")[0] for path in (*listing.directories, *listing.files)):
+        for name in dict.fromkeys(
+            path.partition("/")[0] for path in (*listing.directories, *listing.files)
+        ):
             os.rename(join(source, name), join(target, name))
             moved.append(name)
             faults.reach("train.stage.file")
@@ -256,9 +300,12 @@ def _make_directories(filesystem: pyarrow_fs.FileSystem, target: str, listing: L
         return
 
     def make(path: str) -> None:
-        keep_trying(lambda: filesystem.create_dir(path, recursive=True), f"making the directory {path}")
+        keep_trying(
+            lambda: filesystem.create_dir(path, recursive=True), f"making the directory {path}"
+        )
 
-    # Object stores need no directories around files; the request for one costs time and asks for rights that are often missing.
+    # Object stores need no directories around files; the request for one costs time and asks for
+    # rights that are often missing.
     if filesystem.type_name not in _OBJECT_STORES:
         for relative in ("", *listing.directories):
             make(join(target, relative).rstrip("/"))
@@ -271,7 +318,9 @@ def _each(do: Callable[[str], None], names: list[str], *, parallel: int) -> None
         for name in names:
             do(name)
         return
-    with ThreadPoolExecutor(max_workers=min(parallel, len(names)), thread_name_prefix="syncline-copy") as pool:
+    with ThreadPoolExecutor(
+        max_workers=min(parallel, len(names)), thread_name_prefix="syncline-copy"
+    ) as pool:
         try:
             for _ in pool.map(do, names):
                 pass
@@ -291,7 +340,11 @@ def _list_local(directory: str, below: str, listing: Listing) -> None:
             listing.directories.append(relative)
             _list_local(directory, relative, listing)
         elif not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "Only files and directories can be copied, and this is neither", entry.path)
+            raise OSError(
+                errno.EINVAL,
+                "Only files and directories can be copied, and this is neither",
+                entry.path,
+            )
         else:
             listing.files[relative] = status.st_size
             listing.linked |= status.st_nlink > 1
@@ -309,15 +362,26 @@ def _copy_local(source: str, target: str) -> None:
     shutil.copymode(source, target)
 
 
-def _copy_streams(from_filesystem: pyarrow_fs.FileSystem, source: str, to_filesystem: pyarrow_fs.FileSystem, target: str) -> None:
-    # pyarrow's own `copy_files` ignores errors of closing a file, which is where an object store says that it did not take an object.
-    with from_filesystem.open_input_stream(source) as reader, to_filesystem.open_output_stream(target) as writer:
+def _copy_streams(
+    from_filesystem: pyarrow_fs.FileSystem,
+    source: str,
+    to_filesystem: pyarrow_fs.FileSystem,
+    target: str,
+) -> None:
+    # pyarrow's own `copy_files` ignores errors of closing a file, which is where an object store
+    # says that it did not take an object.
+    with (
+        from_filesystem.open_input_stream(source) as reader,
+        to_filesystem.open_output_stream(target) as writer,
+    ):
         while chunk := reader.read(CHUNK_BYTES):
             writer.write(chunk)
 
 
 def _copied_in_kernel(source: int, target: int) -> bool:
-    """Whether the kernel has copied everything, or let both files share their blocks. False, with nothing copied, where it cannot."""
+    """Whether the kernel has copied everything, or let both files share their blocks. False, with
+    nothing copied, where it cannot.
+    """
     if not hasattr(os, "copy_file_range"):
         return False
     left = os.fstat(source).st_size

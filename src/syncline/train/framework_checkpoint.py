@@ -1,4 +1,6 @@
-"""`FrameworkCheckpoint`: a checkpoint of a model, that carries the preprocessor of the model's input."""
+"""`FrameworkCheckpoint`: a checkpoint of a model, that carries the preprocessor of the model's
+input.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ _KEY = "preprocessor_pkl"
 class FrameworkCheckpoint(Checkpoint):
     """Base of the checkpoints of frameworks.
 
-    Those made from a model lie in a temporary directory, deleted when this object is; an object that has been pickled leaves its directory
-    to whoever reads it.
+    Those made from a model lie in a temporary directory, deleted when this object is; an object
+    that has been pickled leaves its directory to whoever reads it.
     """
 
     _finalizer: weakref.finalize[..., FrameworkCheckpoint] | None = None
@@ -38,14 +40,18 @@ class FrameworkCheckpoint(Checkpoint):
         return cls(checkpoint.path, checkpoint.filesystem)
 
     def get_preprocessor(self) -> Preprocessor | None:
-        """The preprocessor that was stored, or None. It is unpickled: read only checkpoints that you trust."""
+        """The preprocessor that was stored, or None. It is unpickled: read only checkpoints that
+        you trust.
+        """
         text = self.get_metadata().get(_KEY)
         stored: Any = None if text is None else pickle.loads(base64.b64decode(text))
         return stored  # type: ignore[no-any-return]
 
     def set_preprocessor(self, preprocessor: Preprocessor) -> None:
         """Store a preprocessor in the checkpoint's metadata, in place of another one."""
-        self.update_metadata({_KEY: base64.b64encode(cloudpickle.dumps(preprocessor)).decode("ascii")})
+        self.update_metadata(
+            {_KEY: base64.b64encode(cloudpickle.dumps(preprocessor)).decode("ascii")}
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         if self._finalizer is not None:
@@ -60,7 +66,8 @@ class FrameworkCheckpoint(Checkpoint):
         preprocessor: Preprocessor | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> SelfT:
-        """The checkpoint of what `write(directory)` has written; `path` is a directory to use and keep instead of a temporary one.
+        """The checkpoint of what `write(directory)` has written; `path` is a directory to use and
+        keep instead of a temporary one.
 
         Raises:
             ValueError: There is no directory `path`.
@@ -69,11 +76,15 @@ class FrameworkCheckpoint(Checkpoint):
             raise ValueError(
                 f"path={os.fspath(path)!r} is no directory, so no checkpoint can be written there: make it, or leave `path` out."
             )
-        directory = tempfile.mkdtemp(prefix="syncline-checkpoint-") if path is None else os.fspath(path)
+        directory = (
+            tempfile.mkdtemp(prefix="syncline-checkpoint-") if path is None else os.fspath(path)
+        )
         write(directory)
         checkpoint = cls.from_directory(directory)
         if path is None:
-            checkpoint._finalizer = weakref.finalize(checkpoint, shutil.rmtree, directory, ignore_errors=True)
+            checkpoint._finalizer = weakref.finalize(
+                checkpoint, shutil.rmtree, directory, ignore_errors=True
+            )
         if preprocessor is not None:
             checkpoint.set_preprocessor(preprocessor)
         return checkpoint

@@ -1,7 +1,8 @@
-"""Local mode (`num_workers=0`): the training function runs in the program's own process, under debuggers and under torchrun.
+"""Local mode (`num_workers=0`): the training function runs in the program's own process, under
+debuggers and under torchrun.
 
-Nothing is started and nothing is kept: `report` only remembers, errors come out as they are. Under torchrun the ranks are those that
-it sets in the environment.
+Nothing is started and nothing is kept: `report` only remembers, errors come out as they are. Under
+torchrun the ranks are those that it sets in the environment.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from typing import Any
 from syncline import settings
 from syncline.train import datasets
 from syncline.train import metrics as metric_values
-from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+from syncline.train.checkpoint import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+)
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.readers import Readers
@@ -46,7 +52,9 @@ class LocalSession(TrainSession):
 
     @property
     def storage(self) -> StorageContext:
-        raise RuntimeError("with `num_workers=0` nothing is kept, so there is no storage: set `num_workers=1` for a run directory.")
+        raise RuntimeError(
+            "with `num_workers=0` nothing is kept, so there is no storage: set `num_workers=1` for a run directory."
+        )
 
     @property
     def latest(self) -> Checkpoint | None:
@@ -66,7 +74,9 @@ class LocalSession(TrainSession):
     ) -> None:
         plain = metric_values.clean(metrics)
         if validation and checkpoint is None:
-            raise ValueError("report(validation=…) without a checkpoint leaves nothing to validate: pass `checkpoint=` too.")
+            raise ValueError(
+                "report(validation=…) without a checkpoint leaves nothing to validate: pass `checkpoint=` too."
+            )
         self.reports.append(plain)
         if checkpoint is not None:
             self._checkpoints.append(ReportedCheckpoint(checkpoint, plain))
@@ -90,7 +100,9 @@ class LocalSession(TrainSession):
 
 
 def run_here(spec: RunSpec) -> Result:
-    """Run the training function in this process. Raises what it raises; RuntimeError inside a training function that is no trial."""
+    """Run the training function in this process. Raises what it raises; RuntimeError inside a
+    training function that is no trial.
+    """
     outer = current_session()
     if outer is not None and not outer.may_contain_runs:
         raise RuntimeError(
@@ -105,9 +117,15 @@ def run_here(spec: RunSpec) -> Result:
     finally:
         set_session(outer)
     reports = [
-        {"iteration": index, "time": None, "rank": session.world_rank, "metrics": metrics} for index, metrics in enumerate(session.reports)
+        {"iteration": index, "time": None, "rank": session.world_rank, "metrics": metrics}
+        for index, metrics in enumerate(session.reports)
     ]
-    return Result(metrics=session.reports[-1] if session.reports else None, checkpoint=session.latest, return_value=value, reports=reports)
+    return Result(
+        metrics=session.reports[-1] if session.reports else None,
+        checkpoint=session.latest,
+        return_value=value,
+        reports=reports,
+    )
 
 
 def _number(variable: str, default: int) -> int:

@@ -1,7 +1,9 @@
-"""One download per machine: processes that want the same files in the same place agree through locked files.
+"""One download per machine: processes that want the same files in the same place agree through
+locked files.
 
-The locks are the kernel's (`flock`), so a process that dies, however it dies, holds none. A lock file is deleted while its lock is held
-exclusively; whoever gets the lock on a file that is no longer the one at its path therefore tries again.
+The locks are the kernel's (`flock`), so a process that dies, however it dies, holds none. A lock
+file is deleted while its lock is held exclusively; whoever gets the lock on a file that is no
+longer the one at its path therefore tries again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from contextlib import contextmanager
 
 
 def download_once(target: str, key: str, download: Callable[[], None]) -> None:
-    """Call `download()`, which fills the directory `target`; but if another process does so now with the same `key`, wait for it instead.
+    """Call `download()`, which fills the directory `target`; but if another process does so now
+    with the same `key`, wait for it instead.
 
     If that other one fails, this one downloads itself.
     """
@@ -26,7 +29,8 @@ def download_once(target: str, key: str, download: Callable[[], None]) -> None:
             waited = not _try_exclusive(lock)
             if waited:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            # The other one writes the key of what it downloaded as its last act, into the file that we held open all the time.
+            # The other one writes the key of what it downloaded as its last act, into the file that
+            # we held open all the time.
             if waited and os.pread(lock, 256, 0) == key.encode():
                 return
             if not _is_current(lock, lock_path):
@@ -43,9 +47,11 @@ def download_once(target: str, key: str, download: Callable[[], None]) -> None:
 
 @contextmanager
 def shared_download(target: str, download: Callable[[str], None]) -> Iterator[None]:
-    """The directory `target`, filled by `download(directory)` for its first reader and deleted after its last, while the block runs.
+    """The directory `target`, filled by `download(directory)` for its first reader and deleted
+    after its last, while the block runs.
 
-    Readers hold the lock shared. A directory that exists under its own name is complete, because it is filled under another and renamed.
+    Readers hold the lock shared. A directory that exists under its own name is complete, because it
+    is filled under another and renamed.
     """
     lock_path = f"{target}.lock"
     lock = _join_readers(target, lock_path, download)
@@ -53,7 +59,8 @@ def shared_download(target: str, download: Callable[[str], None]) -> Iterator[No
         yield
     finally:
         try:
-            # Asking for the exclusive lock gives the shared one up, and succeeds only for the last reader.
+            # Asking for the exclusive lock gives the shared one up, and succeeds only for the last
+            # reader.
             if _try_exclusive(lock):
                 shutil.rmtree(target, ignore_errors=True)
                 os.unlink(lock_path)
@@ -76,7 +83,8 @@ def _join_readers(target: str, lock_path: str, download: Callable[[str], None]) 
         except BaseException:
             _release(lock)
             raise
-        # Going from exclusive to shared is not one step: another reader may come, go and delete in between. So look again from the start.
+        # Going from exclusive to shared is not one step: another reader may come, go and delete in
+        # between. So look again from the start.
         _release(lock)
 
 

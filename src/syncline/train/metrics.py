@@ -1,7 +1,8 @@
 """What may be reported: plain values that JSON, a table and another process can hold.
 
-`clean` turns what a train function reports into such values and refuses what would be wrong to send: tensors, modules and state dicts keep
-GPU memory alive and may be large. Neither torch nor NumPy is imported here: a value of theirs can only exist where they are.
+`clean` turns what a train function reports into such values and refuses what would be wrong to
+send: tensors, modules and state dicts keep GPU memory alive and may be large. Neither torch nor
+NumPy is imported here: a value of theirs can only exist where they are.
 """
 
 from __future__ import annotations
@@ -20,22 +21,28 @@ _PLAIN = frozenset({float, int, str, bool, type(None)})
 
 
 def clean(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `metrics` in plain values: NumPy scalars as Python numbers, keys as strings; nested dictionaries, lists and tuples too.
+    """A copy of `metrics` in plain values: NumPy scalars as Python numbers, keys as strings; nested
+    dictionaries, lists and tuples too.
 
     Raises:
-        TypeError: `metrics` is no dictionary.
-        ValueError: There is a tensor, a module or a state dict in it, or something that cannot be pickled.
+        TypeError: `metrics` is no dictionary. ValueError: There is a tensor, a module or a state
+        dict in it, or something that cannot be pickled.
     """
     if type(metrics) is not dict and not isinstance(metrics, Mapping):
         raise TypeError(
             f"report(metrics={_shorten(metrics)}): metrics are a dictionary, not a {type(metrics).__name__}: "
             'give each value a name, as in `report({"loss": loss})`.'
         )
-    return {str(key): value if type(value) in _PLAIN else _clean_value(value, str(key)) for key, value in metrics.items()}
+    return {
+        str(key): value if type(value) in _PLAIN else _clean_value(value, str(key))
+        for key, value in metrics.items()
+    }
 
 
 def flatten(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries as one level, their keys joined by `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`."""
+    """Nested dictionaries as one level, their keys joined by `/`: `{"a": {"b": 1}}` becomes
+    `{"a/b": 1}`.
+    """
     flat: dict[str, Any] = {}
     for key, value in metrics.items():
         if isinstance(value, Mapping) and value:
@@ -45,8 +52,11 @@ def flatten(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def select(logged: Mapping[str, Any], wanted: str | Sequence[str] | Mapping[str, str] | None) -> dict[str, Any]:
-    """Those values of a framework's log that are to be reported: one name, several, or `{name to report: name in the log}`; all if None.
+def select(
+    logged: Mapping[str, Any], wanted: str | Sequence[str] | Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Those values of a framework's log that are to be reported: one name, several, or `{name to
+    report: name in the log}`; all if None.
 
     Raises:
         KeyError: A name is not in the log.
@@ -58,7 +68,9 @@ def select(logged: Mapping[str, Any], wanted: str | Sequence[str] | Mapping[str,
     names = wanted if isinstance(wanted, Mapping) else {name: name for name in wanted}
     missing = sorted(name for name in names.values() if name not in logged)
     if missing:
-        raise KeyError(f"metrics={wanted!r}: {', '.join(missing)} was not logged, so it cannot be reported; there is: {sorted(logged)}")
+        raise KeyError(
+            f"metrics={wanted!r}: {', '.join(missing)} was not logged, so it cannot be reported; there is: {sorted(logged)}"
+        )
     return {reported: logged[name] for reported, name in names.items()}
 
 
@@ -72,7 +84,9 @@ def lookup(metrics: Mapping[str, Any], key: str) -> Any:
 
 
 def score(metrics: Mapping[str, Any], key: str, order: Literal["max", "min"]) -> float | None:
-    """How good `metrics` are, higher is better, by the value under `key`; None if that is missing, NaN or no number."""
+    """How good `metrics` are, higher is better, by the value under `key`; None if that is missing,
+    NaN or no number.
+    """
     try:
         number = float(lookup(metrics, key))
     except (TypeError, ValueError, OverflowError):
@@ -92,7 +106,9 @@ def _clean_value(value: Any, key: str) -> Any:
         cleaned = [_clean_value(item, f"{key}[{position}]") for position, item in enumerate(value)]
         return cleaned if isinstance(value, list) else tuple(cleaned)
     numpy_types, torch_types = _numpy_types(), _torch_types()
-    if numpy_types and (isinstance(value, numpy_types[0]) or (isinstance(value, numpy_types[1]) and value.ndim == 0)):
+    if numpy_types and (
+        isinstance(value, numpy_types[0]) or (isinstance(value, numpy_types[1]) and value.ndim == 0)
+    ):
         return value.item()
     if torch_types and isinstance(value, torch_types):
         raise ValueError(_refusal(value, key, torch_types))
@@ -122,8 +138,12 @@ def _refusal(value: Any, key: str, torch_types: _Types) -> str:
 
 def _torch_types() -> _Types | None:
     torch = sys.modules.get("torch")
-    # Another thread may be importing torch at this moment, so that the module is there without its content.
-    tensor, module = getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Module", None)
+    # Another thread may be importing torch at this moment, so that the module is there without its
+    # content.
+    tensor, module = (
+        getattr(torch, "Tensor", None),
+        getattr(getattr(torch, "nn", None), "Module", None),
+    )
     return (tensor, module) if tensor and module else None
 
 

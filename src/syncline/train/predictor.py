@@ -1,4 +1,6 @@
-"""`Predictor`: a model out of a checkpoint, applied to batches. Subclasses are the frameworks' and a program's own."""
+"""`Predictor`: a model out of a checkpoint, applied to batches. Subclasses are the frameworks' and
+a program's own.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,17 @@ DataBatchType: TypeAlias = "np.ndarray | Mapping[str, np.ndarray] | pd.DataFrame
 
 
 class PredictorNotSerializableException(RuntimeError):
-    """A predictor was pickled: send its checkpoint instead, and make it there with `from_checkpoint`."""
+    """A predictor was pickled: send its checkpoint instead, and make it there with
+    `from_checkpoint`.
+    """
 
 
 class Predictor(abc.ABC):
     """Predicts on batches.
 
-    A subclass implements `from_checkpoint` and one of `_predict_pandas` (a DataFrame to a DataFrame) and `_predict_numpy` (a dict of
-    ndarrays, or one ndarray, to a dict of ndarrays), and calls `super().__init__`.
+    A subclass implements `from_checkpoint` and one of `_predict_pandas` (a DataFrame to a
+    DataFrame) and `_predict_numpy` (a dict of ndarrays, or one ndarray, to a dict of ndarrays), and
+    calls `super().__init__`.
 
     Args:
         preprocessor: What batches go through first.
@@ -45,7 +50,9 @@ class Predictor(abc.ABC):
 
     @classmethod
     def from_pandas_udf(cls, pandas_udf: Callable[..., pd.DataFrame]) -> Predictor:
-        """A predictor that is a function from a DataFrame, and the keywords of `predict`, to a DataFrame."""
+        """A predictor that is a function from a DataFrame, and the keywords of `predict`, to a
+        DataFrame.
+        """
         return predictor_class_of(pandas_udf)()
 
     @classmethod
@@ -62,13 +69,16 @@ class Predictor(abc.ABC):
         self._preprocessor = preprocessor
 
     def predict(self, data: DataBatchType, **kwargs: Any) -> Any:
-        """The predictions for a batch: a DataFrame or a table for such a one, a dict of ndarrays for ndarrays.
+        """The predictions for a batch: a DataFrame or a table for such a one, a dict of ndarrays
+        for ndarrays.
 
         Args:
             data: An ndarray, a dict of them, a DataFrame or a table.
             **kwargs: For the predictor's own method.
         """
-        batch: Any = data if self._preprocessor is None else self._preprocessor.transform_batch(data)
+        batch: Any = (
+            data if self._preprocessor is None else self._preprocessor.transform_batch(data)
+        )
         if self.preferred_batch_format() == "numpy":
             predictions: Any = self._predict_numpy(_arrays(batch), **kwargs)
         else:
@@ -78,9 +88,13 @@ class Predictor(abc.ABC):
         return _as(data, predictions)
 
     def _predict_pandas(self, data: pd.DataFrame, **kwargs: Any) -> pd.DataFrame:
-        raise NotImplementedError(f"{type(self).__name__} implements neither _predict_pandas nor _predict_numpy")
+        raise NotImplementedError(
+            f"{type(self).__name__} implements neither _predict_pandas nor _predict_numpy"
+        )
 
-    def _predict_numpy(self, data: np.ndarray | dict[str, np.ndarray], **kwargs: Any) -> np.ndarray | dict[str, np.ndarray]:
+    def _predict_numpy(
+        self, data: np.ndarray | dict[str, np.ndarray], **kwargs: Any
+    ) -> np.ndarray | dict[str, np.ndarray]:
         raise NotImplementedError
 
     def __reduce__(self) -> NoReturn:
@@ -108,7 +122,11 @@ def predictor_class_of(pandas_udf: Callable[..., pd.DataFrame]) -> type[Predicto
 def _arrays(batch: Any) -> Any:
     if isinstance(batch, np.ndarray):
         return batch
-    return dict(batch) if isinstance(batch, Mapping) else blocks.to_batch(blocks.from_batch(batch), "numpy")
+    return (
+        dict(batch)
+        if isinstance(batch, Mapping)
+        else blocks.to_batch(blocks.from_batch(batch), "numpy")
+    )
 
 
 def _as(data: Any, predictions: Any) -> Any:
@@ -117,5 +135,9 @@ def _as(data: Any, predictions: Any) -> Any:
     if isinstance(data, pa.Table):
         return blocks.from_batch(named)
     if frames.is_frame(data):
-        return named if frames.is_frame(named) else frames.to_frame(blocks.from_batch(named)).set_index(data.index)
+        return (
+            named
+            if frames.is_frame(named)
+            else frames.to_frame(blocks.from_batch(named)).set_index(data.index)
+        )
     return _arrays(named)

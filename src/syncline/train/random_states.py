@@ -1,6 +1,8 @@
-"""The states of this process's random generators: those of Python and NumPy here, those of torch in `torch.random_states`.
+"""The states of this process's random generators: those of Python and NumPy here, those of torch in
+`torch.random_states`.
 
-Only what the program has loaded is looked at; generators that it made itself are its own matter. A state is plain values for JSON.
+Only what the program has loaded is looked at; generators that it made itself are its own matter. A
+state is plain values for JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def capture() -> dict[str, Any]:
 
 
 def restore(states: Mapping[str, Any]) -> None:
-    """Let the generators go on where `capture` found them. ValueError, KeyError or TypeError where that cannot be read."""
+    """Let the generators go on where `capture` found them. ValueError, KeyError or TypeError where
+    that cannot be read.
+    """
     version, words, gauss = states["python"]
     random.setstate((int(version), tuple(array("I", base64.b64decode(words))), gauss))
     if "numpy" in states:
@@ -49,7 +53,9 @@ def _numpy() -> dict[str, Any]:
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same with arrays as `[type, base64]`."""
     return {
-        name: [value.dtype.str, base64.b64encode(value.tobytes()).decode()] if isinstance(value, np.ndarray) else value
+        name: [value.dtype.str, base64.b64encode(value.tobytes()).decode()]
+        if isinstance(value, np.ndarray)
+        else value
         for name, value in values.items()
     }
 
@@ -68,7 +74,9 @@ def _arrays(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _uses_torch() -> bool:
-    return hasattr(sys.modules.get("torch"), "default_generator")  # its import may be under way in another thread
+    return hasattr(
+        sys.modules.get("torch"), "default_generator"
+    )  # its import may be under way in another thread
 
 
 def _torch_states() -> Any:

@@ -1,8 +1,10 @@
-"""What a rank reads from, and how far: with every checkpoint its place in each, and after a restart the way back there.
+"""What a rank reads from, and how far: with every checkpoint its place in each, and after a restart
+the way back there.
 
-A *reader* is a share of a dataset, or a prepared data loader; a training session has a `Readers` with all of them. `capture` is called by
-`report(checkpoint=…)`, its text travels with the rank's files; a reader that is added in the next attempt is told where it was.
-The states of the random generators are kept with the places, and come back when the first pass begins.
+A *reader* is a share of a dataset, or a prepared data loader; a training session has a `Readers`
+with all of them. `capture` is called by `report(checkpoint=…)`, its text travels with the rank's
+files; a reader that is added in the next attempt is told where it was. The states of the random
+generators are kept with the places, and come back when the first pass begins.
 """
 
 from __future__ import annotations
@@ -36,14 +38,17 @@ class Reader(Protocol):
         """How long the program has waited for this reader so far, in seconds."""
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the program is, in a form that JSON holds: what it was given counts, what was fetched ahead does not.
+        """How far the program is, in a form that JSON holds: what it was given counts, what was
+        fetched ahead does not.
 
-        Has at least `epoch` (number of the pass, from 0) and `ended` (that pass is over: what comes next is the next epoch), or is
-        empty where nothing is known: no pass has begun. May have `place`, how far in words ("3072 rows"), for a person to read.
+        Has at least `epoch` (number of the pass, from 0) and `ended` (that pass is over: what comes
+        next is the next epoch), or is empty where nothing is known: no pass has begun. May have
+        `place`, how far in words ("3072 rows"), for a person to read.
         """
 
     def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
-        """Let the next pass continue where the ranks were whose states these are, by rank; there may be other ranks than now.
+        """Let the next pass continue where the ranks were whose states these are, by rank; there
+        may be other ranks than now.
 
         Where there are as many ranks as now, it is this rank's own state alone.
         """
@@ -65,9 +70,8 @@ class Readers:
     """The readers of one rank. Any thread may call.
 
     Args:
-        rank: This rank.
-        world_size: How many ranks there are now.
-        saved: The checkpoint where they go on; None if they begin anew. It is read when it is first needed.
+        rank: This rank. world_size: How many ranks there are now. saved: The checkpoint where they
+        go on; None if they begin anew. It is read when it is first needed.
     """
 
     def __init__(self, *, rank: int, world_size: int, saved: Checkpoint | None = None) -> None:
@@ -82,7 +86,9 @@ class Readers:
         self._has_randomness = False
 
     def number(self, kind: str) -> int:
-        """The number of the next reader of a kind, from 1: readers without a name of their own are known by their order."""
+        """The number of the next reader of a kind, from 1: readers without a name of their own are
+        known by their order.
+        """
         self._numbers[kind] += 1
         return self._numbers[kind]
 
@@ -103,12 +109,17 @@ class Readers:
     def restore_random(self, reader: Reader) -> None:
         """Called as a pass of `reader` begins: put the random states back, once.
 
-        It is time when the reader begins that was in the middle of a pass when the checkpoint was taken; if there was none, the first.
+        It is time when the reader begins that was in the middle of a pass when the checkpoint was
+        taken; if there was none, the first.
         """
-        if self._has_randomness or self._process != os.getpid():  # a process that a data loader forked draws in its own way
+        if (
+            self._has_randomness or self._process != os.getpid()
+        ):  # a process that a data loader forked draws in its own way
             return
         saved = self._load()
-        in_middle = [name for each in saved for name in each.readers if _is_in_middle(self._states_of(name))]
+        in_middle = [
+            name for each in saved for name in each.readers if _is_in_middle(self._states_of(name))
+        ]
         if in_middle and not any(self._readers.get(name) is reader for name in in_middle):
             return
         random = self._pending_random()
@@ -118,15 +129,23 @@ class Readers:
 
     @property
     def is_idle(self) -> bool:
-        """There is no reader, and none to be carried on: no pass will ever ask for what `capture` would keep."""
+        """There is no reader, and none to be carried on: no pass will ever ask for what `capture`
+        would keep.
+        """
         return not self._readers and not self._load()
 
     def capture(self) -> bytes:
-        """The text that goes on with a checkpoint. TypeError if a reader of the program's has a state that JSON cannot hold."""
+        """The text that goes on with a checkpoint. TypeError if a reader of the program's has a
+        state that JSON cannot hold.
+        """
         readers = {name: reader.state_dict() for name, reader in list(self._readers.items())}
         saved = self._load()
         for name in sorted({name for each in saved for name in each.readers} - set(readers)):
-            readers[name] = dict(saved[0].readers[name]) if self._is_mine(saved) else {_CARRIED: self._states_of(name)}
+            readers[name] = (
+                dict(saved[0].readers[name])
+                if self._is_mine(saved)
+                else {_CARRIED: self._states_of(name)}
+            )
         text = {
             "version": VERSION,
             "rank": self._rank,
@@ -146,7 +165,8 @@ class Readers:
         if self._has_randomness:
             return {}
         saved = self._load()
-        # With another number of ranks, those that there were not before have none: with another's, two would draw the same.
+        # With another number of ranks, those that there were not before have none: with another's,
+        # two would draw the same.
         mine = saved if self._is_mine(saved) else saved[self._rank : self._rank + 1]
         return mine[0].random if mine else {}
 
@@ -162,10 +182,16 @@ class Readers:
         return bool(saved) and saved[0].world_size == self._world_size
 
     def _load(self) -> list[RankStates]:
-        """What was saved: by this rank if there were as many, else by all ranks; nothing if there is nothing."""
+        """What was saved: by this rank if there were as many, else by all ranks; nothing if there
+        is nothing.
+        """
         with self._lock:
             if self._saved is None:
-                self._saved = [] if self._checkpoint is None else _load(self._checkpoint, self._rank, self._world_size)
+                self._saved = (
+                    []
+                    if self._checkpoint is None
+                    else _load(self._checkpoint, self._rank, self._world_size)
+                )
             return self._saved
 
 
@@ -175,7 +201,9 @@ def states_path(rank: int) -> str:
 
 
 def read_states(checkpoint: Checkpoint, rank: int) -> RankStates | None:
-    """What a rank has saved with a checkpoint; None if that is one without, such as an older one. ValueError if it is damaged."""
+    """What a rank has saved with a checkpoint; None if that is one without, such as an older one.
+    ValueError if it is damaged.
+    """
     path = files.join(checkpoint.path, states_path(rank))
     data = files.read_bytes(checkpoint.filesystem, path)
     if data is None:
@@ -183,8 +211,14 @@ def read_states(checkpoint: Checkpoint, rank: int) -> RankStates | None:
     try:
         text = json.loads(data)
         if text["version"] != VERSION:
-            raise ValueError(f"it has version {text['version']!r}, and this syncline reads version {VERSION}")
-        return RankStates(world_size=int(text["world_size"]), readers=dict(text["readers"]), random=dict(text["random"]))
+            raise ValueError(
+                f"it has version {text['version']!r}, and this syncline reads version {VERSION}"
+            )
+        return RankStates(
+            world_size=int(text["world_size"]),
+            readers=dict(text["readers"]),
+            random=dict(text["random"]),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path!r}, which says where rank {rank} was in its data, cannot be read ({type(error).__name__}: {error}), so the run "
@@ -194,10 +228,20 @@ def read_states(checkpoint: Checkpoint, rank: int) -> RankStates | None:
 
 
 def places(checkpoint: Checkpoint) -> str:
-    """Where rank 0 goes on, in words: "dataset 'train': epoch 3, 3072 rows; data loader 1: epoch 4". Empty if nothing is known."""
+    """Where rank 0 goes on, in words: "dataset 'train': epoch 3, 3072 rows; data loader 1: epoch
+    4". Empty if nothing is known.
+    """
     try:
         states = read_states(checkpoint, 0)
-        return "; ".join(f"{name}: {_place(state)}" for name, state in states.readers.items() if "epoch" in state) if states else ""
+        return (
+            "; ".join(
+                f"{name}: {_place(state)}"
+                for name, state in states.readers.items()
+                if "epoch" in state
+            )
+            if states
+            else ""
+        )
     except Exception as error:  # it is only a line for people: the ranks will say what is wrong
         logger.debug("the places in %s are not known: %s", checkpoint, error)
         return ""
@@ -221,4 +265,7 @@ def _load(checkpoint: Checkpoint, rank: int, world_size: int) -> list[RankStates
     wanted = [rank] if then == world_size else range(then)
     found = [first if each == 0 else read_states(checkpoint, each) for each in wanted]
     # A file of another number of ranks is older than the checkpoint: the directory was used before.
-    return [each if each is not None and each.world_size == then else RankStates(world_size=then) for each in found]
+    return [
+        each if each is not None and each.world_size == then else RankStates(world_size=then)
+        for each in found
+    ]

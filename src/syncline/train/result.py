@@ -44,7 +44,9 @@ class Result:
     """The checkpoints that are kept for their score, with their metrics, worst to best."""
 
     return_value: Any = None
-    """What the train function returned on rank 0; None in a result that was read from a directory."""
+    """What the train function returned on rank 0; None in a result that was read from a
+    directory.
+    """
 
     reports: list[dict[str, Any]] = field(default_factory=list)
     """Every report of rank 0, first in first: {"iteration", "time", "rank", "metrics"}."""
@@ -59,7 +61,9 @@ class Result:
 
     @property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
-        """Every report of rank 0 as a pandas table, a row each: nested metrics as `a/b`. None if there was no report."""
+        """Every report of rank 0 as a pandas table, a row each: nested metrics as `a/b`. None if
+        there was no report.
+        """
         if not self.reports:
             return None
         # pandas takes a third of a second to import, and most programs never look at the table.
@@ -68,7 +72,8 @@ class Result:
         return table
 
     def get_best_checkpoint(self, metric: str, mode: Literal["max", "min"]) -> Checkpoint | None:
-        """The kept checkpoint with the highest or lowest `metric` (`a/b` for a nested one), the later one if equal; None if none is kept.
+        """The kept checkpoint with the highest or lowest `metric` (`a/b` for a nested one), the
+        later one if equal; None if none is kept.
 
         Raises:
             ValueError: `mode` is neither "max" nor "min".
@@ -84,13 +89,24 @@ class Result:
             if value is not None and (best is None or value >= best[0]):
                 best = value, checkpoint
         if best is None:
-            names = sorted({name for _, metrics in self.best_checkpoints for name in metric_values.flatten(metrics)})
-            raise RuntimeError(f"No checkpoint of this run has a number under {metric!r}, so none is the best: their metrics are {names}.")
+            names = sorted(
+                {
+                    name
+                    for _, metrics in self.best_checkpoints
+                    for name in metric_values.flatten(metrics)
+                }
+            )
+            raise RuntimeError(
+                f"No checkpoint of this run has a number under {metric!r}, so none is the best: their metrics are {names}."
+            )
         return best[1]
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None) -> Result:
-        """Read the result of a run, also of one that failed, was killed, or still runs, from its directory.
+    def from_path(
+        cls, path: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None
+    ) -> Result:
+        """Read the result of a run, also of one that failed, was killed, or still runs, from its
+        directory.
 
         Args:
             path: The run directory, or its URI.
@@ -123,11 +139,16 @@ class Result:
             "best_checkpoints": len(self.best_checkpoints),
             "return_value": self.return_value,
         }
-        lines = [f"  {name}={pprint.pformat(value, indent=1, width=110, compact=True, sort_dicts=False)}" for name, value in shown.items()]
+        lines = [
+            f"  {name}={pprint.pformat(value, indent=1, width=110, compact=True, sort_dicts=False)}"
+            for name, value in shown.items()
+        ]
         return "Result(\n" + ",\n".join(line.replace("\n", "\n    ") for line in lines) + ",\n)"
 
 
-def _from_record(kind: type[Result], record: RunRecord, filesystem: pyarrow_fs.FileSystem, directory: str) -> Result:
+def _from_record(
+    kind: type[Result], record: RunRecord, filesystem: pyarrow_fs.FileSystem, directory: str
+) -> Result:
     state = record.checkpoints()
     latest: Checkpoint | None = None
     best: list[tuple[Checkpoint, dict[str, Any]]] = []
@@ -138,10 +159,13 @@ def _from_record(kind: type[Result], record: RunRecord, filesystem: pyarrow_fs.F
 
         manager = CheckpointManager.from_json(state, CheckpointConfig(), locate)
         latest = manager.latest.checkpoint if manager.latest else None
-        # The order that the run wrote down, because its ranking is part of its configuration, which may have been any program's.
+        # The order that the run wrote down, because its ranking is part of its configuration, which
+        # may have been any program's.
         entries = {entry.checkpoint.path: entry for entry in manager.registered}
         paths = [directories.join(directory, name) for name in state.get("best", [])]
-        best = [(entries[path].checkpoint, entries[path].metrics) for path in paths if path in entries]
+        best = [
+            (entries[path].checkpoint, entries[path].metrics) for path in paths if path in entries
+        ]
     reports = record.reports(rank=0)
     failure = (record.outcome() or {}).get("error")
     return kind(
@@ -156,7 +180,9 @@ def _from_record(kind: type[Result], record: RunRecord, filesystem: pyarrow_fs.F
 
 
 def _row(report: Mapping[str, Any]) -> dict[str, Any]:
-    """A report as a table's row: its metrics, then when it came. A metric of one of those names is kept."""
+    """A report as a table's row: its metrics, then when it came. A metric of one of those names is
+    kept.
+    """
     row = metric_values.flatten(report["metrics"])
     row.setdefault("iteration", report["iteration"])
     row.setdefault("time", report["time"])

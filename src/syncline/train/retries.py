@@ -1,9 +1,11 @@
-"""Trying again what failed for a reason that passes: a lost connection, a timeout, a storage that is too busy to answer.
+"""Trying again what failed for a reason that passes: a lost connection, a timeout, a storage that
+is too busy to answer.
 
-Everything that `filesystem.py` does goes through `keep_trying`, so uploads, commits and the record of a run share one policy. Errors of
-object stores reach Python in many shapes: pyarrow raises an OSError whose text has the cause, libraries below fsspec raise their own
-classes with a status. `is_transient` knows them; what it does not know counts as lasting. Not covered: what cannot simply be done twice
-(a rename, a user's `checkpoint_upload_fn`).
+Everything that `filesystem.py` does goes through `keep_trying`, so uploads, commits and the record
+of a run share one policy. Errors of object stores reach Python in many shapes: pyarrow raises an
+OSError whose text has the cause, libraries below fsspec raise their own classes with a status.
+`is_transient` knows them; what it does not know counts as lasting. Not covered: what cannot simply
+be done twice (a rename, a user's `checkpoint_upload_fn`).
 """
 
 from __future__ import annotations
@@ -22,14 +24,37 @@ T = TypeVar("T")
 
 _TRANSIENT_CODES = frozenset(
     {
-        *(errno.EAGAIN, errno.EINTR, errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ENOLINK, errno.EPIPE, errno.ETIMEDOUT),
-        *(errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+        *(
+            errno.EAGAIN,
+            errno.EINTR,
+            errno.EIO,
+            errno.ESTALE,
+            errno.EREMOTEIO,
+            errno.ENOLINK,
+            errno.EPIPE,
+            errno.ETIMEDOUT,
+        ),
+        *(
+            errno.ECONNABORTED,
+            errno.ECONNREFUSED,
+            errno.ECONNRESET,
+            errno.EHOSTDOWN,
+            errno.EHOSTUNREACH,
+        ),
         *(errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH, errno.ENOTCONN),
     }
 )
-_LASTING_TYPES = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)
+_LASTING_TYPES = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    NotADirectoryError,
+    IsADirectoryError,
+)
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-_STATUS = re.compile(r"\b(?:HTTP )?status(?: code)?[ :=]+(\d{3})\b|\bHTTP (\d{3})\b|^(\d{3}),? ", re.IGNORECASE)
+_STATUS = re.compile(
+    r"\b(?:HTTP )?status(?: code)?[ :=]+(\d{3})\b|\bHTTP (\d{3})\b|^(\d{3}),? ", re.IGNORECASE
+)
 _TRANSIENT_TEXT = re.compile(
     r"AWS Error (?:NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|REQUEST_TIMEOUT|REQUEST_EXPIRED)"
     r"|Status\((?:UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|INTERNAL|ABORTED)"
@@ -66,9 +91,13 @@ class RetryPolicy:
 
 
 class Notices:
-    """When to tell of failures that are tried again: the first, and then no more for a while, however many files and threads meet them."""
+    """When to tell of failures that are tried again: the first, and then no more for a while,
+    however many files and threads meet them.
+    """
 
-    def __init__(self, *, quiet_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, quiet_s: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._quiet_s = quiet_s
         self._clock = clock
         self._last: float | None = None
@@ -83,7 +112,9 @@ class Notices:
 
 
 POLICY = RetryPolicy()
-"""About 45 seconds in all: long enough for a storage that restarts or throttles, short enough not to hide one that is gone."""
+"""About 45 seconds in all: long enough for a storage that restarts or throttles, short enough not
+to hide one that is gone.
+"""
 _NOTICES = Notices()
 
 
@@ -96,15 +127,15 @@ def keep_trying(
     spread: Callable[[float, float], float] = random.uniform,
     notices: Notices | None = None,
 ) -> T:
-    """What `operation` returns, tried again after transient errors. The first failure is logged, the last error is raised as it is.
+    """What `operation` returns, tried again after transient errors. The first failure is logged,
+    the last error is raised as it is.
 
     Args:
-        operation: May be called several times, also after it took effect and only its answer was lost.
-        what: What it does, for the log.
-        policy: How often, and after which pauses; `POLICY` by default.
-        sleep: Waits so many seconds; `time.sleep` by default.
-        spread: Draws a pause between two limits, so that ranks which failed together do not come back together.
-        notices: Whether to log the first failure; shared by the whole process by default.
+        operation: May be called several times, also after it took effect and only its answer was
+        lost. what: What it does, for the log. policy: How often, and after which pauses; `POLICY`
+        by default. sleep: Waits so many seconds; `time.sleep` by default. spread: Draws a pause
+        between two limits, so that ranks which failed together do not come back together. notices:
+        Whether to log the first failure; shared by the whole process by default.
     """
     policy = policy or POLICY
     failures = 0
@@ -118,7 +149,12 @@ def keep_trying(
                 raise
             if failures == 1 and (notices or _NOTICES).is_due():
                 reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-                logger.warning("%s failed for now, and is tried again for about %.0f s: %s", what, policy.total_s, reason)
+                logger.warning(
+                    "%s failed for now, and is tried again for about %.0f s: %s",
+                    what,
+                    policy.total_s,
+                    reason,
+                )
             (sleep or time.sleep)(spread(pause_s / 2, pause_s))
 
 
@@ -135,7 +171,8 @@ def is_transient(error: BaseException) -> bool:
         return error.errno in _TRANSIENT_CODES
     if isinstance(error, OSError) and _TRANSIENT_TEXT.search(str(error)):
         return _LASTING_TEXT.search(str(error)) is None
-    # Clients of object stores below fsspec have errors of their own, which no type in common would tell.
+    # Clients of object stores below fsspec have errors of their own, which no type in common would
+    # tell.
     return any(_TRANSIENT_NAMES.search(kind.__name__) for kind in type(error).__mro__)
 
 

@@ -1,8 +1,9 @@
 """What a training function may call: `report`, `get_checkpoint`, `get_context` and their relatives.
 
-`TrainSession` is the contract between these functions and what stands behind them: `workers.session` in a training worker,
-`local` where `num_workers=0`. A process has at most one session at a time. Processes forked from a worker (data loaders) inherit
-it and may ask it questions; only the worker itself may report.
+`TrainSession` is the contract between these functions and what stands behind them:
+`workers.session` in a training worker, `local` where `num_workers=0`. A process has at most one
+session at a time. Processes forked from a worker (data loaders) inherit it and may ask it
+questions; only the worker itself may report.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+from syncline.train.checkpoint import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+)
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.readers import Readers
 from syncline.train.storage import StorageContext
 
 UploadFunction = Callable[[Checkpoint, str], Checkpoint]
-"""`checkpoint_upload_fn(checkpoint, dir_name)`: moves the files into the run directory, returns where they now are."""
+"""`checkpoint_upload_fn(checkpoint, dir_name)`: moves the files into the run directory, returns
+where they now are.
+"""
 
 
 class TrainSession(ABC):
@@ -38,19 +46,27 @@ class TrainSession(ABC):
     node_rank: int
     """The number of this worker's node."""
     gpu_ids: tuple[str, ...]
-    """The GPUs assigned to this worker, as `CUDA_VISIBLE_DEVICES` spells them; empty without GPUs."""
+    """The GPUs assigned to this worker, as `CUDA_VISIBLE_DEVICES` spells them; empty without
+    GPUs.
+    """
     use_gpu: bool
     """What the `ScalingConfig` said."""
     local_mode: bool
-    """True where the function runs in the program's own process (`num_workers=0`), with no controller behind it."""
+    """True where the function runs in the program's own process (`num_workers=0`), with no
+    controller behind it.
+    """
     experiment_name: str
     """The run's name."""
     communication_meters: list[Callable[[], float]]
-    """Each says how many seconds this rank has spent in collective operations of one kind so far."""
+    """Each says how many seconds this rank has spent in collective operations of one kind so
+    far.
+    """
     readers: Readers
     """What this worker reads from, and how far."""
     may_contain_runs: bool = False
-    """Whether a trainer may run in this process meanwhile, with a session of its own: so in a trial, which is no training worker."""
+    """Whether a trainer may run in this process meanwhile, with a session of its own: so in a
+    trial, which is no training worker.
+    """
 
     @property
     @abstractmethod
@@ -73,7 +89,9 @@ class TrainSession(ABC):
 
     @abstractmethod
     def get_checkpoint(self) -> Checkpoint | None:
-        """The last checkpoint that this rank reported, else the one that the attempt started from."""
+        """The last checkpoint that this rank reported, else the one that the attempt started
+        from.
+        """
 
     @abstractmethod
     def get_all_reported_checkpoints(
@@ -159,7 +177,9 @@ def get_session(function: str = "get_session") -> TrainSession:
 
 
 def get_context() -> TrainContext:
-    """The facts about this worker: ranks, world size, the run's name. RuntimeError outside a training function."""
+    """The facts about this worker: ranks, world size, the run's name. RuntimeError outside a
+    training function.
+    """
     return TrainContext(get_session("get_context"))
 
 
@@ -172,23 +192,28 @@ def report(
     checkpoint_upload_fn: UploadFunction | None = None,
     validation: bool | ValidationTaskConfig = False,
 ) -> None:
-    """Hand metrics, and with them perhaps a checkpoint, to the run. Never waits for the other ranks or for the controller.
+    """Hand metrics, and with them perhaps a checkpoint, to the run. Never waits for the other ranks
+    or for the controller.
 
-    Every rank makes the same number of calls. A checkpoint is registered when the call of the same number has arrived from every
-    rank: the files of all ranks merge into one directory, which gets rank 0's metrics.
+    Every rank makes the same number of calls. A checkpoint is registered when the call of the same
+    number has arrived from every rank: the files of all ranks merge into one directory, which gets
+    rank 0's metrics.
 
     Args:
-        metrics: numbers, strings, and lists and dicts of these; NumPy scalars are converted. No tensors, modules or state dicts.
-        checkpoint: a directory with this rank's files.
-        checkpoint_dir_name: its name in the run directory; made from the number of the report if None. Rank 0's counts.
-        checkpoint_upload_mode: SYNC copies before returning; ASYNC copies in a thread, in order; NO_UPLOAD: the checkpoint lies in
+        metrics: numbers, strings, and lists and dicts of these; NumPy scalars are converted. No
+        tensors, modules or state dicts. checkpoint: a directory with this rank's files.
+        checkpoint_dir_name: its name in the run directory; made from the number of the report if
+        None. Rank 0's counts. checkpoint_upload_mode: SYNC copies before returning; ASYNC copies in
+        a thread, in order; NO_UPLOAD: the checkpoint lies in
             the run directory already.
-        delete_local_checkpoint_after_upload: whether `checkpoint` is deleted after the copy; by default for ASYNC only.
-        checkpoint_upload_fn: copies instead of syncline; called as `fn(checkpoint, checkpoint_dir_name)`, returns the copy.
-        validation: whether to run the trainer's validation function on the checkpoint; a `ValidationTaskConfig` also says how.
+        delete_local_checkpoint_after_upload: whether `checkpoint` is deleted after the copy; by
+        default for ASYNC only. checkpoint_upload_fn: copies instead of syncline; called as
+        `fn(checkpoint, checkpoint_dir_name)`, returns the copy. validation: whether to run the
+        trainer's validation function on the checkpoint; a `ValidationTaskConfig` also says how.
 
     Raises:
-        ValueError: a tensor in `metrics`; a NO_UPLOAD checkpoint, or a result of `checkpoint_upload_fn`, outside the run directory;
+        ValueError: a tensor in `metrics`; a NO_UPLOAD checkpoint, or a result of
+        `checkpoint_upload_fn`, outside the run directory;
             `validation` without a checkpoint or without the trainer's `validation_config`.
         RuntimeError: outside a training function; after an upload failed.
     """
@@ -204,26 +229,35 @@ def report(
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The last checkpoint that this rank reported, waited for until it is registered; before that, the one to continue from."""
+    """The last checkpoint that this rank reported, waited for until it is registered; before that,
+    the one to continue from.
+    """
     return get_session("get_checkpoint").get_checkpoint()
 
 
 def get_all_reported_checkpoints(
-    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED, timeout_s: float | None = None
+    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
+    timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
     """Every checkpoint of the run that is kept, oldest first, with metrics and status.
 
-    Waits until what this rank has reported is registered, and with VALIDATED until the validations that it asked for have ended;
-    after `timeout_s` seconds, returns the list as it is.
+    Waits until what this rank has reported is registered, and with VALIDATED until the validations
+    that it asked for have ended; after `timeout_s` seconds, returns the list as it is.
     """
-    return get_session("get_all_reported_checkpoints").get_all_reported_checkpoints(consistency_mode, timeout_s)
+    return get_session("get_all_reported_checkpoints").get_all_reported_checkpoints(
+        consistency_mode, timeout_s
+    )
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
-    """This worker's share of one of the trainer's `datasets`, by default of "train". KeyError for an unknown name."""
+    """This worker's share of one of the trainer's `datasets`, by default of "train". KeyError for
+    an unknown name.
+    """
     return get_session("get_dataset_shard").get_dataset_shard(dataset_name or "train")
 
 
 def get_preemption_info() -> PreemptionInfo | None:
-    """When a node of this run is about to be taken away: until when it runs, and which ranks are on it. Else None."""
+    """When a node of this run is about to be taken away: until when it runs, and which ranks are on
+    it. Else None.
+    """
     return get_session("get_preemption_info").get_preemption_info()

@@ -1,4 +1,6 @@
-"""Where a rank's time goes: waiting for data, reporting, communicating, and computing, which is all the rest."""
+"""Where a rank's time goes: waiting for data, reporting, communicating, and computing, which is all
+the rest.
+"""
 
 from __future__ import annotations
 

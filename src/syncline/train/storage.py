@@ -1,4 +1,5 @@
-"""`StorageContext`: where a run keeps its files, and how a checkpoint gets there whole or not at all.
+"""`StorageContext`: where a run keeps its files, and how a checkpoint gets there whole or not at
+all.
 
 Layout under `storage_path`:
 
@@ -6,18 +7,22 @@ Layout under `storage_path`:
         checkpoint_000000/        committed checkpoints, or under the names that `report` was given
         .tmp-…                    what is not finished; deleted when the run starts again
 
-A checkpoint comes in three steps. Every rank *stages* its files; when all have, the controller *commits* them under the checkpoint's name,
-writes the list of checkpoints, and *confirms* the commit. From before a checkpoint is visible until it is confirmed, a marker
-`.tmp-commit-…` lies beside it, so what a kill leaves unlisted is known and deleted by `discard_staged`.
+A checkpoint comes in three steps. Every rank *stages* its files; when all have, the controller
+*commits* them under the checkpoint's name, writes the list of checkpoints, and *confirms* the
+commit. From before a checkpoint is visible until it is confirmed, a marker `.tmp-commit-…` lies
+beside it, so what a kill leaves unlisted is known and deleted by `discard_staged`.
 
-On a local filesystem, staging copies (or moves) into a hidden directory per rank and committing renames: a reader sees a whole checkpoint
-or none, after a kill at any moment, and after a power failure, because the files have reached the disk before they become visible.
-Elsewhere directories cannot be renamed, so ranks upload to the final place, and only the list says that a checkpoint is whole. Where a name
-is reported again, the new checkpoint changes places with the old one in one step; where that is impossible it comes to lie beside it, as
-`<name>~again-…`, until the old one is not listed any more. Of files with one name, the lowest rank's counts (elsewhere the last one that
+On a local filesystem, staging copies (or moves) into a hidden directory per rank and committing
+renames: a reader sees a whole checkpoint or none, after a kill at any moment, and after a power
+failure, because the files have reached the disk before they become visible. Elsewhere directories
+cannot be renamed, so ranks upload to the final place, and only the list says that a checkpoint is
+whole. Where a name is reported again, the new checkpoint changes places with the old one in one
+step; where that is impossible it comes to lie beside it, as `<name>~again-…`, until the old one is
+not listed any more. Of files with one name, the lowest rank's counts (elsewhere the last one that
 was written).
 
-Not covered: which checkpoints stay (`controller/checkpoints.py`) and who may be reading one (`checkpoint.py`).
+Not covered: which checkpoints stay (`controller/checkpoints.py`) and who may be reading one
+(`checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +48,9 @@ from syncline.train.readers import STATES_DIRECTORY, states_path
 from syncline.train.retries import RetryPolicy, keep_trying
 
 MINIMUM_FREE_BYTES = 16 * 1024**2
-"""A run does not start on a local disk with less room than this: it could not even keep its record."""
+"""A run does not start on a local disk with less room than this: it could not even keep its
+record.
+"""
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The system's error numbers for a disk, or a share of one, that is used up."""
 _AT_START = RetryPolicy(attempts=5)
@@ -74,9 +81,9 @@ class StorageContext:
     """One run's place on one filesystem; can be pickled if the filesystem can.
 
     Args:
-        storage_path: Directory or URI under which runs lie.
-        name: The run's name, which is its directory.
-        storage_filesystem: The filesystem that `storage_path` is a path on; found from it if not given.
+        storage_path: Directory or URI under which runs lie. name: The run's name, which is its
+        directory. storage_filesystem: The filesystem that `storage_path` is a path on; found from
+        it if not given.
 
     Raises:
         ValueError: A URI that pyarrow does not know.
@@ -89,8 +96,15 @@ class StorageContext:
     experiment_dir_name: str
     """The run's name."""
 
-    def __init__(self, storage_path: str | os.PathLike[str], name: str, storage_filesystem: pyarrow_fs.FileSystem | None = None) -> None:
-        self.storage_filesystem, self.storage_fs_path = directories.resolve(storage_path, storage_filesystem)
+    def __init__(
+        self,
+        storage_path: str | os.PathLike[str],
+        name: str,
+        storage_filesystem: pyarrow_fs.FileSystem | None = None,
+    ) -> None:
+        self.storage_filesystem, self.storage_fs_path = directories.resolve(
+            storage_path, storage_filesystem
+        )
         self.experiment_dir_name = name
         self._experiment_fs_path = directories.join(self.storage_fs_path, name)
         self._local = directories.is_local(self.storage_filesystem)
@@ -118,7 +132,9 @@ class StorageContext:
 
     def checkpoint(self, checkpoint_dir_name: str) -> Checkpoint:
         """The checkpoint of that name, whether or not it exists."""
-        return Checkpoint(self.build_checkpoint_path_from_name(checkpoint_dir_name), self.storage_filesystem)
+        return Checkpoint(
+            self.build_checkpoint_path_from_name(checkpoint_dir_name), self.storage_filesystem
+        )
 
     def name_of(self, checkpoint: Checkpoint) -> str:
         """The checkpoint's path relative to the run directory.
@@ -127,7 +143,9 @@ class StorageContext:
             ValueError: It lies outside, on another filesystem, or where a checkpoint cannot lie.
         """
         prefix = self.experiment_fs_path + "/"
-        if checkpoint.filesystem != self.storage_filesystem or not checkpoint.path.startswith(prefix):
+        if checkpoint.filesystem != self.storage_filesystem or not checkpoint.path.startswith(
+            prefix
+        ):
             raise ValueError(
                 f"{checkpoint!r} lies outside the run directory {self.experiment_fs_path!r} ({self.storage_filesystem.type_name} "
                 "filesystem), so the run cannot keep it: write it there, or report it with CheckpointUploadMode.SYNC or ASYNC."
@@ -143,12 +161,17 @@ class StorageContext:
         return True
 
     def is_apart_from(self, checkpoint: Checkpoint) -> bool:
-        """Whether the checkpoint is a directory of this machine that can be deleted without harm to the run directory."""
+        """Whether the checkpoint is a directory of this machine that can be deleted without harm to
+        the run directory.
+        """
         if not directories.is_local(checkpoint.filesystem):
             return False
         if not self.local:
             return True
-        ours, others = os.path.realpath(self.experiment_fs_path) + "/", os.path.realpath(checkpoint.path) + "/"
+        ours, others = (
+            os.path.realpath(self.experiment_fs_path) + "/",
+            os.path.realpath(checkpoint.path) + "/",
+        )
         return not others.startswith(ours) and not ours.startswith(others)
 
     def exists(self, checkpoint: Checkpoint) -> bool:
@@ -166,14 +189,19 @@ class StorageContext:
         Raises:
             ValueError: It cannot be made or written, or the disk is full.
         """
-        probe = directories.join(self.experiment_fs_path, f"{directories.TEMPORARY_PREFIX}probe-{uuid.uuid4().hex}")
+        probe = directories.join(
+            self.experiment_fs_path, f"{directories.TEMPORARY_PREFIX}probe-{uuid.uuid4().hex}"
+        )
 
         def write() -> None:
             with self.storage_filesystem.open_output_stream(probe) as stream:
                 stream.write(b"syncline")
 
         try:
-            for step in (lambda: self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True), write):
+            for step in (
+                lambda: self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True),
+                write,
+            ):
                 keep_trying(step, f"writing to {self.experiment_fs_path}", policy=_AT_START)
             directories.delete_file(self.storage_filesystem, probe)
         except (OSError, ValueError, NotImplementedError) as error:
@@ -210,35 +238,46 @@ class StorageContext:
         states: bytes | None = None,
         take: bool = False,
     ) -> str | None:
-        """Bring one rank's files to the storage, not yet visible as a checkpoint; `force` them before they become so.
+        """Bring one rank's files to the storage, not yet visible as a checkpoint; `force` them
+        before they become so.
 
         Args:
-            source: The rank's files, on any filesystem.
-            checkpoint_dir_name: The name that the checkpoint is to get.
-            rank: World rank.
-            token: The same for all ranks of one report, and another one for every report and attempt.
-            listing: The files that must be there, where they were listed before; without it, those that are there.
-            states: Where the rank's readers are (`Readers.capture`), which goes with its files.
-            take: The caller deletes the source next, so its files may be moved where that is cheaper. Otherwise the source stays.
+            source: The rank's files, on any filesystem. checkpoint_dir_name: The name that the
+            checkpoint is to get. rank: World rank. token: The same for all ranks of one report, and
+            another one for every report and attempt. listing: The files that must be there, where
+            they were listed before; without it, those that are there. states: Where the rank's
+            readers are (`Readers.capture`), which goes with its files. take: The caller deletes the
+            source next, so its files may be moved where that is cheaper. Otherwise the source
+            stays.
 
         Returns:
-            What `commit` needs: the staged directory, relative to the run directory, or None if the files are in the final place.
+            What `commit` needs: the staged directory, relative to the run directory, or None if the
+            files are in the final place.
 
         Raises:
             FileNotFoundError: There is no such source, or a file of `listing` is gone.
             StorageFullError: The files do not fit on the disk; what was written of them is gone.
             OSError: The copy failed; what there is of it goes with the next `discard_staged`.
         """
-        # States that came from an earlier checkpoint, whose files the program has copied, are not those of this report.
-        listing = (listing or directories.list_directory(source.filesystem, source.path)).without(STATES_DIRECTORY)
-        staged = f"{directories.TEMPORARY_PREFIX}{token}-{rank:05d}" if self.local else self._free_place(checkpoint_dir_name, token)
+        # States that came from an earlier checkpoint, whose files the program has copied, are not
+        # those of this report.
+        listing = (listing or directories.list_directory(source.filesystem, source.path)).without(
+            STATES_DIRECTORY
+        )
+        staged = (
+            f"{directories.TEMPORARY_PREFIX}{token}-{rank:05d}"
+            if self.local
+            else self._free_place(checkpoint_dir_name, token)
+        )
         target = self.build_checkpoint_path_from_name(staged)
         try:
             if not self.local:
                 self._mark(staged, token)
             may_take = take and self.local and directories.is_local(source.filesystem)
             if not (may_take and directories.take_directory(source.path, target, listing)):
-                directories.copy_directory(source.filesystem, source.path, self.storage_filesystem, target, listing=listing)
+                directories.copy_directory(
+                    source.filesystem, source.path, self.storage_filesystem, target, listing=listing
+                )
             if states is not None:
                 self.write_states(staged, rank, states)
         except OSError as error:
@@ -250,7 +289,8 @@ class StorageContext:
         return None if staged == checkpoint_dir_name else staged
 
     def force(self, name: str) -> None:
-        """Return when the files in the directory `name` of the run directory are on the disk, and would be there after a power failure.
+        """Return when the files in the directory `name` of the run directory are on the disk, and
+        would be there after a power failure.
 
         Raises:
             OSError: The disk is full, or broken.
@@ -259,17 +299,24 @@ class StorageContext:
             directories.sync_directory(self.build_checkpoint_path_from_name(name))
 
     def write_states(self, name: str, rank: int, states: bytes) -> None:
-        """Put where a rank's readers are (`Readers.capture`) among the files in the directory `name` of the run directory."""
+        """Put where a rank's readers are (`Readers.capture`) among the files in the directory
+        `name` of the run directory.
+        """
         path = directories.join(self.build_checkpoint_path_from_name(name), states_path(rank))
         directories.write_bytes(self.storage_filesystem, path, states, durable=False)
 
-    def commit(self, checkpoint_dir_name: str, staged: Sequence[str | None], *, beside: bool = False) -> Checkpoint:
-        """Make one checkpoint of what the ranks have staged. It stays marked as unfinished until `confirm`.
+    def commit(
+        self, checkpoint_dir_name: str, staged: Sequence[str | None], *, beside: bool = False
+    ) -> Checkpoint:
+        """Make one checkpoint of what the ranks have staged. It stays marked as unfinished until
+        `confirm`.
 
         Args:
-            checkpoint_dir_name: Its name. Another checkpoint of that name is replaced in one step, or stays where that is impossible
+            checkpoint_dir_name: Its name. Another checkpoint of that name is replaced in one step,
+            or stays where that is impossible
                 (see `asked_name` below).
-            staged: What `stage` returned on each rank, lower ranks first. Other directories below the run directory may be among
+            staged: What `stage` returned on each rank, lower ranks first. Other directories below
+            the run directory may be among
                 them and are moved, too.
             beside: The other one must stay where it is, because somebody may be reading it.
 
@@ -301,13 +348,17 @@ class StorageContext:
         directories.delete_file(self.storage_filesystem, self._marker(self.name_of(checkpoint)))
 
     def discard_staged(self, keep: Collection[str] = ()) -> None:
-        """Delete what attempts that ended early have left unfinished. Call it while no worker of this run is writing.
+        """Delete what attempts that ended early have left unfinished. Call it while no worker of
+        this run is writing.
 
         Args:
             keep: Names of listed checkpoints, which stay even if they were not confirmed.
         """
         selector = pyarrow_fs.FileSelector(self.experiment_fs_path, allow_not_found=True)
-        for info in keep_trying(lambda: self.storage_filesystem.get_file_info(selector), f"listing {self.experiment_fs_path}"):
+        for info in keep_trying(
+            lambda: self.storage_filesystem.get_file_info(selector),
+            f"listing {self.experiment_fs_path}",
+        ):
             if not info.base_name.startswith(directories.TEMPORARY_PREFIX):
                 continue
             if info.type == pyarrow_fs.FileType.Directory:
@@ -316,7 +367,9 @@ class StorageContext:
             if info.base_name.startswith(_MARKER_PREFIX):
                 name, _ = self._read_marker(info.path)
                 if name and name not in keep:
-                    directories.delete_directory(self.storage_filesystem, self.build_checkpoint_path_from_name(name))
+                    directories.delete_directory(
+                        self.storage_filesystem, self.build_checkpoint_path_from_name(name)
+                    )
             directories.delete_file(self.storage_filesystem, info.path)
 
     def delete(self, checkpoint: Checkpoint) -> None:
@@ -331,7 +384,9 @@ class StorageContext:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StorageContext):
             return NotImplemented
-        return self.experiment_fs_path == other.experiment_fs_path and bool(self.storage_filesystem == other.storage_filesystem)
+        return self.experiment_fs_path == other.experiment_fs_path and bool(
+            self.storage_filesystem == other.storage_filesystem
+        )
 
     def __hash__(self) -> int:
         return hash((self.storage_filesystem.type_name, self.experiment_fs_path))
@@ -353,7 +408,9 @@ class StorageContext:
         return name
 
     def _replace(self, staged: str, target: str, name: str) -> bool:
-        """Let two directories change places, and delete the former one. False, and nothing has changed, where the system cannot."""
+        """Let two directories change places, and delete the former one. False, and nothing has
+        changed, where the system cannot.
+        """
         self._mark(name)
         if not exchange(staged, target):
             self.confirm(self.checkpoint(name))
@@ -363,26 +420,40 @@ class StorageContext:
         return True
 
     def _gather(self, places: Sequence[str]) -> str:
-        """Elsewhere than on this machine: bring what lies in several places to the first one; returns its name."""
+        """Elsewhere than on this machine: bring what lies in several places to the first one;
+        returns its name.
+        """
         place, *others = places
         for other in others:
-            source, target = self.build_checkpoint_path_from_name(other), self.build_checkpoint_path_from_name(place)
-            directories.copy_directory(self.storage_filesystem, source, self.storage_filesystem, target)
+            source, target = (
+                self.build_checkpoint_path_from_name(other),
+                self.build_checkpoint_path_from_name(place),
+            )
+            directories.copy_directory(
+                self.storage_filesystem, source, self.storage_filesystem, target
+            )
             directories.delete_directory(self.storage_filesystem, source)
             directories.delete_file(self.storage_filesystem, self._marker(other))
             faults.reach("train.commit.merged")
         return place
 
     def _free_place(self, name: str, token: str) -> str:
-        """Elsewhere than on this machine: where ranks upload what they report as `name`; never over a checkpoint that is there already."""
-        if not directories.is_directory(self.storage_filesystem, self.build_checkpoint_path_from_name(name)):
+        """Elsewhere than on this machine: where ranks upload what they report as `name`; never over
+        a checkpoint that is there already.
+        """
+        if not directories.is_directory(
+            self.storage_filesystem, self.build_checkpoint_path_from_name(name)
+        ):
             return name
-        # Looked at after the directory: if another rank of this report has begun to fill it, its marker was there before.
+        # Looked at after the directory: if another rank of this report has begun to fill it, its
+        # marker was there before.
         _, of_report = self._read_marker(self._marker(name))
         return name if of_report == token else f"{name}{_BESIDE}{token}"
 
     def _marker(self, name: str) -> str:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:24]  # a name may be longer than the name of a file
+        digest = hashlib.sha256(name.encode()).hexdigest()[
+            :24
+        ]  # a name may be longer than the name of a file
         return self.build_checkpoint_path_from_name(f"{_MARKER_PREFIX}{digest}")
 
     def _mark(self, name: str, token: str = "") -> None:
@@ -391,11 +462,15 @@ class StorageContext:
         if not self.local:
             directories.write_bytes(self.storage_filesystem, self._marker(name), data)
             return
-        with open(self._marker(name), "wb") as file:  # reaches the disk with the renaming that it announces
+        with open(
+            self._marker(name), "wb"
+        ) as file:  # reaches the disk with the renaming that it announces
             file.write(data)
 
     def _read_marker(self, path: str) -> tuple[str, str]:
-        """Name and token of a marker; empty where there is none, or where a kill cut it short, before anything that it announces."""
+        """Name and token of a marker; empty where there is none, or where a kill cut it short,
+        before anything that it announces.
+        """
         try:
             content = json.loads(directories.read_bytes(self.storage_filesystem, path) or b"{}")
         except ValueError:
@@ -409,7 +484,11 @@ class StorageContext:
             directories.delete_directory(self.storage_filesystem, path)
 
     def _full(self, error: OSError, name: str, needed_bytes: int) -> StorageFullError:
-        free = f"{shutil.disk_usage(self.experiment_fs_path).free} bytes are free" if self.local else "how much is free is not known"
+        free = (
+            f"{shutil.disk_usage(self.experiment_fs_path).free} bytes are free"
+            if self.local
+            else "how much is free is not known"
+        )
         message = (
             f"The checkpoint {name!r} has {needed_bytes} bytes of this rank, which do not fit on the disk of {self.experiment_fs_path!r} "
             f"({free}; {error.strerror}). It was not kept; those before it are. Free some room, keep fewer "
@@ -420,7 +499,9 @@ class StorageContext:
 
 
 class ArrowFiles:
-    """The files of a directory on any pyarrow filesystem: what `syncline.runs` reads and writes a record through."""
+    """The files of a directory on any pyarrow filesystem: what `syncline.runs` reads and writes a
+    record through.
+    """
 
     def __init__(self, filesystem: pyarrow_fs.FileSystem, directory: str) -> None:
         self._filesystem = filesystem
@@ -448,7 +529,8 @@ def checked_name(name: str) -> str:
     """`name`, if a checkpoint may have it.
 
     Raises:
-        ValueError: It leads out of the run directory, or belongs to what is not finished, or to the run's record.
+        ValueError: It leads out of the run directory, or belongs to what is not finished, or to the
+        run's record.
     """
     parts = name.split("/") if isinstance(name, str) else []
     hidden = any(part.startswith(directories.TEMPORARY_PREFIX) for part in parts)
@@ -461,7 +543,9 @@ def checked_name(name: str) -> str:
 
 
 def asked_name(name: str) -> str:
-    """The name under which a checkpoint was reported, where it lies under another one because that was taken."""
+    """The name under which a checkpoint was reported, where it lies under another one because that
+    was taken.
+    """
     return name.partition(_BESIDE)[0]
 
 

@@ -1,4 +1,6 @@
-"""Whether every node that hosts workers sees the run directory: a file that the controller writes and one worker per node reads."""
+"""Whether every node that hosts workers sees the run directory: a file that the controller writes
+and one worker per node reads.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,12 @@ class StorageProbe:
 
     @property
     def path(self) -> str:
-        """Where it lies; what a killed controller leaves of it goes with everything else that is unfinished."""
-        return self.storage.build_checkpoint_path_from_name(f"{directories.TEMPORARY_PREFIX}probe-{self.nonce}")
+        """Where it lies; what a killed controller leaves of it goes with everything else that is
+        unfinished.
+        """
+        return self.storage.build_checkpoint_path_from_name(
+            f"{directories.TEMPORARY_PREFIX}probe-{self.nonce}"
+        )
 
     def plant(self) -> None:
         """Write it. OSError where that is impossible."""
@@ -31,7 +37,9 @@ class StorageProbe:
         """Why this process does not see it; None if it does."""
         try:
             found = directories.read_bytes(self.storage.storage_filesystem, self.path)
-        except Exception as error:  # filesystems of all kinds: whatever it is, the node cannot read there
+        except (
+            Exception
+        ) as error:  # filesystems of all kinds: whatever it is, the node cannot read there
             return f"{type(error).__name__}: {error}"
         if found is None:
             return "the file is not there"
@@ -51,9 +59,15 @@ def ranks_to_ask(workers: Iterable[Worker], own_node_id: str) -> list[int]:
     return list(first.values())
 
 
-def refusal(storage: StorageContext, problems: Mapping[int, str | None], workers: Iterable[Worker]) -> str | None:
+def refusal(
+    storage: StorageContext, problems: Mapping[int, str | None], workers: Iterable[Worker]
+) -> str | None:
     """What to tell where nodes do not see the storage (`problems` by rank); None if all do."""
-    blind = [f"{worker.hostname} ({worker.node_ip}): {problem}" for worker in workers if (problem := problems.get(worker.rank))]
+    blind = [
+        f"{worker.hostname} ({worker.node_ip}): {problem}"
+        for worker in workers
+        if (problem := problems.get(worker.rank))
+    ]
     if not blind:
         return None
     return (

@@ -1,7 +1,9 @@
-"""What a program states about its torch process group, and the backend that acts on it from the controller's side.
+"""What a program states about its torch process group, and the backend that acts on it from the
+controller's side.
 
-Two exchanges with the workers: rank 0 opens the rendezvous and says where; then every rank joins at once. The worker's side is in
-`torch.process_group`, named here by text: a controller that runs in a process of its own is spared the seconds that torch takes to import.
+Two exchanges with the workers: rank 0 opens the rendezvous and says where; then every rank joins at
+once. The worker's side is in `torch.process_group`, named here by text: a controller that runs in a
+process of its own is spared the seconds that torch takes to import.
 """
 
 from __future__ import annotations
@@ -64,23 +66,35 @@ class TorchConfig(BackendConfig):
     """
 
     backend: str | None = None
-    """The communication backend as `torch.distributed` spells it; None: "nccl" with `use_gpu`, else "gloo"."""
+    """The communication backend as `torch.distributed` spells it; None: "nccl" with `use_gpu`, else
+    "gloo".
+    """
     init_method: InitMethod = "env"
-    """ "env" also publishes the rendezvous as MASTER_ADDR and MASTER_PORT, so that `env://` finds it; "tcp" does not."""
+    """ "env" also publishes the rendezvous as MASTER_ADDR and MASTER_PORT, so that `env://` finds
+    it; "tcp" does not.
+    """
     timeout_s: float = 1800
     """Seconds after which joining the group, or one collective operation, is an error."""
 
     def __post_init__(self) -> None:
         if self.backend is not None and not isinstance(self.backend, str):
-            raise TypeError(f"`TorchConfig(backend={self.backend!r})` is not a string: give 'nccl', 'gloo', or None to have it chosen.")
+            raise TypeError(
+                f"`TorchConfig(backend={self.backend!r})` is not a string: give 'nccl', 'gloo', or None to have it chosen."
+            )
         if self.backend == "":
-            raise ValueError("`TorchConfig(backend='')` names no backend: give 'nccl', 'gloo', or None to have it chosen.")
+            raise ValueError(
+                "`TorchConfig(backend='')` names no backend: give 'nccl', 'gloo', or None to have it chosen."
+            )
         if self.init_method not in get_args(InitMethod):
-            raise ValueError(f"`TorchConfig(init_method={self.init_method!r})` is unknown: give 'env' or 'tcp'.")
+            raise ValueError(
+                f"`TorchConfig(init_method={self.init_method!r})` is unknown: give 'env' or 'tcp'."
+            )
         if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, (int, float)):
             raise TypeError(f"`TorchConfig(timeout_s={self.timeout_s!r})` is no number of seconds.")
         if not self.timeout_s > 0:
-            raise ValueError(f"`TorchConfig(timeout_s={self.timeout_s!r})` leaves no time to join: give a positive number of seconds.")
+            raise ValueError(
+                f"`TorchConfig(timeout_s={self.timeout_s!r})` leaves no time to join: give a positive number of seconds."
+            )
 
     @property
     def backend_cls(self) -> type[Backend[Any]]:
@@ -96,7 +110,9 @@ class TorchConfig(BackendConfig):
 
     @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        return partial(_call, "training_context", self.backend, self.timeout_s, self.init_method == "env")
+        return partial(
+            _call, "training_context", self.backend, self.timeout_s, self.init_method == "env"
+        )
 
 
 class TorchBackend(Backend[TorchConfig]):
@@ -117,7 +133,9 @@ class TorchBackend(Backend[TorchConfig]):
             refuse_shared_gpus(workers)
         one_node = len({worker.node_id for worker in workers}) == 1
         host = hosts_of(workers)[0]
-        port = worker_group.execute_single(0, worker_side("open_rendezvous"), host, len(workers), backend_config.timeout_s)
+        port = worker_group.execute_single(
+            0, worker_side("open_rendezvous"), host, len(workers), backend_config.timeout_s
+        )
         plan = GroupPlan(
             backend=backend,
             host=host,
@@ -135,7 +153,9 @@ class TorchBackend(Backend[TorchConfig]):
 
 
 def refuse_shared_gpus(workers: Sequence[Worker]) -> None:
-    """ValueError if two workers have the same first GPU: NCCL would fail at the first collective, with a message that helps nobody."""
+    """ValueError if two workers have the same first GPU: NCCL would fail at the first collective,
+    with a message that helps nobody.
+    """
     owners: dict[tuple[str, str], int] = {}
     for worker in workers:
         if not worker.gpu_ids:

@@ -1,4 +1,6 @@
-"""`DataParallelTrainer`: what a program holds of a training; checks everything it was given before anything starts."""
+"""`DataParallelTrainer`: what a program holds of a training; checks everything it was given before
+anything starts.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,18 @@ if TYPE_CHECKING:
 
 
 class DataParallelTrainer:
-    """Runs one function on every worker of a group, restarts the group when it fails, and keeps what it reports.
+    """Runs one function on every worker of a group, restarts the group when it fails, and keeps
+    what it reports.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` (or `{}`) if it has a parameter, else bare.
-        train_loop_config: what it gets.
-        backend_config: the framework around the function.
-        scaling_config: how many workers, with what.
-        run_config: name, storage, failure policy, callbacks.
-        datasets: name -> `syncline.data.Dataset`, or a function without parameters that makes one; read with `get_dataset_shard(name)`.
-        dataset_config: how datasets are shared out.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its own.
-        metadata: stored with every checkpoint.
-        validation_config: how `report(validation=True)` validates.
+        train_loop_per_worker: the training function; called with `train_loop_config` (or `{}`) if
+        it has a parameter, else bare. train_loop_config: what it gets. backend_config: the
+        framework around the function. scaling_config: how many workers, with what. run_config:
+        name, storage, failure policy, callbacks. datasets: name -> `syncline.data.Dataset`, or a
+        function without parameters that makes one; read with `get_dataset_shard(name)`.
+        dataset_config: how datasets are shared out. resume_from_checkpoint: what the first
+        `get_checkpoint()` returns if the run has none of its own. metadata: stored with every
+        checkpoint. validation_config: how `report(validation=True)` validates.
 
     Raises:
         ValueError: for arguments that cannot be meant.
@@ -71,7 +72,9 @@ class DataParallelTrainer:
             ("validation_config", validation_config, ValidationConfig),
         ):
             if value is not None and not isinstance(value, kind):
-                raise ValueError(f"`{name}` is a {type(value).__name__} ({value!r:.80}), but must be a {kind.__name__} or None.")
+                raise ValueError(
+                    f"`{name}` is a {type(value).__name__} ({value!r:.80}), but must be a {kind.__name__} or None."
+                )
         check_datasets(datasets or {}, dataset_config or DataConfig())
         self._spec = RunSpec(
             train_function=train_loop_per_worker,
@@ -104,7 +107,9 @@ class DataParallelTrainer:
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Self:
-        """A copy of this trainer: `train_loop_config` is added to what the training function gets, the others take the place of its own."""
+        """A copy of this trainer: `train_loop_config` is added to what the training function gets,
+        the others take the place of its own.
+        """
         trainer = copy.copy(self)
         trainer._spec = replace(
             self._spec,
@@ -117,17 +122,23 @@ class DataParallelTrainer:
     def fit(self) -> Result:
         """Train, and return what came of it. A run of this name that exists already is continued.
 
-        On a cluster, a run of this name that is under way is attached to: its own arguments count then, not those given here.
+        On a cluster, a run of this name that is under way is attached to: its own arguments count
+        then, not those given here.
 
         Raises:
-            TrainingFailedError: a `WorkerGroupError` after more than `max_failures` failed attempts, a `ControllerError`, …
-            ValueError: the run directory cannot be written; the resources can never be had.
-            TypeError: the training function, or its configuration, cannot be pickled.
+            TrainingFailedError: a `WorkerGroupError` after more than `max_failures` failed
+            attempts, a `ControllerError`, … ValueError: the run directory cannot be written; the
+            resources can never be had. TypeError: the training function, or its configuration,
+            cannot be pickled.
         """
         if self._spec.scaling_config.max_workers == 0:
             return run_here(self._spec)
         try:
-            return run_apart(self._spec) if outlives_this_program() else TrainController(self._spec).run()
+            return (
+                run_apart(self._spec)
+                if outlives_this_program()
+                else TrainController(self._spec).run()
+            )
         except (TrainingFailedError, ValueError, TypeError, KeyboardInterrupt) as error:
             forget_engine(error)  # the controller's frames say nothing about the user's program
             raise
@@ -140,13 +151,19 @@ def takes_config(function: Callable[..., Any]) -> bool:
         ValueError: it is no function, or needs more than one argument.
     """
     if not callable(function):
-        raise ValueError(f"`train_loop_per_worker` is a {type(function).__name__} ({function!r:.80}), but must be a function.")
+        raise ValueError(
+            f"`train_loop_per_worker` is a {type(function).__name__} ({function!r:.80}), but must be a function."
+        )
     name = getattr(function, "__name__", repr(function))
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions written in C do not tell
         return True
-    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = [
+        p
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY for p in required):
         names = ", ".join(p.name for p in required)
         raise ValueError(
@@ -154,4 +171,6 @@ def takes_config(function: Callable[..., Any]) -> bool:
             "configuration: put everything into `train_loop_config` and write "
             f"`def {name}(config)`, or bind the others with `functools.partial`."
         )
-    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+    return any(
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters
+    )

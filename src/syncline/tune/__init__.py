@@ -1,11 +1,13 @@
 """Hyper-parameter search: many trials of one trainable, run at once, compared, stopped early.
 
-Files, in the order in which a search flows through them: `config` (what a program states), `tuner` and `tune` (the two ways to begin),
-`launch` (what they have in common), `trainable/` (what is trained; `context`, `track`: what it may call; `registry`: by name),
-`search/` (who proposes configurations), `schedulers/` and `stopper/` (who ends trials early), `controller/` (decides: `state` with
-`events`, `view`; carries out: `driver`, `upkeep`; keeps: `journal`, `restore`), `experiment/` (a trial), `execution/` (what it holds),
-`workers/` (where it happens), `callback` and `logger/` (who is told), `console/` and `progress_reporter` (what people see),
-`result_grid`, `analysis/` and `plots/` (what comes back).
+Files, in the order in which a search flows through them: `config` (what a program states), `tuner`
+and `tune` (the two ways to begin), `launch` (what they have in common), `trainable/` (what is
+trained; `context`, `track`: what it may call; `registry`: by name), `search/` (who proposes
+configurations), `schedulers/` and `stopper/` (who ends trials early), `controller/` (decides:
+`state` with `events`, `view`; carries out: `driver`, `upkeep`; keeps: `journal`, `restore`),
+`experiment/` (a trial), `execution/` (what it holds), `workers/` (where it happens), `callback` and
+`logger/` (who is told), `console/` and `progress_reporter` (what people see), `result_grid`,
+`analysis/` and `plots/` (what comes back).
 """
 
 import importlib
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from syncline.tune.context import get_context as get_context
     from syncline.tune.context import report as report
     from syncline.tune.error import TuneError as TuneError
-    from syncline.tune.execution.placement_groups import PlacementGroupFactory as PlacementGroupFactory
+    from syncline.tune.execution.placement_groups import (
+        PlacementGroupFactory as PlacementGroupFactory,
+    )
     from syncline.tune.experiment import Experiment as Experiment
     from syncline.tune.progress_reporter import CLIReporter as CLIReporter
     from syncline.tune.progress_reporter import JupyterNotebookReporter as JupyterNotebookReporter

@@ -1,4 +1,5 @@
-"""`Callback`: what a program overrides to watch a search; `CallbackList`: how the controller calls several.
+"""`Callback`: what a program overrides to watch a search; `CallbackList`: how the controller calls
+several.
 
 The order of the calls, all from the thread in which the search runs:
 
@@ -12,8 +13,8 @@ The order of the calls, all from the thread in which the search runs:
       on_trial_complete | on_trial_error    it has ended, well or not
     on_experiment_end                       once, however the search ends
 
-Search algorithm and scheduler have seen a result, or an end, before the callbacks do. Callbacks observe: an exception in one is logged and
-the search goes on; only `setup` may refuse to start it.
+Search algorithm and scheduler have seen a result, or an end, before the callbacks do. Callbacks
+observe: an exception in one is logged and the search goes on; only `setup` may refuse to start it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,18 @@ logger = logging.getLogger("syncline")
 class Callback:
     """Override what is of interest; every method does nothing by default.
 
-    Common arguments: `iteration` is the number of the controller's step, `trials` the list of all trials, which is the controller's own and
-    must not be changed. More keyword arguments may come in a later version, so overriding methods take `**info`. A slow method delays the
-    search.
+    Common arguments: `iteration` is the number of the controller's step, `trials` the list of all
+    trials, which is the controller's own and must not be changed. More keyword arguments may come
+    in a later version, so overriding methods take `**info`. A slow method delays the search.
     """
 
-    def setup(self, stop: Stopper | None = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Stopper | None = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Called once, before the first trial.
 
         Args:
@@ -57,35 +64,53 @@ class Callback:
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """The controller has finished a step; `iteration` counts it already."""
 
-    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
         """A trial runs now; `trial.restored_iteration` says from which iteration it goes on."""
 
-    def on_trial_restore(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_restore(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
         """A trial has got its checkpoint back."""
 
     def on_trial_save(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A checkpoint of a trial has been kept; it is `trial.checkpoint`."""
 
-    def on_trial_result(self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
         """A trial has reported `result`, which must not be changed."""
 
-    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
         """A trial has ended without failure."""
 
-    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial has failed and will be started again. Search algorithm and scheduler do not learn of it."""
+    def on_trial_recover(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """A trial has failed and will be started again. Search algorithm and scheduler do not learn
+        of it.
+        """
 
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
         """A trial has failed for good."""
 
-    def on_checkpoint(self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
+    def on_checkpoint(
+        self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
+    ) -> None:
         """A checkpoint of a trial has been kept."""
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """The search is over."""
 
     def get_state(self) -> dict[str, Any] | None:
-        """What the callback needs to know when the search is restored, picklable; None if nothing."""
+        """What the callback needs to know when the search is restored, picklable; None if
+        nothing.
+        """
         return None
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -98,7 +123,8 @@ _HOOKS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 class CallbackList:
     """Calls the hooks of several callbacks, in their order. Hooks take keyword arguments only.
 
-    A hook that raises is logged with its traceback the first time; the search goes on, and the hook is called again next time.
+    A hook that raises is logged with its traceback the first time; the search goes on, and the hook
+    is called again next time.
 
     Args:
         callbacks: Which ones.
@@ -114,7 +140,10 @@ class CallbackList:
         self._callbacks = list(callbacks)
         self._failed: set[tuple[int, str]] = set()
         # A search calls thousands of hooks per second; most are not overridden.
-        self._overriding = {hook: [one for one in enumerate(self._callbacks) if _overrides(one[1], hook)] for hook in _HOOKS}
+        self._overriding = {
+            hook: [one for one in enumerate(self._callbacks) if _overrides(one[1], hook)]
+            for hook in _HOOKS
+        }
 
     def setup(self, **info: Any) -> None:
         """Set up all; what one raises goes to the caller."""
@@ -167,8 +196,9 @@ class CallbackList:
         self._call("on_experiment_end", info)
 
     def get_state(self) -> dict[str, Any] | None:
-        """The states of those that have one, by class and number among its equals, so that a changed list still finds its own; None if
-        there are none."""
+        """The states of those that have one, by class and number among its equals, so that a
+        changed list still finds its own; None if there are none.
+        """
         states: dict[str, Any] = {}
         for position, (name, callback) in enumerate(self._named()):
             state = self._attempt(position, "get_state", callback.get_state)
@@ -219,7 +249,8 @@ class CallbackList:
         self._failed.add((position, method))
         name = f"{type(self._callbacks[position]).__name__}.{method}"
         logger.exception(
-            "The callback %s failed; the search goes on without what it would have done. Further failures of it are not shown.", name
+            "The callback %s failed; the search goes on without what it would have done. Further failures of it are not shown.",
+            name,
         )
 
 

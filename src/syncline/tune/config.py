@@ -1,8 +1,9 @@
 """What a program tells a search before it starts.
 
-`TuneConfig` and `ResumeConfig` are tune's own; `RunConfig`, `FailureConfig` and `CheckpointConfig` are those of `syncline.train` with what
-trials need besides, so that one object serves a trainer and a search. All are checked as they are made; all but `TuneConfig`, which older
-programs change afterwards, are frozen.
+`TuneConfig` and `ResumeConfig` are tune's own; `RunConfig`, `FailureConfig` and `CheckpointConfig`
+are those of `syncline.train` with what trials need besides, so that one object serves a trainer and
+a search. All are checked as they are made; all but `TuneConfig`, which older programs change
+afterwards, are frozen.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class TuneConfig:
     """Who stops, pauses and changes trials early; None lets all run to their end."""
 
     num_samples: int = 1
-    """So many draws from the search space, each with every combination of its grids; -1 for no end."""
+    """So many draws from the search space, each with every combination of its grids; -1 for no
+    end.
+    """
 
     max_concurrent_trials: int | None = None
     """So many trials run at a time; None or 0 for as many as there is room for."""
@@ -71,14 +74,27 @@ class TuneConfig:
             raise ValueError(
                 f"`metric={self.metric!r}` names {len(self.metric)} metrics but `mode={self.mode!r}` has {len(modes)}: give one each."
             )
-        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int) or self.num_samples < -1 or self.num_samples == 0:
-            raise ValueError(f"`num_samples={self.num_samples!r}` must be a whole number above 0, or -1 for no end.")
+        if (
+            isinstance(self.num_samples, bool)
+            or not isinstance(self.num_samples, int)
+            or self.num_samples < -1
+            or self.num_samples == 0
+        ):
+            raise ValueError(
+                f"`num_samples={self.num_samples!r}` must be a whole number above 0, or -1 for no end."
+            )
         limit = self.max_concurrent_trials
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise ValueError(f"`max_concurrent_trials={limit!r}` must be a whole number above 0, or None for no limit.")
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int) or limit < 0
+        ):
+            raise ValueError(
+                f"`max_concurrent_trials={limit!r}` must be a whole number above 0, or None for no limit."
+            )
         budget = self.budget_s
         if budget is not None and not budget > 0:
-            raise ValueError(f"`time_budget_s={self.time_budget_s!r}` must be a number of seconds above 0.")
+            raise ValueError(
+                f"`time_budget_s={self.time_budget_s!r}` must be a number of seconds above 0."
+            )
         for name in ("trial_name_creator", "trial_dirname_creator"):
             value = getattr(self, name)
             if value is not None and not callable(value):
@@ -104,7 +120,9 @@ class ResumeType:
 
 @dataclass(frozen=True)
 class ResumeConfig:
-    """What a restored search does with trials that had ended well, had not ended, and had failed."""
+    """What a restored search does with trials that had ended well, had not ended, and had
+    failed.
+    """
 
     ResumeType = ResumeType
 
@@ -120,7 +138,9 @@ class ResumeConfig:
     def __post_init__(self) -> None:
         for name in ("finished", "unfinished", "errored"):
             if getattr(self, name) not in ("RESUME", "RESTART", "SKIP"):
-                raise ValueError(f'`{name}={getattr(self, name)!r}` must be "RESUME", "RESTART" or "SKIP".')
+                raise ValueError(
+                    f'`{name}={getattr(self, name)!r}` must be "RESUME", "RESTART" or "SKIP".'
+                )
 
 
 @dataclass(frozen=True)
@@ -155,9 +175,13 @@ class CheckpointConfig(train_config.CheckpointConfig):
         super().__post_init__()
         frequency = self.checkpoint_frequency
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 0:
-            raise ValueError(f"`checkpoint_frequency={frequency!r}` must be a whole number from 0 up.")
+            raise ValueError(
+                f"`checkpoint_frequency={frequency!r}` must be a whole number from 0 up."
+            )
         if self.checkpoint_at_end not in (None, True, False):
-            raise ValueError(f"`checkpoint_at_end={self.checkpoint_at_end!r}` must be True, False or None.")
+            raise ValueError(
+                f"`checkpoint_at_end={self.checkpoint_at_end!r}` must be True, False or None."
+            )
 
 
 @dataclass(frozen=True)
@@ -165,27 +189,43 @@ class RunConfig(train_config.RunConfig):
     """Where a search keeps its record, when trials stop, who watches. Trainers take it, too."""
 
     callbacks: Sequence[Any] | None = None
-    """Who is told of what happens in the search (`Callback`); where a trainer gets this configuration, in its run (`UserCallback`)."""
+    """Who is told of what happens in the search (`Callback`); where a trainer gets this
+    configuration, in its run (`UserCallback`).
+    """
 
     verbose: int | None = None
     """0: silent, 1: the table, 2: and results, 3: and details; None: 1."""
 
     stop: Any = None
-    """When a trial stops: `{"loss": 0.1, "training_iteration": 8}` (at or above), a function of id and result, or a `Stopper`."""
+    """When a trial stops: `{"loss": 0.1, "training_iteration": 8}` (at or above), a function of id
+    and result, or a `Stopper`.
+    """
 
     progress_reporter: ProgressReporter | None = None
     """Who shows the search; the live table if not given."""
 
     log_to_file: bool | str | tuple[str, str] | None = None
-    """Keep what trials print in files of their directories: True for `stdout` and `stderr`, a name for both, or two names."""
+    """Keep what trials print in files of their directories: True for `stdout` and `stderr`, a name
+    for both, or two names.
+    """
 
     def __post_init__(self) -> None:
         log = self.log_to_file
-        is_pair = isinstance(log, (tuple, list)) and len(log) == 2 and all(isinstance(item, str) for item in log)
+        is_pair = (
+            isinstance(log, (tuple, list))
+            and len(log) == 2
+            and all(isinstance(item, str) for item in log)
+        )
         if not (log is None or isinstance(log, (bool, str)) or is_pair):
-            raise ValueError(f"`log_to_file={log!r}` must be True, a file name, or two: for output and for errors.")
+            raise ValueError(
+                f"`log_to_file={log!r}` must be True, a file name, or two: for output and for errors."
+            )
         if self.name is None:
-            object.__setattr__(self, "name", f"tune_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}")
+            object.__setattr__(
+                self,
+                "name",
+                f"tune_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}",
+            )
         _check_without(super(), self, "stop", "progress_reporter", "log_to_file")
 
     def _check_callbacks(self) -> None:

@@ -1,7 +1,8 @@
-"""What a function that is a trial may call: `report`, `get_checkpoint`, `get_context`, and their older forms.
+"""What a function that is a trial may call: `report`, `get_checkpoint`, `get_context`, and their
+older forms.
 
-Outside a trial the program goes on with a warning, so that a trial's function can also be called by hand; inside a worker of a trainer,
-these are the functions of `syncline.train`.
+Outside a trial the program goes on with a warning, so that a trial's function can also be called by
+hand; inside a worker of a trainer, these are the functions of `syncline.train`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from syncline.tune.trainable.session import TrialSession
 
 
 class TuneContext:
-    """Facts about the trial; made by `get_context()`. Outside a trial there are none: a warning, and None.
+    """Facts about the trial; made by `get_context()`. Outside a trial there are none: a warning,
+    and None.
 
     Ranks and sizes are those of a run with one worker; in a worker of a trainer, its own.
     """
@@ -76,20 +78,30 @@ def get_context() -> TuneContext:
     return TuneContext()
 
 
-def report(metrics: Mapping[str, Any] | float | None = None, *, checkpoint: Checkpoint | None = None, **older: Any) -> None:
-    """Hand a result, and with it perhaps a checkpoint, to the search. Returns when the search wants the next one, or never.
+def report(
+    metrics: Mapping[str, Any] | float | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    **older: Any,
+) -> None:
+    """Hand a result, and with it perhaps a checkpoint, to the search. Returns when the search wants
+    the next one, or never.
 
-    Each call is one iteration. Metrics may also be given by keyword, and a single number without a name, as older programs do.
+    Each call is one iteration. Metrics may also be given by keyword, and a single number without a
+    name, as older programs do.
 
     Args:
-        metrics: numbers, strings, and lists and dicts of these; NumPy scalars are converted. `done=True` among them ends the trial.
-        checkpoint: a directory with files to keep; it may be deleted after the call.
+        metrics: numbers, strings, and lists and dicts of these; NumPy scalars are converted.
+        `done=True` among them ends the trial. checkpoint: a directory with files to keep; it may be
+        deleted after the call.
 
     Raises:
         ValueError: a tensor among the metrics.
         TypeError: metrics, or a checkpoint, of another kind.
     """
-    named: Any = {DEFAULT_METRIC: metrics} if isinstance(metrics, Number) else metrics  # what is no mapping is refused further on
+    named: Any = (
+        {DEFAULT_METRIC: metrics} if isinstance(metrics, Number) else metrics
+    )  # what is no mapping is refused further on
     values = named if not older else {**(named or {}), **older}
     if current_session() is None:
         _warn("report")
@@ -98,7 +110,9 @@ def report(metrics: Mapping[str, Any] | float | None = None, *, checkpoint: Chec
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """What to go on from: the last checkpoint that this trial reported, in an earlier start too, or was given; None at the start."""
+    """What to go on from: the last checkpoint that this trial reported, in an earlier start too, or
+    was given; None at the start.
+    """
     if current_session() is None:
         _warn("get_checkpoint")
         return None
@@ -137,7 +151,9 @@ def _of_session(fact: str) -> Any:
 
 def _of_trial(fact: str) -> Any:
     session = current_session()
-    return getattr(session.facts, fact) if isinstance(session, TrialSession) else _warn("get_context")
+    return (
+        getattr(session.facts, fact) if isinstance(session, TrialSession) else _warn("get_context")
+    )
 
 
 def _warn(function: str) -> None:

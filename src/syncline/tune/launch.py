@@ -1,6 +1,7 @@
 """From what a program states to a search that runs: what `Tuner` and `tune.run` have in common.
 
-`SearchPlan` is what they state; `run_search` begins a search, or goes on with one that was kept, and returns its trials.
+`SearchPlan` is what they state; `run_search` begins a search, or goes on with one that was kept,
+and returns its trials.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from syncline.train.storage import StorageContext
 from syncline.train.trainer import DataParallelTrainer
 from syncline.train.workers.shipped import ship
 from syncline.tune.callback import Callback, CallbackList
-from syncline.tune.config import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
+from syncline.tune.config import (
+    CheckpointConfig,
+    FailureConfig,
+    ResumeConfig,
+    RunConfig,
+    TuneConfig,
+)
 from syncline.tune.controller import events
 from syncline.tune.controller.driver import SearchEnd, SearchWays, TuneController
 from syncline.tune.controller.journal import SearchStore
@@ -39,7 +46,10 @@ from syncline.tune.controller.restore import move, restore, snapshot, storage_at
 from syncline.tune.controller.running import RunningTrials
 from syncline.tune.controller.state import SearchRules, TuneMachine
 from syncline.tune.controller.upkeep import tidy
-from syncline.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
+from syncline.tune.execution.placement_groups import (
+    PlacementGroupFactory,
+    resource_dict_to_pg_factory,
+)
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.logger import default_callbacks
 from syncline.tune.progress_reporter import default_reporter
@@ -97,13 +107,15 @@ class Finished:
     """How it ended; None for one that was read."""
 
 
-def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_samples: int = 0) -> Finished:
+def run_search(
+    plan: SearchPlan, resume: ResumeConfig | None = None, further_samples: int = 0
+) -> Finished:
     """Run a search to its end.
 
     Args:
-        plan: What the program states.
-        resume: What to do with the trials of the search that is kept in the plan's directory; None begins a new one.
-        further_samples: So many more samples than the search was to have.
+        plan: What the program states. resume: What to do with the trials of the search that is kept
+        in the plan's directory; None begins a new one. further_samples: So many more samples than
+        the search was to have.
 
     Raises:
         TuneError: The search cannot go on.
@@ -112,13 +124,16 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
     engine = ensure_engine()
     kind = as_search_trainable(plan)
     check_picklable(kind, kind.__name__)
-    as_stated = packed_plan(plan) if resume is None else b""  # before the searcher learns what to search
+    as_stated = (
+        packed_plan(plan) if resume is None else b""
+    )  # before the searcher learns what to search
     search = search_algorithm(plan)
     storage = plan.storage
     storage.prepare()
     if plan.run_config.log_files is not None and not storage.local:
         logger.warning(
-            "`log_to_file` keeps what trials print in directories of this machine only: %s lies elsewhere.", storage.experiment_fs_path
+            "`log_to_file` keeps what trials print in directories of this machine only: %s lies elsewhere.",
+            storage.experiment_fs_path,
         )
     store = SearchStore(storage.files)
     callbacks = CallbackList(default_callbacks(callbacks_of(plan)))
@@ -133,13 +148,22 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         if further_samples:
             search.add_samples(further_samples)
         tidy(machine, last)
-        first = events.Resumed(total_resources=resources, finished=resume.finished, unfinished=resume.unfinished, errored=resume.errored)
+        first = events.Resumed(
+            total_resources=resources,
+            finished=resume.finished,
+            unfinished=resume.unfinished,
+            errored=resume.errored,
+        )
     machine.limit(1 if engine.is_local_mode else float("inf"))
     store.snapshot(snapshot(machine, search, callbacks))
     metric, mode = _objective(plan, search, machine.scheduler)
     record = RunDirectory(storage.files, staging=engine.session_directory)
     earlier = earlier_lines(storage.files) if resume is not None else []
-    record.write_run(storage.experiment_dir_name, _description(plan, kind, machine, search, (metric, mode)), kind="tune")
+    record.write_run(
+        storage.experiment_dir_name,
+        _description(plan, kind, machine, search, (metric, mode)),
+        kind="tune",
+    )
     running = RunningTrials()
     search_record = SearchRecord(
         record,
@@ -150,9 +174,17 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         expected=lambda: _expected(search),
         earlier=earlier,
     )
-    reporter = plan.run_config.progress_reporter or default_reporter(plan.run_config.verbose, experiment_path=storage.experiment_fs_path)
+    reporter = plan.run_config.progress_reporter or default_reporter(
+        plan.run_config.verbose, experiment_path=storage.experiment_fs_path
+    )
     if reporter is not None:
-        reporter.setup(start_time=time.time(), total_samples=search.total_samples, metric=metric, mode=mode, trials=machine.trials)
+        reporter.setup(
+            start_time=time.time(),
+            total_samples=search.total_samples,
+            metric=metric,
+            mode=mode,
+            trials=machine.trials,
+        )
     callbacks.setup(
         stop=machine.stopper,
         num_samples=plan.tune_config.num_samples,
@@ -169,7 +201,9 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
             name_of=plan.tune_config.trial_name_creator,
             directory_of=plan.tune_config.trial_dirname_creator,
             reuse=plan.tune_config.reuse_actors,
-            first_checkpoint=Checkpoint(plan.first_checkpoint) if plan.first_checkpoint is not None else None,
+            first_checkpoint=Checkpoint(plan.first_checkpoint)
+            if plan.first_checkpoint is not None
+            else None,
             in_trial_directory=plan.in_trial_directory and not engine.is_local_mode,
             log_files=plan.run_config.log_files,
             budget_s=plan.tune_config.budget_s,
@@ -186,12 +220,20 @@ def run_search(plan: SearchPlan, resume: ResumeConfig | None = None, further_sam
         _record_outcome(record, "failed", f"{type(error).__name__}: {error}")
         raise
     failed = sum(trial.status == Trial.ERROR for trial in machine.trials)
-    _record_outcome(record, "aborted" if end.interrupted else "finished", end.problem, failed_trials=failed)
+    _record_outcome(
+        record, "aborted" if end.interrupted else "finished", end.problem, failed_trials=failed
+    )
     if end.error is not None and _fail_fast(plan) == "raise":
         trial = next(trial for trial in machine.trials if trial.status == Trial.ERROR)
-        raise unpack_error(end.error) from WorkerTraceback(f"in the trial {trial}\n{trial.error_text}")
+        raise unpack_error(end.error) from WorkerTraceback(
+            f"in the trial {trial}\n{trial.error_text}"
+        )
     if end.problem is not None:
-        logger.warning("The search has ended early: %s. `Tuner.restore(%r, …)` goes on with it.", end.problem, storage.experiment_fs_path)
+        logger.warning(
+            "The search has ended early: %s. `Tuner.restore(%r, …)` goes on with it.",
+            end.problem,
+            storage.experiment_fs_path,
+        )
     return Finished(trials=list(machine.trials), storage=storage, end=end)
 
 
@@ -204,13 +246,22 @@ def as_search_trainable(plan: SearchPlan) -> type[Trainable]:
 
 
 def callbacks_of(plan: SearchPlan) -> list[Callback]:
-    """Those of the search's configuration that are for searches, and those of a trainer's that are, because its trials leave them out: a
-    tracker gets a run per trial, and everything once. Where both have one of the same class, the search's alone is called."""
+    """Those of the search's configuration that are for searches, and those of a trainer's that are,
+    because its trials leave them out: a tracker gets a run per trial, and everything once. Where
+    both have one of the same class, the search's alone is called.
+    """
     # A configuration may serve a trainer, too, and have callbacks for it.
     callbacks = [one for one in plan.run_config.callbacks or () if isinstance(one, Callback)]
     kinds = {type(one) for one in callbacks}
-    trainers = plan.trainable.run_config.callbacks or () if isinstance(plan.trainable, DataParallelTrainer) else ()
-    return [*callbacks, *(one for one in trainers if isinstance(one, Callback) and type(one) not in kinds)]
+    trainers = (
+        plan.trainable.run_config.callbacks or ()
+        if isinstance(plan.trainable, DataParallelTrainer)
+        else ()
+    )
+    return [
+        *callbacks,
+        *(one for one in trainers if isinstance(one, Callback) and type(one) not in kinds),
+    ]
 
 
 def search_algorithm(plan: SearchPlan) -> SearchAlgorithm:
@@ -239,18 +290,37 @@ def as_run_config(given: Any) -> RunConfig:
     if isinstance(given, RunConfig):
         return given
     if not isinstance(given, train_config.RunConfig):
-        raise ValueError(f"`run_config` is a {type(given).__name__} ({given!r:.80}), but must be a RunConfig or None.")
-    return RunConfig(**{item.name: getattr(given, item.name) for item in dataclasses.fields(train_config.RunConfig)})
+        raise ValueError(
+            f"`run_config` is a {type(given).__name__} ({given!r:.80}), but must be a RunConfig or None."
+        )
+    return RunConfig(
+        **{
+            item.name: getattr(given, item.name)
+            for item in dataclasses.fields(train_config.RunConfig)
+        }
+    )
 
 
 def packed_plan(plan: SearchPlan) -> bytes:
-    """What `read_plan` reads; the trainable is left out, because a program that restores gives it."""
+    """What `read_plan` reads; the trainable is left out, because a program that restores gives
+    it.
+    """
     run_config = dataclasses.replace(plan.run_config, progress_reporter=None)
-    kept = dataclasses.replace(plan, trainable=as_search_trainable(plan).__name__, run_config=run_config)
+    kept = dataclasses.replace(
+        plan, trainable=as_search_trainable(plan).__name__, run_config=run_config
+    )
     for callbacks in (run_config.callbacks, None):
         try:
-            return bytes(cloudpickle.dumps(dataclasses.replace(kept, run_config=dataclasses.replace(run_config, callbacks=callbacks))))
-        except Exception as error:  # trackers hold connections; without them the search can still be restored
+            return bytes(
+                cloudpickle.dumps(
+                    dataclasses.replace(
+                        kept, run_config=dataclasses.replace(run_config, callbacks=callbacks)
+                    )
+                )
+            )
+        except (
+            Exception
+        ) as error:  # trackers hold connections; without them the search can still be restored
             problem = error
     raise TypeError(
         f"the search cannot be kept, because its space or its searcher cannot be pickled ({problem}): put functions and classes at the top "
@@ -259,7 +329,8 @@ def packed_plan(plan: SearchPlan) -> bytes:
 
 
 def read_plan(path: str, filesystem: pyarrow_fs.FileSystem | None) -> SearchPlan:
-    """What was stated for the search in a directory, which may have been moved since; `trainable` is its name.
+    """What was stated for the search in a directory, which may have been moved since; `trainable`
+    is its name.
 
     Raises:
         ValueError: There is no search.
@@ -281,7 +352,9 @@ def read_plan(path: str, filesystem: pyarrow_fs.FileSystem | None) -> SearchPlan
     return dataclasses.replace(plan, run_config=run_config)
 
 
-def _new_machine(plan: SearchPlan, kind: type[Trainable], search: SearchAlgorithm, storage: StorageContext) -> TuneMachine:
+def _new_machine(
+    plan: SearchPlan, kind: type[Trainable], search: SearchAlgorithm, storage: StorageContext
+) -> TuneMachine:
     if SearchStore(storage.files).exists():
         logger.warning(
             "%s holds a search already, which can be restored no more: a new one begins there. To go on with it, use `Tuner.restore`.",
@@ -306,7 +379,10 @@ def _new_machine(plan: SearchPlan, kind: type[Trainable], search: SearchAlgorith
         trial_prefix=secrets.token_hex(3)[:5],
         metric=config.metric if isinstance(config.metric, str) else None,
         strict_metrics=not settings.flag("TUNE_DISABLE_STRICT_METRIC_CHECKING"),
-        max_concurrent=min(getattr(search, "max_concurrent", 0) or float("inf"), config.max_concurrent_trials or float("inf")),
+        max_concurrent=min(
+            getattr(search, "max_concurrent", 0) or float("inf"),
+            config.max_concurrent_trials or float("inf"),
+        ),
         max_failures=float("inf") if max_failures == -1 else max_failures,
         fail_fast=bool(_fail_fast(plan)),
         checkpoint_config=_checkpoint_config(plan, kind, is_function),
@@ -314,9 +390,15 @@ def _new_machine(plan: SearchPlan, kind: type[Trainable], search: SearchAlgorith
     return TuneMachine(rules, scheduler, make_stopper(plan.run_config.stop))
 
 
-def _checkpoint_config(plan: SearchPlan, kind: type[Trainable], is_function: bool) -> CheckpointConfig:
+def _checkpoint_config(
+    plan: SearchPlan, kind: type[Trainable], is_function: bool
+) -> CheckpointConfig:
     given = plan.run_config.checkpoint_config
-    values = {item.name: getattr(given, item.name) for item in dataclasses.fields(type(given))} if given is not None else {}
+    values = (
+        {item.name: getattr(given, item.name) for item in dataclasses.fields(type(given))}
+        if given is not None
+        else {}
+    )
     config = CheckpointConfig(**values)
     if is_function:
         if config.checkpoint_frequency or config.checkpoint_at_end:
@@ -341,7 +423,9 @@ def _tell_objective(scheduler: TrialScheduler, config: TuneConfig) -> None:
         )
 
 
-def _objective(plan: SearchPlan, search: SearchAlgorithm, scheduler: TrialScheduler) -> tuple[str | None, str | None]:
+def _objective(
+    plan: SearchPlan, search: SearchAlgorithm, scheduler: TrialScheduler
+) -> tuple[str | None, str | None]:
     """What is to get better, from whoever says so."""
     for metric, mode in (
         (plan.tune_config.metric, plan.tune_config.mode),
@@ -353,7 +437,9 @@ def _objective(plan: SearchPlan, search: SearchAlgorithm, scheduler: TrialSchedu
     return None, None
 
 
-def _resources(plan: SearchPlan, kind: type[Trainable]) -> Callable[[dict[str, Any]], PlacementGroupFactory]:
+def _resources(
+    plan: SearchPlan, kind: type[Trainable]
+) -> Callable[[dict[str, Any]], PlacementGroupFactory]:
     def resources(config: dict[str, Any]) -> PlacementGroupFactory:
         asked = requested(plan.resources_per_trial, config)
         own = kind.default_resource_request(config)
@@ -363,7 +449,9 @@ def _resources(plan: SearchPlan, kind: type[Trainable]) -> Callable[[dict[str, A
 
 
 def _record_outcome(record: RunDirectory, status: str, problem: str | None, **fields: Any) -> None:
-    """How the search ended, for who looks at its directory. Where that cannot be written, the search has ended all the same."""
+    """How the search ended, for who looks at its directory. Where that cannot be written, the
+    search has ended all the same.
+    """
     try:
         record.write_outcome(status, problem, **fields)
         record.close()
@@ -372,7 +460,11 @@ def _record_outcome(record: RunDirectory, status: str, problem: str | None, **fi
 
 
 def _description(
-    plan: SearchPlan, kind: type[Trainable], machine: TuneMachine, search: SearchAlgorithm, objective: tuple[str | None, str | None]
+    plan: SearchPlan,
+    kind: type[Trainable],
+    machine: TuneMachine,
+    search: SearchAlgorithm,
+    objective: tuple[str | None, str | None],
 ) -> Mapping[str, Any]:
     metric, mode = objective
     return {

@@ -1,8 +1,9 @@
 """Reporters that programs give to a search, and the one that it uses by itself.
 
-`CLIReporter` prints the table as plain text again and again, `JupyterNotebookReporter` keeps one in the output of a cell up to date; both
-choose and name their columns, rows and sorting as the program says. `default_reporter` draws a live table in terminals, keeps one up to
-date in notebooks and writes a few plain lines elsewhere.
+`CLIReporter` prints the table as plain text again and again, `JupyterNotebookReporter` keeps one in
+the output of a cell up to date; both choose and name their columns, rows and sorting as the program
+says. `default_reporter` draws a live table in terminals, keeps one up to date in notebooks and
+writes a few plain lines elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from syncline.tune.console.tables import as_text, errors_table, trials_table
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import DEFAULT_METRIC
 
-__all__ = ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter", "TuneReporterBase", "default_reporter"]
+__all__ = [
+    "CLIReporter",
+    "JupyterNotebookReporter",
+    "ProgressReporter",
+    "TuneReporterBase",
+    "default_reporter",
+]
 
 Columns = Sequence[str] | Mapping[str, str]
 """Keys, or keys with headings."""
@@ -39,20 +46,18 @@ class TuneReporterBase(ProgressReporter):
     """What the reporters have in common: which columns and rows there are, and how often.
 
     Args:
-        metric_columns: Keys of results (`a/b` if nested) that get a column, or `{key: heading}`. If not given, well-known ones, up to
+        metric_columns: Keys of results (`a/b` if nested) that get a column, or `{key: heading}`. If
+        not given, well-known ones, up to
             `infer_limit` numbers that trials report, iterations and time.
-        parameter_columns: Keys of the configuration that get a column, or `{key: heading}`; everything that was searched if not given.
-        total_samples: How many trials there will be.
-        max_progress_rows: So many trials are shown at most while the search runs. At its end all are.
-        max_error_rows: So many errors, likewise.
-        max_column_length: Characters of a heading or a value.
-        max_report_frequency: Seconds between two reports.
-        infer_limit: So many metrics are found by themselves.
-        print_intermediate_tables: Whether the tables are shown before the end, too.
-        metric: What decides which trial is best, if the search does not say it.
-        mode: "min" or "max".
-        sort_by_metric: Of the trials that have ended, show the best ones, best first; needs a metric and a mode.
-        clock: Seconds since the epoch.
+        parameter_columns: Keys of the configuration that get a column, or `{key: heading}`;
+        everything that was searched if not given. total_samples: How many trials there will be.
+        max_progress_rows: So many trials are shown at most while the search runs. At its end all
+        are. max_error_rows: So many errors, likewise. max_column_length: Characters of a heading or
+        a value. max_report_frequency: Seconds between two reports. infer_limit: So many metrics are
+        found by themselves. print_intermediate_tables: Whether the tables are shown before the end,
+        too. metric: What decides which trial is best, if the search does not say it. mode: "min" or
+        "max". sort_by_metric: Of the trials that have ended, show the best ones, best first; needs
+        a metric and a mode. clock: Seconds since the epoch.
 
     Raises:
         ValueError: `mode` is neither "min" nor "max".
@@ -79,10 +84,16 @@ class TuneReporterBase(ProgressReporter):
     ) -> None:
         if mode is not None and mode not in ("min", "max"):
             raise ValueError(f'{type(self).__name__}(mode={mode!r}): give "min" or "max".')
-        self._metric_columns = metric_columns if metric_columns is None else _columns(metric_columns)
-        self._names_metrics_only = metric_columns is not None and not isinstance(metric_columns, Mapping)
+        self._metric_columns = (
+            metric_columns if metric_columns is None else _columns(metric_columns)
+        )
+        self._names_metrics_only = metric_columns is not None and not isinstance(
+            metric_columns, Mapping
+        )
         self._parameter_columns = _columns(parameter_columns or {})
-        self._names_parameters_only = parameter_columns is not None and not isinstance(parameter_columns, Mapping)
+        self._names_parameters_only = parameter_columns is not None and not isinstance(
+            parameter_columns, Mapping
+        )
         self._total_samples = total_samples
         self._max_progress_rows = max_progress_rows
         self._max_error_rows = max_error_rows
@@ -109,7 +120,9 @@ class TuneReporterBase(ProgressReporter):
         mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """See `ProgressReporter`. ValueError where the search and this reporter both name a metric or a mode."""
+        """See `ProgressReporter`. ValueError where the search and this reporter both name a metric
+        or a mode.
+        """
         self.set_start_time(start_time)
         self.set_total_samples(total_samples)
         self.set_search_properties(metric, mode)
@@ -155,32 +168,60 @@ class TuneReporterBase(ProgressReporter):
             representation: Its heading, if that is not the key.
 
         Raises:
-            ValueError: It has a column already, or this reporter was made with a list, which has no headings.
+            ValueError: It has a column already, or this reporter was made with a list, which has no
+            headings.
         """
         if self._metric_columns is None:
             self._view.metrics = self._metric_columns = dict(self.DEFAULT_COLUMNS)
-        _add_column(self._metric_columns, metric, representation, names_only=self._names_metrics_only, argument="metric_columns")
+        _add_column(
+            self._metric_columns,
+            metric,
+            representation,
+            names_only=self._names_metrics_only,
+            argument="metric_columns",
+        )
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
         """Show a further parameter; see `add_metric_column`."""
         _add_column(
-            self._parameter_columns, parameter, representation, names_only=self._names_parameters_only, argument="parameter_columns"
+            self._parameter_columns,
+            parameter,
+            representation,
+            names_only=self._names_parameters_only,
+            argument="parameter_columns",
         )
 
     def _snapshot(self, trials: Sequence[Trial], done: bool) -> Snapshot:
-        return self._view.take(trials, rows=None if done else self._max_progress_rows, errors=None if done else self._max_error_rows)
+        return self._view.take(
+            trials,
+            rows=None if done else self._max_progress_rows,
+            errors=None if done else self._max_error_rows,
+        )
 
-    def _lines(self, snapshot: Snapshot, trials: Sequence[Trial], sys_info: Sequence[str]) -> list[str]:
+    def _lines(
+        self, snapshot: Snapshot, trials: Sequence[Trial], sys_info: Sequence[str]
+    ) -> list[str]:
         """What stands above the tables."""
         now = self._clock()
-        lines = [f"Current time: {moment(now)} (running for {duration(now - self._start_time)})", *sys_info]
+        lines = [
+            f"Current time: {moment(now)} (running for {duration(now - self._start_time)})",
+            *sys_info,
+        ]
         if snapshot.best is not None:
             lines.append(f"Current best trial: {best_text(snapshot.best)}")
         if trials:
             storage = trials[0].storage
-            path = located(storage.storage_fs_path, local=storage.local, scheme=storage.storage_filesystem.type_name)
+            path = located(
+                storage.storage_fs_path,
+                local=storage.local,
+                scheme=storage.storage_filesystem.type_name,
+            )
             lines.append(f"Result directory: {path}")
-        of = "" if self._total_samples is None else f"/{'infinite' if math.isinf(self._total_samples) else int(self._total_samples)}"
+        of = (
+            ""
+            if self._total_samples is None
+            else f"/{'infinite' if math.isinf(self._total_samples) else int(self._total_samples)}"
+        )
         states = ", ".join(f"{count} {status}" for status, count in snapshot.counts.items())
         return [*lines, f"Number of trials: {snapshot.total}{of}{f' ({states})' if states else ''}"]
 
@@ -189,7 +230,9 @@ class TuneReporterBase(ProgressReporter):
 
 
 class CLIReporter(TuneReporterBase):
-    """Prints the state of the search to standard output, every few seconds and at the end. For its arguments see `TuneReporterBase`."""
+    """Prints the state of the search to standard output, every few seconds and at the end. For its
+    arguments see `TuneReporterBase`.
+    """
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
         """Print everything."""
@@ -203,7 +246,9 @@ class CLIReporter(TuneReporterBase):
         elif snapshot.hidden:
             parts.append(hidden_text(snapshot))
         if snapshot.failures:
-            parts.append(as_text(errors_table(snapshot.failures, snapshot.failed, None, border=box.ASCII2)))
+            parts.append(
+                as_text(errors_table(snapshot.failures, snapshot.failed, None, border=box.ASCII2))
+            )
         return "\n".join([*parts, *(self._closing(snapshot) if done else ()), ""])
 
 
@@ -229,7 +274,10 @@ class JupyterNotebookReporter(TuneReporterBase):
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
         """Show everything anew."""
         snapshot = self._snapshot(trials, done)
-        lines = [*self._lines(snapshot, trials, sys_info), *(self._closing(snapshot) if done else ())]
+        lines = [
+            *self._lines(snapshot, trials, sys_info),
+            *(self._closing(snapshot) if done else ()),
+        ]
         self.display(page(snapshot, lines))
 
     def display(self, string: str) -> None:
@@ -249,8 +297,10 @@ def default_reporter(
     """The reporter of a search whose program gives none.
 
     Args:
-        verbose: 0 shows nothing: there is no reporter. 1, the default, shows the table of trials where a person watches, elsewhere a few
-            lines. 2 also names trials that have ended, a line every few seconds; 3 names each of them.
+        verbose: 0 shows nothing: there is no reporter. 1, the default, shows the table of trials
+        where a person watches, elsewhere a few
+            lines. 2 also names trials that have ended, a line every few seconds; 3 names each of
+            them.
         experiment_path: Where the results lie, for people.
         clock: Seconds since the epoch.
     """
@@ -258,7 +308,9 @@ def default_reporter(
     if level <= 0:
         return None
     if is_watched(None):
-        return JupyterNotebookReporter(overwrite=False, max_report_frequency=1, infer_limit=4, sort_by_metric=True, clock=clock)
+        return JupyterNotebookReporter(
+            overwrite=False, max_report_frequency=1, infer_limit=4, sort_by_metric=True, clock=clock
+        )
     if is_watched(sys.stderr):
         return LiveReporter(verbose=level, experiment_path=experiment_path, clock=clock)
     return LinesReporter(verbose=level, experiment_path=experiment_path, clock=clock)
@@ -268,7 +320,9 @@ def _columns(given: Columns) -> dict[str, str]:
     return dict(given) if isinstance(given, Mapping) else {key: key for key in given}
 
 
-def _add_column(columns: dict[str, str], key: str, heading: str | None, *, names_only: bool, argument: str) -> None:
+def _add_column(
+    columns: dict[str, str], key: str, heading: str | None, *, names_only: bool, argument: str
+) -> None:
     if key in columns:
         raise ValueError(f"{key!r} has a column already: the columns are {list(columns)}.")
     if names_only and heading not in (None, key):

@@ -22,14 +22,19 @@ from syncline.tune.trainable.trainable import Trainable
 logger = logging.getLogger("syncline")
 
 LARGE_BYTES = 95 * 1024**2
-"""A trainable that carries more is sent to every process that hosts a trial, which costs time and memory each time."""
+"""A trainable that carries more is sent to every process that hosts a trial, which costs time and
+memory each time.
+"""
 
 _trainables: dict[str, type[Trainable]] = {}
 _environments: dict[str, Callable[..., Any]] = {}
 
 
-def register_trainable(name: str, trainable: Callable[..., Any] | type[Trainable], warn: bool = True) -> None:
-    """Make a function or class known under a name, which `Tuner` and `tune.run` then take in its place. `warn` is for older programs.
+def register_trainable(
+    name: str, trainable: Callable[..., Any] | type[Trainable], warn: bool = True
+) -> None:
+    """Make a function or class known under a name, which `Tuner` and `tune.run` then take in its
+    place. `warn` is for older programs.
 
     Raises:
         TypeError: it is neither a function nor a class derived from Trainable.
@@ -39,9 +44,13 @@ def register_trainable(name: str, trainable: Callable[..., Any] | type[Trainable
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Make an environment for reinforcement learning known under a name. TypeError if `env_creator` cannot be called."""
+    """Make an environment for reinforcement learning known under a name. TypeError if `env_creator`
+    cannot be called.
+    """
     if not callable(env_creator):
-        raise TypeError(f"register_env({name!r}, {env_creator!r}): give a function that makes the environment.")
+        raise TypeError(
+            f"register_env({name!r}, {env_creator!r}): give a function that makes the environment."
+        )
     _environments[name] = env_creator
 
 
@@ -56,7 +65,11 @@ def validate_trainable(trainable_name: str) -> None:
     if trainable_name in _trainables:
         return
     near = difflib.get_close_matches(trainable_name, _trainables, n=1)
-    known = f"did you mean {near[0]!r}?" if near else f"registered are: {', '.join(sorted(_trainables)) or 'none'}."
+    known = (
+        f"did you mean {near[0]!r}?"
+        if near
+        else f"registered are: {', '.join(sorted(_trainables)) or 'none'}."
+    )
     raise TuneError(
         f"No trainable is registered as {trainable_name!r}: {known} Register it with `tune.register_trainable({trainable_name!r}, …)`, or "
         "pass the function or class itself."
@@ -72,8 +85,11 @@ def is_function_trainable(trainable: str | Callable[..., Any] | type) -> bool:
     return callable(trainable)
 
 
-def as_trainable_class(trainable: str | Callable[..., Any] | type, name: str | None = None) -> type[Trainable]:
-    """The class to train for whatever a program gave: a name, a function (or any object that can be called), a class.
+def as_trainable_class(
+    trainable: str | Callable[..., Any] | type, name: str | None = None
+) -> type[Trainable]:
+    """The class to train for whatever a program gave: a name, a function (or any object that can be
+    called), a class.
 
     Raises:
         TuneError: an unknown name.
@@ -92,7 +108,8 @@ def as_trainable_class(trainable: str | Callable[..., Any] | type, name: str | N
 
 
 def check_picklable(trainable: type[Trainable], name: str) -> None:
-    """That a trainable can be sent to the processes of its trials; a warning if it carries very much. The engine should run by now.
+    """That a trainable can be sent to the processes of its trials; a warning if it carries very
+    much. The engine should run by now.
 
     Raises:
         TypeError: it cannot be pickled; the message names the part of it that cannot.
@@ -124,7 +141,9 @@ def _unpicklable(trainable: type[Trainable], name: str, error: Exception) -> str
         value = cast("Any", trainable)._function
     # A class that goes by value may fail for its function's sake only.
     failure = can_pickle(value) if value is not trainable else error
-    culprit = culprits.find(value if failure else trainable, f"`{trainable_name(value)}`", failure or error, can_pickle)
+    culprit = culprits.find(
+        value if failure else trainable, f"`{trainable_name(value)}`", failure or error, can_pickle
+    )
     return (
         f"The trainable `{name}` cannot be sent to the processes of its trials, because {culprit.path} is a {culprit.type_name}, which "
         f"cannot be pickled ({culprit.reason}): make it inside the trainable, or keep it out of what the trainable refers to."

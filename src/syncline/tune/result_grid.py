@@ -25,7 +25,8 @@ _SHOWN = 10
 
 
 class ResultGrid(Sequence[Result]):
-    """The results of a search in the order in which its trials were made, also of those that failed or have not ended.
+    """The results of a search in the order in which its trials were made, also of those that failed
+    or have not ended.
 
     Args:
         experiment_analysis: The search.
@@ -61,19 +62,24 @@ class ResultGrid(Sequence[Result]):
         return sum(trial.status == Trial.TERMINATED for trial in self._analysis.trials)
 
     def get_best_result(
-        self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
     ) -> Result:
         """The result of the best trial. A single trial is the best one without a metric, too.
 
         Args:
-            metric: What is compared, `a/b` if nested; that of TuneConfig if not given.
-            mode: "min" or "max"; that of TuneConfig if not given.
-            scope: Which values count: "last", "avg", "all" (the best there ever was), "last-5-avg" or "last-10-avg".
-            filter_nan_and_inf: Leave trials out whose value is infinite or not a number.
+            metric: What is compared, `a/b` if nested; that of TuneConfig if not given. mode: "min"
+            or "max"; that of TuneConfig if not given. scope: Which values count: "last", "avg",
+            "all" (the best there ever was), "last-5-avg" or "last-10-avg". filter_nan_and_inf:
+            Leave trials out whose value is infinite or not a number.
 
         Raises:
-            ValueError: Neither the call nor TuneConfig names a metric and a mode, or one of the arguments is unknown.
-            RuntimeError: No trial has a value of that metric; the message names the metric that may be meant.
+            ValueError: Neither the call nor TuneConfig names a metric and a mode, or one of the
+            arguments is unknown. RuntimeError: No trial has a value of that metric; the message
+            names the metric that may be meant.
         """
         trials = self._analysis.trials
         check_mode(mode, "get_best_result")
@@ -81,16 +87,25 @@ class ResultGrid(Sequence[Result]):
             return self._results[0]
         wanted, order = metric or self._analysis.default_metric, mode or self._analysis.default_mode
         if not wanted:
-            raise ValueError("get_best_result() does not know what to compare: give `metric`, here or in the TuneConfig of the search.")
+            raise ValueError(
+                "get_best_result() does not know what to compare: give `metric`, here or in the TuneConfig of the search."
+            )
         if not order and len(trials) > 1:
-            raise ValueError('get_best_result() does not know what is better: give `mode="min"` or "max", here or in TuneConfig.')
-        best = best_trial(trials, wanted, order or "max", scope, filter_nan_and_inf=filter_nan_and_inf)
+            raise ValueError(
+                'get_best_result() does not know what is better: give `mode="min"` or "max", here or in TuneConfig.'
+            )
+        best = best_trial(
+            trials, wanted, order or "max", scope, filter_nan_and_inf=filter_nan_and_inf
+        )
         if best is None:
             raise RuntimeError(nothing_best(wanted, trials, filter_nan_and_inf=filter_nan_and_inf))
         return self._results[trials.index(best)]
 
-    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> pandas.DataFrame:
-        """A pandas table with a row for each trial that has reported: its latest result, its configuration in columns `config/…`.
+    def get_dataframe(
+        self, filter_metric: str | None = None, filter_mode: str | None = None
+    ) -> pandas.DataFrame:
+        """A pandas table with a row for each trial that has reported: its latest result, its
+        configuration in columns `config/…`.
 
         Args:
             filter_metric: Take the result with the best value of this instead of the latest.

@@ -1,4 +1,6 @@
-"""Helpers on top of tasks and actors: `actor_pool`, `queue`, `placement_group`, `scheduling_strategies`; `sgd`, the older training API."""
+"""Helpers on top of tasks and actors: `actor_pool`, `queue`, `placement_group`,
+`scheduling_strategies`; `sgd`, the older training API.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ __all__ = [
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """Names of the living named actors of this program's namespace; with `all_namespaces` dicts of `namespace` and `name`."""
+    """Names of the living named actors of this program's namespace; with `all_namespaces` dicts of
+    `namespace` and `name`.
+    """
     found = ensure_engine().list_named_actors(all_namespaces=all_namespaces)
     if all_namespaces:
         return [{"namespace": namespace, "name": name} for namespace, name in found]

@@ -1,4 +1,6 @@
-"""`ActorPool`: a fixed set of actors that share a stream of work. Results come in the order of submission, or as they are ready."""
+"""`ActorPool`: a fixed set of actors that share a stream of work. Results come in the order of
+submission, or as they are ready.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from syncline.core.refs import ObjectRef
 V = TypeVar("V")
 
 Call = Callable[[Any, V], Any]
-"""`(actor, value) -> reference`, for example ``lambda actor, value: actor.double.remote(value)``."""
+"""`(actor, value) -> reference`, for example ``lambda actor, value:
+actor.double.remote(value)``.
+"""
 
 
 class ActorPool(Generic[V]):
@@ -32,7 +36,9 @@ class ActorPool(Generic[V]):
         self._next_in_order = 0
 
     def map(self, fn: Call[V], values: Iterable[V]) -> Iterator[Any]:
-        """Results of `fn(actor, value)` in the order of `values`. Everything is submitted at once; earlier results are discarded."""
+        """Results of `fn(actor, value)` in the order of `values`. Everything is submitted at once;
+        earlier results are discarded.
+        """
         self._discard_earlier()
         for value in values:
             self.submit(fn, value)
@@ -70,9 +76,10 @@ class ActorPool(Generic[V]):
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The next result in the order of submission.
 
-        `timeout`: seconds to wait. When they have passed, TimeoutError is raised; with `ignore_if_timedout` the result is given up as
-        well, so that the next call returns the one after it. StopIteration when nothing is left, ValueError where results after this
-        one were taken out of order.
+        `timeout`: seconds to wait. When they have passed, TimeoutError is raised; with
+        `ignore_if_timedout` the result is given up as well, so that the next call returns the one
+        after it. StopIteration when nothing is left, ValueError where results after this one were
+        taken out of order.
         """
         self._expect_result()
         if self._next_in_order not in self._running:
@@ -83,17 +90,23 @@ class ActorPool(Generic[V]):
         ref = self._running[self._next_in_order]
         timed_out = not self._is_ready([ref], timeout)
         if timed_out and not ignore_if_timedout:
-            raise TimeoutError(f"the next result of the ActorPool was not ready within {timeout} s: wait longer, or pass no timeout.")
+            raise TimeoutError(
+                f"the next result of the ActorPool was not ready within {timeout} s: wait longer, or pass no timeout."
+            )
         self._next_in_order += 1
         return self._take(ref, timed_out=timed_out)
 
-    def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
+    def get_next_unordered(
+        self, timeout: float | None = None, ignore_if_timedout: bool = False
+    ) -> Any:
         """Whichever result is ready first; arguments and errors as of `get_next`."""
         self._expect_result()
         refs = list(self._actor_of)
         ready = self._is_ready(refs, timeout)
         if not ready and not ignore_if_timedout:
-            raise TimeoutError(f"no result of the ActorPool was ready within {timeout} s: wait longer, or pass no timeout.")
+            raise TimeoutError(
+                f"no result of the ActorPool was ready within {timeout} s: wait longer, or pass no timeout."
+            )
         ref = ready[0] if ready else refs[0]
         self._next_in_order = max(self._next_in_order, self._number_of[ref] + 1)
         return self._take(ref, timed_out=not ready)
@@ -123,7 +136,9 @@ class ActorPool(Generic[V]):
         del self._running[self._number_of.pop(ref)]
         self._give_back(self._actor_of.pop(ref))
         if timed_out:
-            raise TimeoutError(f"a result of the ActorPool was not ready in time and has been given up: {ref!r}.")
+            raise TimeoutError(
+                f"a result of the ActorPool was not ready in time and has been given up: {ref!r}."
+            )
         return api.get(ref)
 
     def _give_back(self, actor: Any) -> None:

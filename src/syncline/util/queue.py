@@ -1,7 +1,9 @@
-"""`Queue`: a first-in, first-out queue that tasks, actors and the driver share. It lives in an async actor of its own.
+"""`Queue`: a first-in, first-out queue that tasks, actors and the driver share. It lives in an
+async actor of its own.
 
-The methods are those of `queue.Queue`, each also as a coroutine, and batches. `Full` and `Empty` derive from the standard ones.
-A reference that is put by itself comes out as its value, as with every argument of a call; inside a container it stays a reference.
+The methods are those of `queue.Queue`, each also as a coroutine, and batches. `Full` and `Empty`
+derive from the standard ones. A reference that is put by itself comes out as its value, as with
+every argument of a call; inside a container it stays a reference.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class Full(queue.Full):
 
 
 class _QueueActor:
-    """Holds the items. Methods that may wait are coroutines, so that waiting producers and consumers do not block each other."""
+    """Holds the items. Methods that may wait are coroutines, so that waiting producers and
+    consumers do not block each other.
+    """
 
     def __init__(self, maxsize: int) -> None:
         self._items: asyncio.Queue[Any] = asyncio.Queue(maxsize)
@@ -36,7 +40,9 @@ class _QueueActor:
         try:
             await asyncio.wait_for(self._items.put(item), timeout)
         except asyncio.TimeoutError:
-            raise Full(f"the queue had no room for {timeout} s: it holds {self._items.qsize()} items.") from None
+            raise Full(
+                f"the queue had no room for {timeout} s: it holds {self._items.qsize()} items."
+            ) from None
 
     async def get(self, timeout: float | None) -> Any:
         try:
@@ -50,20 +56,25 @@ class _QueueActor:
     async def put_nowait_batch(self, items: list[Any]) -> None:
         room = self._items.maxsize - self._items.qsize()
         if self._items.maxsize > 0 and len(items) > room:
-            raise Full(f"{len(items)} items were put at once but the queue has room for {room}: nothing was put.")
+            raise Full(
+                f"{len(items)} items were put at once but the queue has room for {room}: nothing was put."
+            )
         for item in items:
             self._items.put_nowait(item)
 
     async def get_nowait_batch(self, num_items: int) -> list[Any]:
         if num_items > self._items.qsize():
-            raise Empty(f"{num_items} items were asked for at once but the queue holds {self._items.qsize()}: nothing was taken.")
+            raise Empty(
+                f"{num_items} items were asked for at once but the queue holds {self._items.qsize()}: nothing was taken."
+            )
         return [self._items.get_nowait() for _ in range(num_items)]
 
 
 class Queue:
     """A queue in an actor; pass it to tasks and actors like a handle.
 
-    `maxsize`: items that fit, 0 for any number. `actor_options`: options of the actor behind it, as for `.options()`.
+    `maxsize`: items that fit, 0 for any number. `actor_options`: options of the actor behind it, as
+    for `.options()`.
     """
 
     def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
@@ -92,7 +103,9 @@ class Queue:
         return 0 < self.maxsize <= self.size()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Append an item. Waits for room, for at most `timeout` seconds; without `block` not at all. Raises `Full`."""
+        """Append an item. Waits for room, for at most `timeout` seconds; without `block` not at
+        all. Raises `Full`.
+        """
         self._get(self._put_call(item, block, timeout))
 
     async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -100,7 +113,9 @@ class Queue:
         await self._await(self._put_call(item, block, timeout))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the oldest item. Waits for one, for at most `timeout` seconds; without `block` not at all. Raises `Empty`."""
+        """Take the oldest item. Waits for one, for at most `timeout` seconds; without `block` not
+        at all. Raises `Empty`.
+        """
         return self._get(self._get_call(block, timeout), batch=not block)
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> Any:
@@ -118,7 +133,9 @@ class Queue:
     def put_nowait_batch(self, items: Iterable[Any]) -> None:
         """Append all items, or raise `Full` and append none."""
         if not isinstance(items, Iterable):
-            raise TypeError(f"`put_nowait_batch` needs an iterable of items, but got {items!r}: use `put_nowait` for a single item.")
+            raise TypeError(
+                f"`put_nowait_batch` needs an iterable of items, but got {items!r}: use `put_nowait` for a single item."
+            )
         self._get(self.actor.put_nowait_batch.remote(list(items)))
 
     def get_nowait_batch(self, num_items: int) -> list[Any]:
@@ -131,7 +148,9 @@ class Queue:
         return items
 
     def shutdown(self, force: bool = False, grace_period_s: float = 5) -> None:
-        """End the actor; the items are lost. Calls under way get `grace_period_s` seconds to finish, none with `force`."""
+        """End the actor; the items are lost. Calls under way get `grace_period_s` seconds to
+        finish, none with `force`.
+        """
         if self.actor is None:
             return
         if not force:
@@ -180,4 +199,6 @@ def _plain(error: Empty | Full) -> Empty | Full:
 
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and timeout < 0:
-        raise ValueError(f"`timeout` is {timeout} s, but nobody can wait for less than 0 seconds: pass 0 or more, or None for ever.")
+        raise ValueError(
+            f"`timeout` is {timeout} s, but nobody can wait for less than 0 seconds: pass 0 or more, or None for ever."
+        )

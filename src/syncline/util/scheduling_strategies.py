@@ -1,4 +1,6 @@
-"""Scheduling strategies: where a task or an actor runs, for ``.options(scheduling_strategy=...)``."""
+"""Scheduling strategies: where a task or an actor runs, for
+``.options(scheduling_strategy=...)``.
+"""
 
 from syncline.core.placement import (
     DoesNotExist,

@@ -1,4 +1,6 @@
-"""`setup_wandb` and `setup_mlflow`: what they begin in a trial, in a trainer's workers, and outside of both. The libraries are played."""
+"""`setup_wandb` and `setup_mlflow`: what they begin in a trial, in a trainer's workers, and outside
+of both. The libraries are played.
+"""
 
 import os
 import sys
@@ -29,7 +31,11 @@ def _no_variables(monkeypatch):
 
 @pytest.fixture
 def in_trial():
-    train_session.set_session(TrialSession(TrialFacts(trial_id="1a", trial_name="train_1a", experiment_name="search"), Exchange()))
+    train_session.set_session(
+        TrialSession(
+            TrialFacts(trial_id="1a", trial_name="train_1a", experiment_name="search"), Exchange()
+        )
+    )
     yield
     train_session.set_session(None)
 
@@ -37,15 +43,26 @@ def in_trial():
 @pytest.fixture
 def as_rank(tmp_path):
     """Makes this process a worker of a trainer that keeps its run in `tmp_path/run`."""
-    facts = {"experiment_name": "run", "storage": StorageContext(tmp_path, "run"), "local_mode": False}
-    yield lambda rank, **other: train_session.set_session(SimpleNamespace(world_rank=rank, **{**facts, **other}))
+    facts = {
+        "experiment_name": "run",
+        "storage": StorageContext(tmp_path, "run"),
+        "local_mode": False,
+    }
+    yield lambda rank, **other: train_session.set_session(
+        SimpleNamespace(world_rank=rank, **{**facts, **other})
+    )
     train_session.set_session(None)
 
 
 @pytest.fixture
 def wandb_runs(monkeypatch):
     runs = []
-    install(monkeypatch, "wandb", init=lambda **named: runs.append(named) or "the run", api=SimpleNamespace(api_key=None))
+    install(
+        monkeypatch,
+        "wandb",
+        init=lambda **named: runs.append(named) or "the run",
+        api=SimpleNamespace(api_key=None),
+    )
     return runs
 
 
@@ -55,7 +72,9 @@ def test_the_callbacks_have_both_addresses():
     assert comet.CometLoggerCallback is CometLoggerCallback
 
 
-@pytest.mark.parametrize(("setup", "library"), [(wandb.setup_wandb, "wandb"), (mlflow.setup_mlflow, "mlflow")])
+@pytest.mark.parametrize(
+    ("setup", "library"), [(wandb.setup_wandb, "wandb"), (mlflow.setup_mlflow, "mlflow")]
+)
 def test_a_missing_library_is_named(setup, library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ImportError, match=f"pip install '{library}'"):
@@ -64,7 +83,9 @@ def test_a_missing_library_is_named(setup, library, monkeypatch):
 
 @pytest.mark.usefixtures("in_trial")
 def test_wandb_in_a_trial_gets_the_trials_names(wandb_runs):
-    assert wandb.setup_wandb({"lr": 0.1, "f": len}, api_key="k", project="p", entity="me") == "the run"
+    assert (
+        wandb.setup_wandb({"lr": 0.1, "f": len}, api_key="k", project="p", entity="me") == "the run"
+    )
     expected = {
         "id": "1a",
         "name": "train_1a",
@@ -94,18 +115,26 @@ def test_wandb_outside_of_trials_takes_the_group_of_the_environment(wandb_runs, 
     assert (wandb_runs[0]["id"], wandb_runs[0]["group"]) == (None, "grouped")
 
 
-@pytest.mark.parametrize(("rank", "rank_zero_only", "disabled"), [(0, True, False), (1, True, True), (1, False, False)])
-def test_only_rank_0_logs_to_wandb_unless_all_are_to(wandb_runs, as_rank, rank, rank_zero_only, disabled):
+@pytest.mark.parametrize(
+    ("rank", "rank_zero_only", "disabled"), [(0, True, False), (1, True, True), (1, False, False)]
+)
+def test_only_rank_0_logs_to_wandb_unless_all_are_to(
+    wandb_runs, as_rank, rank, rank_zero_only, disabled
+):
     as_rank(rank)
     wandb.setup_wandb(api_key="k", rank_zero_only=rank_zero_only)
     assert (wandb_runs == [{"mode": "disabled"}]) is disabled
 
 
-def test_wandb_in_a_trainer_gets_the_runs_name_and_a_restart_goes_on_in_its_run(wandb_runs, as_rank):
+def test_wandb_in_a_trainer_gets_the_runs_name_and_a_restart_goes_on_in_its_run(
+    wandb_runs, as_rank
+):
     for rank in (0, 0, 1):
         as_rank(rank)
         wandb.setup_wandb(api_key="k", rank_zero_only=False)
-    first, again, other = ((named["id"], named["name"], named["group"], named["resume"]) for named in wandb_runs)
+    first, again, other = (
+        (named["id"], named["name"], named["group"], named["resume"]) for named in wandb_runs
+    )
     assert first[1:] == ("run", "run", "allow")
     assert again == first
     assert other[1:3] == ("run-rank-1", "run")
@@ -130,7 +159,9 @@ def mlflow_calls(monkeypatch):
 
     client = SimpleNamespace(
         get_experiment=missing,
-        get_experiment_by_name=lambda name: SimpleNamespace(experiment_id="7") if name == "train_1a" else None,
+        get_experiment_by_name=lambda name: (
+            SimpleNamespace(experiment_id="7") if name == "train_1a" else None
+        ),
         create_experiment=note("create_experiment", "8"),
         log_batch=note("log_batch"),
     )
@@ -144,13 +175,20 @@ def mlflow_calls(monkeypatch):
         start_run=note("start_run", SimpleNamespace(info=SimpleNamespace(run_id="r"))),
     )
     install(monkeypatch, "mlflow.entities", Param=lambda key, value: (key, value))
-    install(monkeypatch, "mlflow.exceptions", MlflowException=type("MlflowException", (Exception,), {}))
+    install(
+        monkeypatch, "mlflow.exceptions", MlflowException=type("MlflowException", (Exception,), {})
+    )
     return calls
 
 
 @pytest.mark.usefixtures("in_trial")
 def test_mlflow_in_a_trial_takes_the_experiment_of_the_trials_name(mlflow_calls):
-    assert mlflow.setup_mlflow({"net": {"width": 8}}, tracking_uri="uri", tags={"a": "b"}, tracking_token="t") is sys.modules["mlflow"]
+    assert (
+        mlflow.setup_mlflow(
+            {"net": {"width": 8}}, tracking_uri="uri", tags={"a": "b"}, tracking_token="t"
+        )
+        is sys.modules["mlflow"]
+    )
     assert mlflow_calls == [
         ("set_tracking_uri", ("uri",), {}),
         ("start_run", (), {"run_name": "train_1a", "experiment_id": "7", "tags": {"a": "b"}}),

@@ -1,5 +1,6 @@
-"""Trackers as callbacks of a trainer: one run of the tracker per training run, also over restarts; and trainers as trials. The libraries
-are played; the engine is the inline one."""
+"""Trackers as callbacks of a trainer: one run of the tracker per training run, also over restarts;
+and trainers as trials. The libraries are played; the engine is the inline one.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def inline_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def loop(config: dict[str, Any]) -> None:
-    """Reports steps with checkpoints, up to `until` or to a failure before `fail_at`, from the latest checkpoint on."""
+    """Reports steps with checkpoints, up to `until` or to a failure before `fail_at`, from the
+    latest checkpoint on.
+    """
     checkpoint = train.get_checkpoint()
     begin = 0 if checkpoint is None else int(Path(checkpoint.path, "step").read_text()) + 1
     for step in range(begin, config["until"]):
@@ -42,13 +45,19 @@ def loop(config: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "step").write_text(str(step))
             keeps = train.Checkpoint.from_directory(directory) if step % 2 == 0 else None
-            train.report({"loss": float(step), "note": "text", "eval": {"top1": 0.5}}, checkpoint=keeps)
+            train.report(
+                {"loss": float(step), "note": "text", "eval": {"top1": 0.5}}, checkpoint=keeps
+            )
     train.collective.barrier()
 
 
-def trainer(storage: Path, *callbacks: Any, name: str = "my run", **config: Any) -> train.DataParallelTrainer:
+def trainer(
+    storage: Path, *callbacks: Any, name: str = "my run", **config: Any
+) -> train.DataParallelTrainer:
     run_config = train.RunConfig(name=name, storage_path=str(storage), callbacks=list(callbacks))
-    return train.DataParallelTrainer(loop, train_loop_config={"until": 3, **config}, run_config=run_config)
+    return train.DataParallelTrainer(
+        loop, train_loop_config={"until": 3, **config}, run_config=run_config
+    )
 
 
 def kept(storage: Path) -> list[str]:
@@ -66,7 +75,13 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         recorder.calls.append(("init", (), named))
         return Recorder(recorder.calls, "init()", id=named["id"])
 
-    install(monkeypatch, "wandb", init=init, Artifact=recorder.Artifact, api=SimpleNamespace(api_key=None))
+    install(
+        monkeypatch,
+        "wandb",
+        init=init,
+        Artifact=recorder.Artifact,
+        api=SimpleNamespace(api_key=None),
+    )
     return recorder
 
 
@@ -83,7 +98,9 @@ def test_wandb_gets_a_run_for_the_training_run(wandb: Recorder, tmp_path: Path) 
         "dir": str(tmp_path / "my run"),
     }
     assert {key: named[key] for key in expected} == expected
-    assert wandb.of("init().log") == [(({"loss": float(step), "eval/top1": 0.5},), {"step": step}) for step in range(3)]
+    assert wandb.of("init().log") == [
+        (({"loss": float(step), "eval/top1": 0.5},), {"step": step}) for step in range(3)
+    ]
     assert wandb.of("Artifact") == []
     assert wandb.of("init().finish") == [((), {"exit_code": 0})]
 
@@ -99,7 +116,9 @@ def test_wandb_gets_checkpoints_if_asked_to(wandb: Recorder, tmp_path: Path) -> 
     assert len(wandb.of("init().log_artifact")) == 2
 
 
-def test_a_restarted_program_goes_on_in_the_run_and_sends_nothing_twice(wandb: Recorder, tmp_path: Path) -> None:
+def test_a_restarted_program_goes_on_in_the_run_and_sends_nothing_twice(
+    wandb: Recorder, tmp_path: Path
+) -> None:
     with pytest.raises(train.WorkerGroupError):
         trainer(tmp_path, WandbLoggerCallback(project="p"), until=9, fail_at=4).fit()
     assert wandb.of("init().finish") == [((), {"exit_code": 1})]
@@ -111,7 +130,9 @@ def test_a_restarted_program_goes_on_in_the_run_and_sends_nothing_twice(wandb: R
     assert [named["step"] for _, named in wandb.of("init().log")] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_tracker_that_comes_later_gets_a_run_of_its_own_from_there(wandb: Recorder, tmp_path: Path) -> None:
+def test_a_tracker_that_comes_later_gets_a_run_of_its_own_from_there(
+    wandb: Recorder, tmp_path: Path
+) -> None:
     with pytest.raises(train.WorkerGroupError):
         trainer(tmp_path, until=9, fail_at=4).fit()
     trainer(tmp_path, WandbLoggerCallback(project="p"), until=6).fit()
@@ -147,27 +168,42 @@ def test_attempts_of_one_program_are_one_run(wandb: Recorder, tmp_path: Path) ->
     assert wandb.of("init().finish") == [((), {"exit_code": 0})]
 
 
-def test_what_the_tracker_cannot_work_with_ends_the_run_before_it_begins(wandb: Recorder, tmp_path: Path) -> None:
+def test_what_the_tracker_cannot_work_with_ends_the_run_before_it_begins(
+    wandb: Recorder, tmp_path: Path
+) -> None:
     with pytest.raises(train.ControllerError, match="WANDB_PROJECT_NAME"):
         trainer(tmp_path, WandbLoggerCallback()).fit()
     assert wandb.calls == []
 
 
-def test_a_tracker_that_is_away_ends_no_run(wandb: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    install(monkeypatch, "wandb", init=raising(ConnectionError("no route to host")), api=SimpleNamespace(api_key=None))
+def test_a_tracker_that_is_away_ends_no_run(
+    wandb: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    install(
+        monkeypatch,
+        "wandb",
+        init=raising(ConnectionError("no route to host")),
+        api=SimpleNamespace(api_key=None),
+    )
     assert trainer(tmp_path, WandbLoggerCallback(project="p")).fit().metrics["loss"] == 2.0
-    assert [record.message.partition(";")[0] for record in caplog.records] == ["Logging to Weights & Biases failed"]
+    assert [record.message.partition(";")[0] for record in caplog.records] == [
+        "Logging to Weights & Biases failed"
+    ]
     assert kept(tmp_path) == []
 
 
-def test_an_interrupted_run_is_ended_as_such(wandb: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_ended_as_such(
+    wandb: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("syncline.train.controller.driver.TrainController._loop", interrupted)
     callback = WandbLoggerCallback(project="p")
     outcomes = []
-    monkeypatch.setattr(callback, "_end_run", lambda run, tracked, outcome: outcomes.append(outcome))
+    monkeypatch.setattr(
+        callback, "_end_run", lambda run, tracked, outcome: outcomes.append(outcome)
+    )
     with pytest.raises(KeyboardInterrupt):
         trainer(tmp_path, callback).fit()
     assert outcomes == ["interrupted"]
@@ -187,7 +223,11 @@ def test_a_tracker_can_be_sent_to_the_controller(wandb: Recorder, tmp_path: Path
 def mlflow(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
     ids = iter(range(100))
-    client = Recorder(recorder.calls, "client", get_experiment_by_name=lambda name: SimpleNamespace(experiment_id="7"))
+    client = Recorder(
+        recorder.calls,
+        "client",
+        get_experiment_by_name=lambda name: SimpleNamespace(experiment_id="7"),
+    )
 
     def create_run(*arguments: Any, **named: Any) -> Any:
         recorder.calls.append(("create_run", arguments, named))
@@ -204,16 +244,30 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return recorder
 
 
-def test_mlflow_gets_a_run_and_a_restarted_program_goes_on_in_it(mlflow: Recorder, tmp_path: Path) -> None:
+def test_mlflow_gets_a_run_and_a_restarted_program_goes_on_in_it(
+    mlflow: Recorder, tmp_path: Path
+) -> None:
     with pytest.raises(train.WorkerGroupError):
-        trainer(tmp_path, MLflowLoggerCallback(experiment_name="e", tags={"by": "me"}), until=9, fail_at=2).fit()
+        trainer(
+            tmp_path,
+            MLflowLoggerCallback(experiment_name="e", tags={"by": "me"}),
+            until=9,
+            fail_at=2,
+        ).fit()
     trainer(tmp_path, MLflowLoggerCallback(experiment_name="e", save_artifact=True), until=4).fit()
-    assert mlflow.of("create_run") == [(("7",), {"run_name": "my run", "tags": {"by": "me", "run_name": "my run"}})]
+    assert mlflow.of("create_run") == [
+        (("7",), {"run_name": "my run", "tags": {"by": "me", "run_name": "my run"}})
+    ]
     batches = [named for _, named in mlflow.of("client.log_batch")]
     assert batches[0] == {"params": [("until", "9"), ("fail_at", "2")]}
-    assert [batch["metrics"][0] for batch in batches[1:]] == [("loss", float(step), step) for step in range(4)]
+    assert [batch["metrics"][0] for batch in batches[1:]] == [
+        ("loss", float(step), step) for step in range(4)
+    ]
     assert mlflow.of("client.update_run") == [(("run0",), {"status": "RUNNING"})]
-    assert mlflow.of("client.set_terminated") == [(("run0",), {"status": "FAILED"}), (("run0",), {"status": "FINISHED"})]
+    assert mlflow.of("client.set_terminated") == [
+        (("run0",), {"status": "FAILED"}),
+        (("run0",), {"status": "FINISHED"}),
+    ]
     assert mlflow.of("client.log_artifacts") == [(("run0", str(tmp_path / "my run")), {})]
 
 
@@ -232,12 +286,20 @@ def comet(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         return make
 
     names = ("Experiment", "OfflineExperiment", "ExistingExperiment", "ExistingOfflineExperiment")
-    install(monkeypatch, "comet_ml", Artifact=recorder.Artifact, **{name: experiment(name) for name in names})
+    install(
+        monkeypatch,
+        "comet_ml",
+        Artifact=recorder.Artifact,
+        **{name: experiment(name) for name in names},
+    )
     install(monkeypatch, "comet_ml.config", set_global_experiment=recorder.set_global_experiment)
     return recorder
 
 
-@pytest.mark.parametrize(("online", "first", "second"), [(True, "Experiment", "ExistingExperiment"), (False, "OfflineExperiment", None)])
+@pytest.mark.parametrize(
+    ("online", "first", "second"),
+    [(True, "Experiment", "ExistingExperiment"), (False, "OfflineExperiment", None)],
+)
 def test_comet_gets_an_experiment_and_a_restarted_program_goes_on_in_it(
     comet: Recorder, tmp_path: Path, online: bool, first: str, second: str | None
 ) -> None:
@@ -284,15 +346,29 @@ calls: list[Any] = []
     ("of_trainer", "of_search", "called"),
     [(["a"], [], "a"), ([], ["b"], "b"), (["a"], ["b"], "b"), (["same"], ["same"], "same")],
 )
-def test_a_trainer_as_a_trial_is_logged_once(tmp_path: Path, of_trainer: list[str], of_search: list[str], called: str) -> None:
+def test_a_trainer_as_a_trial_is_logged_once(
+    tmp_path: Path, of_trainer: list[str], of_search: list[str], called: str
+) -> None:
     calls.clear()
     made = {name: Noting(name) for name in (*of_trainer, *of_search)}
     search = tune.Tuner(
         trainer(tmp_path, OfRuns(), *(made[name] for name in of_trainer)),
         param_space={"train_loop_config": {"until": 2}},
-        run_config=tune.RunConfig(name="search", storage_path=str(tmp_path), callbacks=[made[name] for name in of_search], verbose=0),
+        run_config=tune.RunConfig(
+            name="search",
+            storage_path=str(tmp_path),
+            callbacks=[made[name] for name in of_search],
+            verbose=0,
+        ),
     )
     assert search.fit().num_errors == 0
-    assert [call for call in calls if call[0] == called] == [(called, "trial starts"), (called, "trial", 0.0), (called, "trial", 1.0)]
+    assert [call for call in calls if call[0] == called] == [
+        (called, "trial starts"),
+        (called, "trial", 0.0),
+        (called, "trial", 1.0),
+    ]
     assert [call for call in calls if call[0] not in (called, "of runs")] == []
-    assert [call for call in calls if call[0] == "of runs"] == [("of runs", "run", 0.0), ("of runs", "run", 1.0)]
+    assert [call for call in calls if call[0] == "of runs"] == [
+        ("of runs", "run", 0.0),
+        ("of runs", "run", 1.0),
+    ]

@@ -1,4 +1,6 @@
-"""Asking a team of nodes: probes in this process that can be broken, and the real probe on this machine."""
+"""Asking a team of nodes: probes in this process that can be broken, and the real probe on this
+machine.
+"""
 
 import json
 import socket
@@ -38,7 +40,9 @@ class FakeTeam(Team):
 
 def test_every_node_reaches_every_other():
     found = gather.links(FakeTeam("abc"), "abc", 30.0)
-    assert {(link.source, link.target) for link in found} == {(s, t) for s in "abc" for t in "abc" if s != t}
+    assert {(link.source, link.target) for link in found} == {
+        (s, t) for s in "abc" for t in "abc" if s != t
+    }
     assert all(link.error is None for link in found)
 
 
@@ -71,7 +75,11 @@ def test_storage_is_written_by_one_and_read_by_all_and_left_clean(tmp_path):
 
 def test_directories_made_for_the_storage_check_are_removed_and_no_others(tmp_path):
     (tmp_path / "kept").mkdir()
-    for path in (tmp_path / "kept", tmp_path / "kept" / "new" / "runs", f"file://{tmp_path}/kept/other"):
+    for path in (
+        tmp_path / "kept",
+        tmp_path / "kept" / "new" / "runs",
+        f"file://{tmp_path}/kept/other",
+    ):
         assert gather.storage(FakeTeam("ab"), "ab", str(path), 30.0).write_error is None
     assert [path.name for path in tmp_path.rglob("*")] == ["kept"]
 
@@ -97,7 +105,10 @@ def test_failed_rank_of_the_all_reduce_is_named():
 
 
 def test_nodes_that_share_address_and_host_are_told_apart():
-    nodes = [{"NodeManagerAddress": "10.0.0.1", "NodeManagerHostname": "h", "NodeID": node_id * 16} for node_id in "xy"]
+    nodes = [
+        {"NodeManagerAddress": "10.0.0.1", "NodeManagerHostname": "h", "NodeID": node_id * 16}
+        for node_id in "xy"
+    ]
     assert node_names(nodes) == ["10.0.0.1 (h, xxxxxxxx)", "10.0.0.1 (h, yyyyyyyy)"]
     assert node_names(nodes[:1]) == ["10.0.0.1 (h)"]
 

@@ -1,4 +1,6 @@
-"""What becomes of a program: names by scope, imports that stay, strings, and that all other text stays as it is."""
+"""What becomes of a program: names by scope, imports that stay, strings, and that all other text
+stays as it is.
+"""
 
 import re
 import textwrap
@@ -34,15 +36,33 @@ def messages(program: str) -> str:
         ("import ray as ray\nray.init()\n", "import syncline as ray\nray.init()\n"),
         ("import os, ray, sys\nray.init()\n", "import os, syncline, sys\nsyncline.init()\n"),
         ("from ray import train, tune as tn\n", "from syncline import train, tune as tn\n"),
-        ("from ray.train.torch import TorchTrainer\n", "from syncline.train.torch import TorchTrainer\n"),
+        (
+            "from ray.train.torch import TorchTrainer\n",
+            "from syncline.train.torch import TorchTrainer\n",
+        ),
         ("from ray.air import session\n", "from syncline.air import session\n"),
-        ("from ray.util.sgd.torch import TorchTrainer\n", "from syncline.util.sgd.torch import TorchTrainer\n"),
+        (
+            "from ray.util.sgd.torch import TorchTrainer\n",
+            "from syncline.util.sgd.torch import TorchTrainer\n",
+        ),
         ("from ray.tune import *\n", "from syncline.tune import *\n"),
-        ("from ray import (\n    train,  # first\n    tune,\n)\n", "from syncline import (\n    train,  # first\n    tune,\n)\n"),
+        (
+            "from ray import (\n    train,  # first\n    tune,\n)\n",
+            "from syncline import (\n    train,  # first\n    tune,\n)\n",
+        ),
         ("import ray\nray.get(ray.put(1))\n", "import syncline\nsyncline.get(syncline.put(1))\n"),
-        ("import ray.tune, ray.data\nray.data.range(3)\n", "import syncline.tune, syncline.data\nsyncline.data.range(3)\n"),
-        ("import ray\n@ray.remote(num_cpus=1)\nclass A: ...\n", "import syncline\n@syncline.remote(num_cpus=1)\nclass A: ...\n"),
-        ('import ray\nprint(f"{ray.get(x)!r} ray")\n', 'import syncline\nprint(f"{syncline.get(x)!r} ray")\n'),
+        (
+            "import ray.tune, ray.data\nray.data.range(3)\n",
+            "import syncline.tune, syncline.data\nsyncline.data.range(3)\n",
+        ),
+        (
+            "import ray\n@ray.remote(num_cpus=1)\nclass A: ...\n",
+            "import syncline\n@syncline.remote(num_cpus=1)\nclass A: ...\n",
+        ),
+        (
+            'import ray\nprint(f"{ray.get(x)!r} ray")\n',
+            'import syncline\nprint(f"{syncline.get(x)!r} ray")\n',
+        ),
         ("import ray\ndel ray\n", "import syncline\ndel syncline\n"),
     ],
 )
@@ -100,7 +120,10 @@ def test_shadowed_names_and_attributes_stay_where_the_import_is_renamed() -> Non
 
 def test_an_import_in_a_function_is_a_matter_of_that_function() -> None:
     before = "def f():\n    import ray\n    ray.init()\n\n\ndef g(ray):\n    ray.init()\n"
-    assert migrated(before) == "def f():\n    import syncline\n    syncline.init()\n\n\ndef g(ray):\n    ray.init()\n"
+    assert (
+        migrated(before)
+        == "def f():\n    import syncline\n    syncline.init()\n\n\ndef g(ray):\n    ray.init()\n"
+    )
 
 
 def test_global_and_nonlocal_names_follow() -> None:
@@ -142,7 +165,9 @@ def test_string_annotations_are_code() -> None:
         'def f(x: "list[syncline.ObjectRef]", y: "syncline") -> \'syncline.actor.ActorHandle\': ...\n'
         'z: Literal["ray"] = "ray"\n'
     )
-    assert migrated(before.replace("\nz", "\nfrom typing import Literal\nz")) == after.replace("\nz", "\nfrom typing import Literal\nz")
+    assert migrated(before.replace("\nz", "\nfrom typing import Literal\nz")) == after.replace(
+        "\nz", "\nfrom typing import Literal\nz"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,9 +220,9 @@ def test_what_has_no_counterpart_is_listed_where_it_is_used_and_its_import_stays
         tune.Tuner.nonsense
         """)
     after = migrated(program)
-    assert after == program.replace("import ray\n", "import syncline\n").replace("from ray import", "from syncline import").replace(
-        "ray.init", "syncline.init"
-    ).replace("ray.serve", "syncline.serve")
+    assert after == program.replace("import ray\n", "import syncline\n").replace(
+        "from ray import", "from syncline import"
+    ).replace("ray.init", "syncline.init").replace("ray.serve", "syncline.serve")
     assert said(program) == [
         (2, "ray.rllib", "no counterpart"),
         (3, "ray.util.multiprocessing", "no counterpart"),
@@ -251,7 +276,9 @@ def test_the_version_and_a_name_from_another_module_need_a_look() -> None:
     ]
 
 
-@pytest.mark.parametrize("program", ["import ray\ndef f(:\n", "import ray\nprint 'x'\n", "import ray\n\x00"])
+@pytest.mark.parametrize(
+    "program", ["import ray\ndef f(:\n", "import ray\nprint 'x'\n", "import ray\n\x00"]
+)
 def test_what_is_no_python_is_an_error(program: str) -> None:
     with pytest.raises(Unparsable):
         examine(program, SURFACE)

@@ -154,7 +154,13 @@ EXPECTED = {
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in ("train", "sgd") else []) for name in EXPECTED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in ("train", "sgd") else [])
+        for name in EXPECTED
+    ],
+)
 def test_a_migrated_program_runs(name: str, syncline_command, tmp_path: Path) -> None:
     program, expected = EXPECTED[name]
     script = tmp_path / "program.py"

@@ -34,7 +34,9 @@ def test_what_it_has_not_is_missing_by_the_shortest_name(name: str, missing: str
     assert found.name == missing
 
 
-def test_a_module_whose_library_is_missing_is_known_by_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_whose_library_is_missing_is_known_by_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = importlib.import_module
 
     def without_library(name: str, package: str | None = None) -> object:
@@ -47,7 +49,9 @@ def test_a_module_whose_library_is_missing_is_known_by_its_source(monkeypatch: p
     surface = Surface()
     assert isinstance(surface.find("ray.train.lightgbm"), Known)
     assert isinstance(surface.find("ray.train.lightgbm.LightGBMTrainer.anything"), Known)
-    assert surface.find("ray.train.lightgbm.Nonsense") == Missing(name="ray.train.lightgbm.Nonsense")
+    assert surface.find("ray.train.lightgbm.Nonsense") == Missing(
+        name="ray.train.lightgbm.Nonsense"
+    )
 
 
 def test_arguments_are_compared_where_they_can_be() -> None:
@@ -68,7 +72,10 @@ def test_no_remedy_is_about_something_that_is_there() -> None:
 
 
 def test_the_longest_remedy_counts_and_variables_exist() -> None:
-    assert remedies.remedy("ray.data.llm.vLLMEngineProcessorConfig") == remedies.REMEDIES["ray.data.llm"]
+    assert (
+        remedies.remedy("ray.data.llm.vLLMEngineProcessorConfig")
+        == remedies.REMEDIES["ray.data.llm"]
+    )
     assert remedies.remedy("ray.tune.nothing") is None
     variables = own_variables()
     assert set(remedies.RENAMED_VARIABLES.values()) <= variables

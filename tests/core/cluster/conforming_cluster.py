@@ -23,7 +23,10 @@ TRAITS = conformance.EngineTraits(processes=True, parallel=True, differences=DIF
 
 def suites_on(clusters: SharedCluster) -> dict[str, Any]:
     """Every suite, and the fixture that leaves no cluster behind, as names for a test module."""
-    return {"no_cluster_left": _no_cluster_left(clusters), **conformance.tests_for_engine(clusters.options, traits=TRAITS)}
+    return {
+        "no_cluster_left": _no_cluster_left(clusters),
+        **conformance.tests_for_engine(clusters.options, traits=TRAITS),
+    }
 
 
 def _no_cluster_left(clusters: SharedCluster) -> Callable[..., Iterator[None]]:

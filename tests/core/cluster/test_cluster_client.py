@@ -1,4 +1,6 @@
-"""The core through Ray Client (`ray://`): the same as on a node of the cluster, where docs/engines.md lists no difference."""
+"""The core through Ray Client (`ray://`): the same as on a node of the cluster, where
+docs/engines.md lists no difference.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ from syncline.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 clustered = [
     pytest.mark.cluster,
     pytest.mark.processes,
-    pytest.mark.skipif(not HAS_CLIENT, reason="gRPC for Python is not installed: pip install 'ray[client]'"),
+    pytest.mark.skipif(
+        not HAS_CLIENT, reason="gRPC for Python is not installed: pip install 'ray[client]'"
+    ),
 ]
 
 LIMIT_S = 120.0
@@ -68,12 +72,18 @@ class FailingBuilder:
     ],
     ids=["born dead once", "born dead each time", "refused"],
 )
-def test_only_a_process_on_the_head_that_was_born_dead_is_asked_for_again(monkeypatch, failures, attempts, connects):
+def test_only_a_process_on_the_head_that_was_born_dead_is_asked_for_again(
+    monkeypatch, failures, attempts, connects
+):
     builder = FailingBuilder(*failures)
     monkeypatch.setattr(client, "_builder", lambda head, config: builder)
     monkeypatch.setenv(client.PIN_VARIABLE, "1")  # set on connecting: given back after the test
     head = Head(address="ray://h:10001", host="h", port=10001, is_client=True)
-    with nullcontext() if connects else pytest.raises(ConnectionError, match=r"ray://h:10001.*syncline submit"):
+    with (
+        nullcontext()
+        if connects
+        else pytest.raises(ConnectionError, match=r"ray://h:10001.*syncline submit")
+    ):
         client.connect(head, EngineConfig())
     assert builder.attempts == attempts
 
@@ -159,7 +169,9 @@ class TestThroughRayClient:
         (tmp_path / "only_at_the_client.py").write_text("def f():\n    return 1\n")
         monkeypatch.syspath_prepend(tmp_path)
         module = importlib.import_module("only_at_the_client")
-        with pytest.raises(ModuleNotFoundError, match="head cannot import 'only_at_the_client'.*working_dir"):
+        with pytest.raises(
+            ModuleNotFoundError, match="head cannot import 'only_at_the_client'.*working_dir"
+        ):
             syncline.get(syncline.remote(module.f).remote())
 
     def test_several_returns_are_several_references(self):
@@ -270,7 +282,10 @@ class TestThroughRayClient:
             torch.optim.SGD(model.parameters(), lr=config["lr"]).step()
             with tempfile.TemporaryDirectory() as directory:
                 torch.save(model.module.weight.detach(), Path(directory, "weight.pt"))
-                report({"workers": context.get_world_size()}, checkpoint=Checkpoint.from_directory(directory))
+                report(
+                    {"workers": context.get_world_size()},
+                    checkpoint=Checkpoint.from_directory(directory),
+                )
 
         trainer = TorchTrainer(
             train_fn,
@@ -282,7 +297,9 @@ class TestThroughRayClient:
         assert result.metrics["workers"] == 2
         assert Path(result.path).is_relative_to(tmp_path)
         with result.checkpoint.as_directory() as directory:
-            assert torch.load(Path(directory, "weight.pt")).tolist() == [[-1.0, -0.5]]  # the mean of both ranks' gradients
+            assert torch.load(Path(directory, "weight.pt")).tolist() == [
+                [-1.0, -0.5]
+            ]  # the mean of both ranks' gradients
 
 
 class TestConnecting:

@@ -1,4 +1,6 @@
-"""The engine on Ray Core does what every engine does, but for the differences listed here and explained in docs/engines.md."""
+"""The engine on Ray Core does what every engine does, but for the differences listed here and
+explained in docs/engines.md.
+"""
 
 from __future__ import annotations
 

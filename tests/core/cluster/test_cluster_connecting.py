@@ -1,4 +1,6 @@
-"""`init` on clusters that refuse, do not fit, die, or are left for others: what the program is told, and what is on its terminal."""
+"""`init` on clusters that refuse, do not fit, die, or are left for others: what the program is
+told, and what is on its terminal.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,12 @@ def program(text: str, cluster: RayCluster, **variables: str) -> subprocess.Comp
     """A program of its own, as a user sees it in a terminal."""
     environment = cluster.environment(**variables)
     return subprocess.run(
-        [sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", text],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -82,7 +89,10 @@ def processes_of(cluster: RayCluster, name: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == f"{cluster.directory.name}:head" and process.name() == name:
+            if (
+                process.environ().get(MARK) == f"{cluster.directory.name}:head"
+                and process.name() == name
+            ):
                 found.append(process)
         except psutil.Error:
             continue
@@ -104,7 +114,9 @@ def test_a_program_without_a_token_prints_one_error_and_nothing_of_rays(closed_c
 def test_a_wrong_token_is_refused_by_name_and_the_right_one_lets_in(closed_cluster, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    with pytest.raises(ConnectionError, match="refuses the one that this program sends, from RAY_AUTH_TOKEN"):
+    with pytest.raises(
+        ConnectionError, match="refuses the one that this program sends, from RAY_AUTH_TOKEN"
+    ):
         syncline.init(closed_cluster.address)
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", closed_cluster.variables["RAY_AUTH_TOKEN_PATH"])
@@ -118,9 +130,16 @@ def test_a_wrong_token_is_refused_by_name_and_the_right_one_lets_in(closed_clust
 def test_a_cluster_of_other_versions_is_told_before_anything_is_sent(cluster):
     gcs, key = GcsClient(address=cluster.address), (b"CLUSTER_METADATA", b"cluster")
     kept = gcs.internal_kv_get(key[0], namespace=key[1])
-    gcs.internal_kv_put(key[0], b'{"ray_version": "2.9.3", "python_version": "3.8.10"}', overwrite=True, namespace=key[1])
+    gcs.internal_kv_put(
+        key[0],
+        b'{"ray_version": "2.9.3", "python_version": "3.8.10"}',
+        overwrite=True,
+        namespace=key[1],
+    )
     try:
-        with pytest.raises(RuntimeError, match=r"runs Ray 2\.9\.3 on Python 3\.8\.10, this program Ray"):
+        with pytest.raises(
+            RuntimeError, match=r"runs Ray 2\.9\.3 on Python 3\.8\.10, this program Ray"
+        ):
             syncline.init(cluster.address)
     finally:
         gcs.internal_kv_put(key[0], kept, overwrite=True, namespace=key[1])
@@ -146,14 +165,18 @@ def one_of_an_actor():
 def test_nodes_with_another_syncline_are_told_by_the_first_task(cluster, monkeypatch):
     monkeypatch.setattr(versions, "OWN", "0.0.1")
     syncline.init(cluster.address)
-    with pytest.raises(RuntimeError, match=r"program runs syncline 0\.0\.1, but the node .* has syncline"):
+    with pytest.raises(
+        RuntimeError, match=r"program runs syncline 0\.0\.1, but the node .* has syncline"
+    ):
         syncline.get(one.remote())
     with pytest.raises(ActorDiedError, match=r"program runs syncline 0\.0\.1"):
         syncline.get(one_of_an_actor())
 
 
 def test_nodes_without_syncline_are_told_by_the_first_task(tmp_path):
-    (tmp_path / "syncline.py").write_text("raise ModuleNotFoundError(\"No module named 'syncline'\", name='syncline')\n")
+    (tmp_path / "syncline.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'syncline'\", name='syncline')\n"
+    )
     with RayCluster(num_cpus=1, variables={"PYTHONPATH": str(tmp_path)}) as bare:
         syncline.init(bare.address)
         with pytest.raises(ModuleNotFoundError, match="nodes of this cluster have no syncline"):
@@ -163,7 +186,9 @@ def test_nodes_without_syncline_are_told_by_the_first_task(tmp_path):
         syncline.shutdown()
 
 
-def test_a_module_that_only_the_program_has_is_named_with_the_ways_to_send_it(cluster, tmp_path, monkeypatch):
+def test_a_module_that_only_the_program_has_is_named_with_the_ways_to_send_it(
+    cluster, tmp_path, monkeypatch
+):
     (tmp_path / "only_here.py").write_text("def f():\n    return 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     import only_here
@@ -181,7 +206,9 @@ def test_a_cluster_without_a_living_node_here_is_no_way_in():
     with RayCluster(num_cpus=1) as half:
         for process in processes_of(half, "raylet"):
             process.kill()
-        with pytest.raises(ConnectionError, match=r"none of its \d living nodes runs on this machine"):
+        with pytest.raises(
+            ConnectionError, match=r"none of its \d living nodes runs on this machine"
+        ):
             eventually(lambda: syncline.init(half.address) and syncline.shutdown(), within_s=0.0)
 
 
@@ -196,7 +223,11 @@ def test_a_program_outlives_its_cluster_and_goes_on_elsewhere(cluster, tmp_path)
     text = f"OTHER = {cluster.address!r}\n{LOST_CLUSTER}"
     with RayCluster(num_cpus=1) as dying, (tmp_path / "output").open("w+") as output:
         driver = subprocess.Popen(
-            [sys.executable, "-c", text], env=dying.environment(), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            [sys.executable, "-c", text],
+            env=dying.environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
         )
         try:
             eventually(lambda: "ready" in Path(output.name).read_text(), within_s=LIMIT_S)
@@ -230,7 +261,9 @@ def test_a_second_init_is_refused_unless_told_otherwise(cluster):
     syncline.init(cluster.address)
     with pytest.raises(RuntimeError, match="ignore_reinit_error=True"):
         syncline.init(cluster.address)
-    assert syncline.init(cluster.address, ignore_reinit_error=True)["gcs_address"] == cluster.address
+    assert (
+        syncline.init(cluster.address, ignore_reinit_error=True)["gcs_address"] == cluster.address
+    )
 
 
 def test_older_forms_and_variables_connect(cluster, monkeypatch):

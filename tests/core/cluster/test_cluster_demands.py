@@ -1,4 +1,6 @@
-"""Which node a task or an actor comes to: labels, kinds of accelerators, memory; and what no node has is refused at once."""
+"""Which node a task or an actor comes to: labels, kinds of accelerators, memory; and what no node
+has is refused at once.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ MEMORY_BYTES = 500_000_000
 def cluster() -> Iterator[None]:
     own_tasks = {"PYTHONPATH": str(Path(__file__).parent)}
     with RayCluster(num_cpus=2, labels={"zone": "a"}, variables=own_tasks) as cluster:
-        cluster.add_node("other", num_cpus=2, num_gpus=1, resources={"accelerator_type:L4": 1}, labels={"zone": "b", "disk": "fast"})
+        cluster.add_node(
+            "other",
+            num_cpus=2,
+            num_gpus=1,
+            resources={"accelerator_type:L4": 1},
+            labels={"zone": "b", "disk": "fast"},
+        )
         syncline.init(address=cluster.address)
         eventually(lambda: syncline.cluster_resources().get("CPU") == 4)
         yield
@@ -49,7 +57,14 @@ class Placed:
 
 
 @pytest.mark.parametrize(
-    ("selector", "zone"), [({"zone": "a"}, "a"), ({"zone": "!a"}, "b"), ({"zone": "in(b, c)"}, "b"), ({"disk": "fast"}, "b")], ids=str
+    ("selector", "zone"),
+    [
+        ({"zone": "a"}, "a"),
+        ({"zone": "!a"}, "b"),
+        ({"zone": "in(b, c)"}, "b"),
+        ({"disk": "fast"}, "b"),
+    ],
+    ids=str,
 )
 def test_labels_choose_the_node(selector: dict[str, str], zone: str) -> None:
     chosen = nodes_by_zone()[zone]
@@ -60,21 +75,33 @@ def test_labels_choose_the_node(selector: dict[str, str], zone: str) -> None:
 
 def test_labels_by_a_strategy_choose_the_node() -> None:
     strategy = NodeLabelSchedulingStrategy(hard={"zone": In("b")})
-    assert syncline.get(Placed.options(scheduling_strategy=strategy).remote().node.remote(), timeout=60) == nodes_by_zone()["b"]
+    assert (
+        syncline.get(
+            Placed.options(scheduling_strategy=strategy).remote().node.remote(), timeout=60
+        )
+        == nodes_by_zone()["b"]
+    )
 
 
 def test_labels_that_no_node_has_are_refused_at_once() -> None:
     for make in (node, Placed):
         with pytest.raises(ValueError, match=r"labels .*'zone': 'c'.*its 2 nodes"):
             make.options(label_selector={"zone": "c"}).remote()
-    with pytest.raises(ValueError, match=r"1 GPU.* 1 nodes of the cluster with the labels .*'zone': 'a'"):
+    with pytest.raises(
+        ValueError, match=r"1 GPU.* 1 nodes of the cluster with the labels .*'zone': 'a'"
+    ):
         node.options(num_gpus=1, label_selector={"zone": "a"}).remote()
 
 
 def test_kind_of_accelerator_chooses_the_node() -> None:
     there = nodes_by_zone()["b"]
-    assert syncline.get(node.options(num_gpus=1, accelerator_type="L4").remote(), timeout=60) == there
-    assert syncline.get(Placed.options(accelerator_type="L4").remote().node.remote(), timeout=60) == there
+    assert (
+        syncline.get(node.options(num_gpus=1, accelerator_type="L4").remote(), timeout=60) == there
+    )
+    assert (
+        syncline.get(Placed.options(accelerator_type="L4").remote().node.remote(), timeout=60)
+        == there
+    )
     with pytest.raises(ValueError, match="accelerator_type:H100"):
         node.options(num_gpus=1, accelerator_type="H100").remote()
 

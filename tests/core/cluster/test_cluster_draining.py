@@ -1,7 +1,8 @@
 """Nodes that a cluster is about to lose."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -39,12 +40,19 @@ def test_draining_node_is_known_with_its_deadline() -> None:
         with syncline.init(address=cluster.address):
             engine = ensure_engine()
             residents = [Resident.remote(), Resident.remote()]
-            first, second = syncline.get([resident.node.remote() for resident in residents], timeout=100)
+            first, second = syncline.get(
+                [resident.node.remote() for resident in residents], timeout=100
+            )
             assert first != second
             assert engine.draining_nodes() == {}
             cluster.drain_node(first, seconds_left=SECONDS_LEFT)
-            deadline = eventually(lambda: engine.draining_nodes().get(first), what="the node is known to be drained")
+            deadline = eventually(
+                lambda: engine.draining_nodes().get(first), what="the node is known to be drained"
+            )
             assert time.time() < deadline <= time.time() + SECONDS_LEFT
             cluster.drain_node(second)
-            eventually(lambda: second in engine.draining_nodes(), what="the other node is known to be drained")
+            eventually(
+                lambda: second in engine.draining_nodes(),
+                what="the other node is known to be drained",
+            )
             assert engine.draining_nodes() == {first: deadline, second: None}

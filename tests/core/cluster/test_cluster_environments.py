@@ -1,7 +1,10 @@
-"""Runtime environments on a cluster: what a program's machine has is carried to the workers, what they lack is installed there."""
+"""Runtime environments on a cluster: what a program's machine has is carried to the workers, what
+they lack is installed there.
+"""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ WAIT_S = 150
 @syncline.remote
 def seen(module: str, file: str = "") -> Any:
     """What a worker finds: a module's value, a file's text, its directory."""
-    return importlib.import_module(module).VALUE, Path(file).read_text() if file else "", os.getcwd()
+    return (
+        importlib.import_module(module).VALUE,
+        Path(file).read_text() if file else "",
+        os.getcwd(),
+    )
 
 
 @syncline.remote
@@ -43,7 +50,9 @@ def seen_by_child(module: str) -> Any:
 
 
 def looking() -> Any:
-    """An actor class that travels by itself: workers with another directory cannot import this module."""
+    """An actor class that travels by itself: workers with another directory cannot import this
+    module.
+    """
 
     @syncline.remote
     class Looking:
@@ -75,25 +84,46 @@ def project(tmp_path: Path) -> Path:
 def test_programs_directory_is_that_of_all_its_workers(cluster: RayCluster, project: Path) -> None:
     environment = {"working_dir": str(project), "env_vars": {"OF_PROGRAM": "yes"}}
     with syncline.init(address=cluster.address, runtime_env=environment):
-        value, text, directory = syncline.get(seen.remote("carried_module", "data.txt"), timeout=WAIT_S)
+        value, text, directory = syncline.get(
+            seen.remote("carried_module", "data.txt"), timeout=WAIT_S
+        )
         assert (value, text) == ("module", "data")
         assert Path(directory) != project
         assert syncline.get(seen_by_child.remote("carried_package"), timeout=WAIT_S)[0] == "package"
-        assert syncline.get(looking().remote().seen.remote("carried_module"), timeout=WAIT_S) == ("module", "yes")
+        assert syncline.get(looking().remote().seen.remote("carried_module"), timeout=WAIT_S) == (
+            "module",
+            "yes",
+        )
         with pytest.raises(FileNotFoundError):
             syncline.get(seen.remote("carried_module", "left_behind.txt"), timeout=WAIT_S)
 
 
-def test_tasks_environment_replaces_the_programs_but_for_variables(cluster: RayCluster, project: Path, tmp_path: Path) -> None:
+def test_tasks_environment_replaces_the_programs_but_for_variables(
+    cluster: RayCluster, project: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "carried_module.py").write_text("VALUE = 'of the task'")
-    with syncline.init(address=cluster.address, runtime_env={"working_dir": str(project), "env_vars": {"OF_PROGRAM": "yes"}}):
+    with syncline.init(
+        address=cluster.address,
+        runtime_env={"working_dir": str(project), "env_vars": {"OF_PROGRAM": "yes"}},
+    ):
         own = {"working_dir": str(other)}
-        assert syncline.get(seen.options(runtime_env=own).remote("carried_module"), timeout=WAIT_S)[0] == "of the task"
-        assert syncline.get(seen_by_child.options(runtime_env=own).remote("carried_module"), timeout=WAIT_S)[0] == "of the task"
+        assert (
+            syncline.get(seen.options(runtime_env=own).remote("carried_module"), timeout=WAIT_S)[0]
+            == "of the task"
+        )
+        assert (
+            syncline.get(
+                seen_by_child.options(runtime_env=own).remote("carried_module"), timeout=WAIT_S
+            )[0]
+            == "of the task"
+        )
         actor = looking().options(runtime_env=own).remote()
-        assert syncline.get(actor.seen.remote("carried_module"), timeout=WAIT_S) == ("of the task", "yes")
+        assert syncline.get(actor.seen.remote("carried_module"), timeout=WAIT_S) == (
+            "of the task",
+            "yes",
+        )
         assert syncline.get(seen.remote("carried_module"), timeout=WAIT_S)[0] == "module"
 
 
@@ -112,11 +142,20 @@ def test_modules_of_the_program_are_carried_as_paths_or_as_themselves(
         del sys.modules["carried_package"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("virtualenv") is None, reason="Ray installs packages with virtualenv, which is not there")
+@pytest.mark.skipif(
+    importlib.util.find_spec("virtualenv") is None,
+    reason="Ray installs packages with virtualenv, which is not there",
+)
 def test_packages_are_installed_for_those_who_ask(cluster: RayCluster, tmp_path: Path) -> None:
     wheel = _wheel(tmp_path, "carried_wheel")
     with syncline.init(address=cluster.address):
-        assert syncline.get(seen.options(runtime_env={"pip": [str(wheel)]}).remote("carried_wheel"), timeout=WAIT_S)[0] == "wheel"
+        assert (
+            syncline.get(
+                seen.options(runtime_env={"pip": [str(wheel)]}).remote("carried_wheel"),
+                timeout=WAIT_S,
+            )[0]
+            == "wheel"
+        )
         with pytest.raises(ModuleNotFoundError):
             syncline.get(seen.remote("carried_wheel"), timeout=WAIT_S)
 
@@ -124,7 +163,10 @@ def test_packages_are_installed_for_those_who_ask(cluster: RayCluster, tmp_path:
 def test_environment_that_cannot_be_made_is_the_error_of_what_needs_it(cluster: RayCluster) -> None:
     impossible = {"conda": "no-such-environment"}
     with syncline.init(address=cluster.address):
-        for kind in (RuntimeEnvSetupError, importlib.import_module("ray.exceptions").RuntimeEnvSetupError):
+        for kind in (
+            RuntimeEnvSetupError,
+            importlib.import_module("ray.exceptions").RuntimeEnvSetupError,
+        ):
             with pytest.raises(kind, match="conda"):
                 syncline.get(seen.options(runtime_env=impossible).remote("os"), timeout=WAIT_S)
         actor = looking().options(runtime_env=impossible).remote()

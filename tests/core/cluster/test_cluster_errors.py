@@ -1,4 +1,6 @@
-"""Errors are caught as syncline's and as Ray's, wherever they come from and however many processes they went through."""
+"""Errors are caught as syncline's and as Ray's, wherever they come from and however many processes
+they went through.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,9 @@ ENDS = {
 
 @needs_cluster
 @pytest.mark.parametrize(("end", "kinds"), ENDS.items(), ids=[end.__name__ for end in ENDS])
-def test_errors_are_caught_as_ours_and_as_rays(end: Callable[[], None], kinds: tuple[type[Exception], ...]) -> None:
+def test_errors_are_caught_as_ours_and_as_rays(
+    end: Callable[[], None], kinds: tuple[type[Exception], ...]
+) -> None:
     with pytest.raises(kinds) as caught:
         end()
     for kind in (*kinds, ours.RayError, rays.RayError):
@@ -144,8 +148,12 @@ def test_errors_are_caught_as_ours_and_as_rays(end: Callable[[], None], kinds: t
 
 
 @needs_cluster
-@pytest.mark.parametrize("end", [task_error, crashed_worker, dead_actor, late], ids=lambda end: end.__name__)
-def test_errors_stay_what_they_are_through_a_second_and_a_third_task(end: Callable[[], None]) -> None:
+@pytest.mark.parametrize(
+    "end", [task_error, crashed_worker, dead_actor, late], ids=lambda end: end.__name__
+)
+def test_errors_stay_what_they_are_through_a_second_and_a_third_task(
+    end: Callable[[], None],
+) -> None:
     run = syncline.remote(max_retries=0)(end)
     with pytest.raises(ENDS[end]) as first:
         end()
@@ -154,7 +162,9 @@ def test_errors_stay_what_they_are_through_a_second_and_a_third_task(end: Callab
             syncline.get(ref, timeout=60)
         for kind in (*ENDS[end], ours.RayTaskError, rays.RayTaskError):
             assert isinstance(caught.value, kind)
-        assert type(first.value.cause if isinstance(first.value, KeyError) else first.value).__name__ in str(caught.value)
+        assert type(
+            first.value.cause if isinstance(first.value, KeyError) else first.value
+        ).__name__ in str(caught.value)
 
 
 @needs_cluster
@@ -173,7 +183,9 @@ def test_error_that_a_task_returns_is_a_value() -> None:
         except (ours.RayError, rays.RayError) as error:
             return error
 
-    assert isinstance(syncline.get(catch.remote([Mortal.remote().die.remote()]), timeout=60), ours.ActorDiedError)
+    assert isinstance(
+        syncline.get(catch.remote([Mortal.remote().die.remote()]), timeout=60), ours.ActorDiedError
+    )
     returned = syncline.get(catch.remote([fail.remote()]), timeout=60)
     assert isinstance(returned, KeyError)
     assert isinstance(returned, ours.RayTaskError)
@@ -195,7 +207,9 @@ def test_generator_item_that_does_not_come_in_time_is_caught_as_either() -> None
 
 
 @pytest.mark.parametrize("ours_class", MADE_BY_RAY, ids=lambda cls: cls.__name__)
-def test_what_ray_raises_by_itself_is_both(ours_class: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ray_raises_by_itself_is_both(
+    ours_class: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rays_class = getattr(rays, ours_class.__name__)
     monkeypatch.setattr(rays_class, "__str__", lambda self: "what Ray tells")
     error = translated(rays_class.__new__(rays_class))

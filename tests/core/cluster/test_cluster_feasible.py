@@ -16,7 +16,11 @@ def node(alive: bool = True, **resources: float) -> dict[str, Any]:
 def test_a_demand_must_fit_on_one_living_node() -> None:
     nodes = [node(CPU=4), node(CPU=2, GPU=1), node(alive=False, CPU=64)]
     check_demand({"CPU": 2, "GPU": 1}, nodes, "f")
-    for demand, number in (({"CPU": 5}, "5 CPU"), ({"CPU": 4, "GPU": 1}, "4 CPU"), ({"slot": 1}, "1 slot")):
+    for demand, number in (
+        ({"CPU": 5}, "5 CPU"),
+        ({"CPU": 4, "GPU": 1}, "4 CPU"),
+        ({"slot": 1}, "1 slot"),
+    ):
         with pytest.raises(ValueError, match=number):
             check_demand(demand, nodes, "f")
 

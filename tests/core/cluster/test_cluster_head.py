@@ -1,4 +1,6 @@
-"""What a program is told before Ray connects: addresses that are none, and heads that do not answer, refuse, or do not fit."""
+"""What a program is told before Ray connects: addresses that are none, and heads that do not
+answer, refuse, or do not fit.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,19 @@ def answers(monkeypatch):
 def metadata(**told):
     here = versions.Versions.here()
     value = json.dumps({"ray_version": here.ray, "python_version": here.python, **told}).encode()
-    return probe.Answer(status=0, body=gcs_service_pb2.InternalKVGetReply(value=value).SerializeToString())
+    return probe.Answer(
+        status=0, body=gcs_service_pb2.InternalKVGetReply(value=value).SerializeToString()
+    )
 
 
 def living(*node_ids):
     nodes = [gcs_pb2.GcsNodeAddressAndLiveness(node_id=bytes.fromhex(id)) for id in node_ids]
-    return probe.Answer(status=0, body=gcs_service_pb2.GetAllNodeAddressAndLivenessReply(node_info_list=nodes).SerializeToString())
+    return probe.Answer(
+        status=0,
+        body=gcs_service_pb2.GetAllNodeAddressAndLivenessReply(
+            node_info_list=nodes
+        ).SerializeToString(),
+    )
 
 
 def free_port():
@@ -74,15 +83,24 @@ def free_port():
 
 
 def test_addresses_of_heads_and_of_ray_client():
-    assert heads.find("10.0.0.1:6379") == Head(address="10.0.0.1:6379", host="10.0.0.1", port=6379, is_client=False)
-    assert heads.find("ray://name:10001") == Head(address="ray://name:10001", host="name", port=10001, is_client=True)
+    assert heads.find("10.0.0.1:6379") == Head(
+        address="10.0.0.1:6379", host="10.0.0.1", port=6379, is_client=False
+    )
+    assert heads.find("ray://name:10001") == Head(
+        address="ray://name:10001", host="name", port=10001, is_client=True
+    )
     assert heads.find("[::1]:6379").host == "[::1]"
     assert heads.find("ray://name:10001").endpoint == "ray://name:10001"
 
 
-@pytest.mark.parametrize("address", ["host", "host:", ":6379", "host:x", "host:0", "host:70000", "http://host:8265", "ray://host"])
+@pytest.mark.parametrize(
+    "address",
+    ["host", "host:", ":6379", "host:x", "host:0", "host:70000", "http://host:8265", "ray://host"],
+)
 def test_what_is_no_address_is_refused_with_what_is_one(address):
-    with pytest.raises(ValueError, match=r"no address of a cluster: give 'auto', 'local', 'host:port'"):
+    with pytest.raises(
+        ValueError, match=r"no address of a cluster: give 'auto', 'local', 'host:port'"
+    ):
         heads.find(address)
 
 
@@ -112,7 +130,9 @@ def test_auto_finds_the_cluster_of_this_machine(monkeypatch, running, kept, foun
     monkeypatch.setattr(finder, "cache_clear", lambda: None, raising=False)
     monkeypatch.setattr(heads, "services", FakeServices(running, kept))
     if ":" in found and " " not in found:
-        assert heads.find("auto") == Head(address=found, host=found[0], port=1, is_client=False, is_found_here=True)
+        assert heads.find("auto") == Head(
+            address=found, host=found[0], port=1, is_client=False, is_found_here=True
+        )
     else:
         with pytest.raises(ConnectionError, match=found):
             heads.find("auto")
@@ -141,8 +161,14 @@ def test_a_head_that_fits_lets_the_program_in(answers):
 @pytest.mark.parametrize(
     ("told", "named"),
     [
-        ({"ray_version": "2.1.0"}, "runs Ray 2.1.0 on Python .* this program Ray .*pip install ray==2.1.0"),
-        ({"python_version": "3.9.1"}, "on Python 3.9.1, this program .*Run the program with Python 3.9 "),
+        (
+            {"ray_version": "2.1.0"},
+            "runs Ray 2.1.0 on Python .* this program Ray .*pip install ray==2.1.0",
+        ),
+        (
+            {"python_version": "3.9.1"},
+            "on Python 3.9.1, this program .*Run the program with Python 3.9 ",
+        ),
     ],
 )
 def test_other_versions_are_named_with_those_of_the_program(answers, told, named):
@@ -152,7 +178,9 @@ def test_other_versions_are_named_with_those_of_the_program(answers, told, named
 
 
 def test_the_third_number_of_pythons_version_does_not_matter(answers):
-    answers["InternalKVGet"] = metadata(python_version=f"{versions.Versions.here().python_minor}.99")
+    answers["InternalKVGet"] = metadata(
+        python_version=f"{versions.Versions.here().python_minor}.99"
+    )
     heads.check(HEAD)
 
 
@@ -163,11 +191,19 @@ def test_a_head_that_says_nothing_of_its_versions_yet_is_left_to_ray(answers):
 
 @pytest.mark.parametrize("head", [HEAD, CLIENT])
 @pytest.mark.parametrize(
-    "error", [ConnectionRefusedError(111, "Connection refused"), TimeoutError("no answer within 6 s"), probe.AnotherServer("a web server")]
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        TimeoutError("no answer within 6 s"),
+        probe.AnotherServer("a web server"),
+    ],
 )
 def test_nobody_or_somebody_else_at_the_address_is_named_with_what_to_check(answers, head, error):
     answers.update(dict.fromkeys(answers, error))
-    with pytest.raises(ConnectionError, match=f"{head.address}.*{error.strerror or error}.*Check the address.*firewall"):
+    with pytest.raises(
+        ConnectionError,
+        match=f"{head.address}.*{error.strerror or error}.*Check the address.*firewall",
+    ):
         heads.check(head)
 
 
@@ -182,7 +218,8 @@ def test_a_port_of_another_part_of_ray_is_told_apart(answers):
 def test_a_cluster_of_which_no_node_runs_here_names_the_ways_in(answers):
     answers["GetAllNodeAddressAndLiveness"] = living("cd" * 28, "ef" * 28)
     with pytest.raises(
-        ConnectionError, match=r"none of its 2 living nodes .*syncline start --address=h:6379.*ray://h:10001.*syncline submit"
+        ConnectionError,
+        match=r"none of its 2 living nodes .*syncline start --address=h:6379.*ray://h:10001.*syncline submit",
     ):
         heads.check(HEAD)
 
@@ -200,8 +237,13 @@ def refusal(answers):
 
 def test_a_program_that_sends_no_token_is_told_how_to(answers):
     told = refusal(answers)
-    assert "asks for a token, and this program sends none (RAY_AUTH_MODE is not set). Set RAY_AUTH_MODE=token" in told
-    assert all(place in told for place in ("RAY_AUTH_TOKEN,", "RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token"))
+    assert (
+        "asks for a token, and this program sends none (RAY_AUTH_MODE is not set). Set RAY_AUTH_MODE=token"
+        in told
+    )
+    assert all(
+        place in told for place in ("RAY_AUTH_TOKEN,", "RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")
+    )
 
 
 def test_a_token_that_is_refused_is_named_by_its_place(answers, monkeypatch, tmp_path):
@@ -242,7 +284,10 @@ def test_init_without_a_cluster_at_the_address_leaves_nothing_behind(capfd):
 
 def test_older_forms_lead_to_the_same_place():
     address = f"127.0.0.1:{free_port()}"
-    with pytest.warns(DeprecationWarning, match="redis_address"), pytest.raises(ConnectionError, match=address):
+    with (
+        pytest.warns(DeprecationWarning, match="redis_address"),
+        pytest.raises(ConnectionError, match=address),
+    ):
         syncline.init(redis_address=address, _redis_password="5241590000000000")
 
 

@@ -49,13 +49,24 @@ def test_what_has_ended_and_the_program_itself_are_left_out():
 
 
 def test_the_last_attempt_at_a_task_counts():
-    first, second = event(b"a", Status.RUNNING, Status.FAILED), event(b"a", Status.PENDING_NODE_ASSIGNMENT, attempt=1)
+    first, second = (
+        event(b"a", Status.RUNNING, Status.FAILED),
+        event(b"a", Status.PENDING_NODE_ASSIGNMENT, attempt=1),
+    )
     assert counted(first, second) == counted(second, first) == {("work", "QUEUED"): 1}
 
 
 def test_running_tasks_are_named_with_place_and_time():
-    (running,) = task_listing([event(b"ab", Status.SUBMITTED_TO_WORKER, Status.RUNNING)], 10).running
-    assert (running.task_id, running.name, running.pid, running.node_id, running.started) == (b"ab".hex(), "work", 7, None, 2.0)
+    (running,) = task_listing(
+        [event(b"ab", Status.SUBMITTED_TO_WORKER, Status.RUNNING)], 10
+    ).running
+    assert (running.task_id, running.name, running.pid, running.node_id, running.started) == (
+        b"ab".hex(),
+        "work",
+        7,
+        None,
+        2.0,
+    )
 
 
 def test_a_listing_names_so_many_and_counts_all():

@@ -1,10 +1,13 @@
-"""Several nodes and several programs: where things run, what survives a node, and what outlives a program.
+"""Several nodes and several programs: where things run, what survives a node, and what outlives a
+program.
 
-The head offers nothing, so that everything runs on the nodes "a" and "b" until a test takes one away.
+The head offers nothing, so that everything runs on the nodes "a" and "b" until a test takes one
+away.
 """
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -78,7 +81,13 @@ def nodes(cluster: RayCluster) -> Iterator[dict[str, str]]:
 
 
 def _nodes_by_name() -> dict[str, str] | None:
-    found = {name: node["NodeID"] for node in syncline.nodes() if node["Alive"] for name in NODES if name in node["Resources"]}
+    found = {
+        name: node["NodeID"]
+        for node in syncline.nodes()
+        if node["Alive"]
+        for name in NODES
+        if name in node["Resources"]
+    }
     return found if len(found) == len(NODES) else None
 
 
@@ -89,7 +98,9 @@ def _run_where(**options: Any) -> str:
 def test_program_is_told_where_it_is_connected(cluster: RayCluster) -> None:
     with syncline.init(address=cluster.address) as context:
         assert context["address"] == context["gcs_address"] == cluster.address
-        assert context["node_ip_address"] in {node["NodeManagerAddress"] for node in syncline.nodes()}
+        assert context["node_ip_address"] in {
+            node["NodeManagerAddress"] for node in syncline.nodes()
+        }
         assert context["node_id"] in {node["NodeID"] for node in syncline.nodes()}
         assert context.dashboard_url is None
         assert os.path.isdir(context["session_dir"])
@@ -97,9 +108,14 @@ def test_program_is_told_where_it_is_connected(cluster: RayCluster) -> None:
 
 def test_affinity_puts_a_task_on_its_node(nodes: dict[str, str]) -> None:
     for node in nodes.values():
-        assert _run_where(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)) == node
+        assert (
+            _run_where(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)) == node
+        )
     nowhere = "ab" * 28
-    assert _run_where(scheduling_strategy=NodeAffinitySchedulingStrategy(nowhere, soft=True)) in nodes.values()
+    assert (
+        _run_where(scheduling_strategy=NodeAffinitySchedulingStrategy(nowhere, soft=True))
+        in nodes.values()
+    )
     with pytest.raises(syncline.exceptions.TaskUnschedulableError):
         _run_where(scheduling_strategy=NodeAffinitySchedulingStrategy(nowhere, soft=False))
 
@@ -130,14 +146,21 @@ def test_groups_spread_over_nodes_or_stay_on_one(nodes: dict[str, str]) -> None:
     for strategy, places in (("STRICT_SPREAD", 2), ("STRICT_PACK", 1)):
         group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy=strategy)
         assert group.wait(WAIT_S)
-        found = {_run_where(scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle)) for bundle in (0, 1)}
+        found = {
+            _run_where(scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle))
+            for bundle in (0, 1)
+        }
         assert len(found) == places
         assert found <= set(nodes.values())
         remove_placement_group(group)
 
 
 def test_groups_that_no_nodes_could_hold_are_refused(nodes: dict[str, str]) -> None:
-    for bundles, strategy in (([{"CPU": 1}] * 4, "STRICT_SPREAD"), ([{"CPU": 2}] * 2, "STRICT_PACK"), ([{"CPU": 2}] * 3, "SPREAD")):
+    for bundles, strategy in (
+        ([{"CPU": 1}] * 4, "STRICT_SPREAD"),
+        ([{"CPU": 2}] * 2, "STRICT_PACK"),
+        ([{"CPU": 2}] * 3, "SPREAD"),
+    ):
         with pytest.raises(ValueError, match="STRICT|6 CPU"):
             placement_group(bundles, strategy=strategy)
 
@@ -162,7 +185,9 @@ print("KEPT", syncline.get([kept.add.remote(), passing.add.remote()]), flush=Tru
 
 def test_detached_actors_outlive_their_program_and_others_do_not(cluster: RayCluster) -> None:
     for value in (1, 2):
-        with run_program(NAMED_ACTORS, environment={**cluster.variables, "SYNCLINE_ADDRESS": cluster.address}) as program:
+        with run_program(
+            NAMED_ACTORS, environment={**cluster.variables, "SYNCLINE_ADDRESS": cluster.address}
+        ) as program:
             assert f"KEPT [{value}, 1]" in program.wait().check().stdout
     with syncline.init(address=cluster.address, namespace="other"):
         with pytest.raises(ValueError, match="'kept' in 'shared'"):
@@ -172,13 +197,20 @@ def test_detached_actors_outlive_their_program_and_others_do_not(cluster: RayClu
         same = Counter.options(name="kept", namespace="shared", get_if_exists=True).remote()
         assert same == kept
         assert syncline.get(same.add.remote(), timeout=WAIT_S) == 4
-        eventually(lambda: syncline.util.list_named_actors(all_namespaces=True) == [{"namespace": "shared", "name": "kept"}])
+        eventually(
+            lambda: (
+                syncline.util.list_named_actors(all_namespaces=True)
+                == [{"namespace": "shared", "name": "kept"}]
+            )
+        )
         with pytest.raises(ValueError, match="passing"):
             syncline.get_actor("passing", namespace="shared")
         syncline.kill(kept)
 
 
-def test_actor_of_a_killed_node_comes_back_on_one_that_joins(cluster: RayCluster, nodes: dict[str, str]) -> None:
+def test_actor_of_a_killed_node_comes_back_on_one_that_joins(
+    cluster: RayCluster, nodes: dict[str, str]
+) -> None:
     spare = f"spare-{uuid.uuid4().hex}"
     first, second = f"{spare}-1", f"{spare}-2"
     cluster.add_node(first, num_cpus=0, resources={spare: 2})
@@ -186,7 +218,9 @@ def test_actor_of_a_killed_node_comes_back_on_one_that_joins(cluster: RayCluster
     there = {"num_cpus": 0, "resources": {spare: 1}}
     lasting = Counter.options(**there, max_restarts=1, max_task_retries=-1).remote()
     mortal = Counter.options(**there).remote()
-    (before, _), (neighbour, _) = syncline.get([lasting.place.remote(), mortal.place.remote()], timeout=WAIT_S)
+    (before, _), (neighbour, _) = syncline.get(
+        [lasting.place.remote(), mortal.place.remote()], timeout=WAIT_S
+    )
     assert before == neighbour
     assert before not in nodes.values()
     assert syncline.get([lasting.add.remote(), mortal.add.remote()], timeout=WAIT_S) == [1, 1]
@@ -194,7 +228,9 @@ def test_actor_of_a_killed_node_comes_back_on_one_that_joins(cluster: RayCluster
     cluster.kill_node(first)
     with pytest.raises(RayActorError):
         syncline.get(mortal.add.remote(), timeout=WAIT_S)
-    eventually(lambda: not any(node["Alive"] for node in syncline.nodes() if node["NodeID"] == before))
+    eventually(
+        lambda: not any(node["Alive"] for node in syncline.nodes() if node["NodeID"] == before)
+    )
     waiting = lasting.place.remote()
     cluster.add_node(second, num_cpus=0, resources={spare: 2})
 

@@ -1,4 +1,6 @@
-"""Large values on a cluster: every reader of a machine maps the same memory, and nobody copies or changes it."""
+"""Large values on a cluster: every reader of a machine maps the same memory, and nobody copies or
+changes it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def array_ref(cluster: None) -> Any:
 
 @pytest.fixture(scope="module")
 def table_ref(cluster: None) -> Any:
-    return syncline.put(pa.table({"number": np.arange(1_000_000), "text": ["a text that is not short"] * 1_000_000}))
+    return syncline.put(
+        pa.table({"number": np.arange(1_000_000), "text": ["a text that is not short"] * 1_000_000})
+    )
 
 
 def address(array: Any) -> int:
@@ -53,11 +57,21 @@ def is_shared(at: int) -> bool:
 
 
 def seen_array(array: Any) -> dict[str, bool]:
-    return {"owns": bool(array.flags.owndata), "writeable": bool(array.flags.writeable), "shared": is_shared(address(array))}
+    return {
+        "owns": bool(array.flags.owndata),
+        "writeable": bool(array.flags.writeable),
+        "shared": is_shared(address(array)),
+    }
 
 
 def seen_table(table: Any) -> list[bool]:
-    buffers = [buffer for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None]
+    buffers = [
+        buffer
+        for column in table.columns
+        for chunk in column.chunks
+        for buffer in chunk.buffers()
+        if buffer is not None
+    ]
     return [is_shared(buffer.address) for buffer in buffers]
 
 
@@ -81,7 +95,11 @@ def test_tasks_and_actors_read_an_array_where_it_lies(array_ref: Any) -> None:
     def inside(box: list[Any]) -> Any:
         return seen_array(syncline.get(box[0]))
 
-    refs = [syncline.remote(seen_array).remote(array_ref), inside.remote([array_ref]), Reader.remote().read.remote(array_ref)]
+    refs = [
+        syncline.remote(seen_array).remote(array_ref),
+        inside.remote([array_ref]),
+        Reader.remote().read.remote(array_ref),
+    ]
     assert syncline.get(refs, timeout=60) == [AS_SHARED] * 3
 
 
@@ -100,7 +118,9 @@ def test_array_that_a_task_made_is_read_where_it_lies(cluster: None) -> None:
 
 
 def test_arrays_inside_a_value_are_read_where_they_lie(cluster: None) -> None:
-    ref = syncline.put({"rows": [np.zeros((1000, 100)), np.ones(100_000, dtype=np.int8)], "name": "batch"})
+    ref = syncline.put(
+        {"rows": [np.zeros((1000, 100)), np.ones(100_000, dtype=np.int8)], "name": "batch"}
+    )
     for array in syncline.get(ref)["rows"]:
         assert is_shared(address(array))
         assert not array.flags.writeable
@@ -109,7 +129,10 @@ def test_arrays_inside_a_value_are_read_where_they_lie(cluster: None) -> None:
 def test_table_is_read_where_it_lies(table_ref: Any) -> None:
     first, second = syncline.get(table_ref), syncline.get(table_ref)
     assert all(seen_table(first))
-    assert first["number"].chunk(0).buffers()[1].address == second["number"].chunk(0).buffers()[1].address
+    assert (
+        first["number"].chunk(0).buffers()[1].address
+        == second["number"].chunk(0).buffers()[1].address
+    )
     assert first.num_rows == 1_000_000
 
 

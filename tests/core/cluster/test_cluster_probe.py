@@ -1,4 +1,6 @@
-"""One question over a connection of our own: answers as servers give them, and everything that is none."""
+"""One question over a connection of our own: answers as servers give them, and everything that is
+none.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,23 @@ import pytest
 
 from syncline.core.cluster import probe
 
-CALL = probe.Call(path="/package.Service/Method", body=b"question", headers={"authorization": "Bearer " + "x" * 200})
+CALL = probe.Call(
+    path="/package.Service/Method",
+    body=b"question",
+    headers={"authorization": "Bearer " + "x" * 200},
+)
 SETTINGS, HEADERS, DATA, GO_AWAY = 4, 1, 0, 7
 OK_HEADERS = b"\x88@\x0ccontent-type\x10application/grpc"
 LIMIT_S = 30.0
 
 
 def frame(kind, payload, *, flags=0, stream=1):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
 
 
 def message(body):
@@ -50,18 +61,29 @@ def server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 def test_an_answer_in_parts_is_put_together():
     whole = message(b"the answer")
     trailer = frame(HEADERS, b"@\x0bgrpc-status\x010", flags=5)
-    answer = probe.read_answer(said(frame(HEADERS, OK_HEADERS, flags=4), frame(DATA, whole[:7]), frame(DATA, whole[7:]), trailer))
+    answer = probe.read_answer(
+        said(
+            frame(HEADERS, OK_HEADERS, flags=4),
+            frame(DATA, whole[:7]),
+            frame(DATA, whole[7:]),
+            trailer,
+        )
+    )
     assert answer == probe.Answer(status=0, body=b"the answer")
 
 
 def test_a_refusal_has_its_status():
     refusal = OK_HEADERS + b"\x00\x0bgrpc-status\x0216\x00\x0cgrpc-message\x05token"
-    assert probe.read_answer(said(frame(HEADERS, refusal, flags=5))) == probe.Answer(status=probe.UNAUTHENTICATED, body=b"")
+    assert probe.read_answer(said(frame(HEADERS, refusal, flags=5))) == probe.Answer(
+        status=probe.UNAUTHENTICATED, body=b""
+    )
 
 
 def test_what_is_said_of_the_connection_is_no_answer():
     ping = frame(6, b"12345678", stream=0)
-    answer = probe.read_answer(said(ping, frame(DATA, message(b"a")), frame(HEADERS, b"@\x0bgrpc-status\x010", flags=5)))
+    answer = probe.read_answer(
+        said(ping, frame(DATA, message(b"a")), frame(HEADERS, b"@\x0bgrpc-status\x010", flags=5))
+    )
     assert answer.body == b"a"
 
 

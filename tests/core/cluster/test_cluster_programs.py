@@ -1,4 +1,6 @@
-"""Programs that come to a cluster one after another, that cancel what has just ended, and whose modules the workers do not have."""
+"""Programs that come to a cluster one after another, that cancel what has just ended, and whose
+modules the workers do not have.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ except ValueError as error:
 def test_a_detached_actor_is_found_by_the_next_program(cluster: RayCluster) -> None:
     assert output(cluster, MAKE) == "[3, 'added']\n"
     assert output(cluster, FIND) == "['counter']\n[7, 'added']\n"
-    assert "none: no living actor is named 'counter' in the namespace 'shared'" in output(cluster, MISS)
+    assert "none: no living actor is named 'counter' in the namespace 'shared'" in output(
+        cluster, MISS
+    )
 
 
 CANCEL = """
@@ -122,9 +126,16 @@ except syncline.exceptions.RayError as error:
 
 
 @pytest.mark.parametrize("use", ["function", "argument", "class", "statement"])
-def test_a_module_that_workers_lack_is_named_with_the_remedy(cluster: RayCluster, only_here: str, use: str) -> None:
+def test_a_module_that_workers_lack_is_named_with_the_remedy(
+    cluster: RayCluster, only_here: str, use: str
+) -> None:
     told = output(cluster, USE, only_here, use, "None")
-    for part in ("the workers of this cluster cannot import 'only_here'", "install it on every node", "working_dir", "py_modules"):
+    for part in (
+        "the workers of this cluster cannot import 'only_here'",
+        "install it on every node",
+        "working_dir",
+        "py_modules",
+    ):
         assert part in told
     assert "\x1b" not in told
 
@@ -141,6 +152,10 @@ print(syncline.get(syncline.remote(beside.show).remote()))
 """
 
 
-def test_modules_beside_the_program_are_found_where_workers_see_its_directory(cluster: RayCluster) -> None:
-    text = f"from pathlib import Path\nPath('beside.py').write_text('def show(): return 7')\n{BESIDE}"
+def test_modules_beside_the_program_are_found_where_workers_see_its_directory(
+    cluster: RayCluster,
+) -> None:
+    text = (
+        f"from pathlib import Path\nPath('beside.py').write_text('def show(): return 7')\n{BESIDE}"
+    )
     assert output(cluster, text) == "7\n"

@@ -34,5 +34,11 @@ def test_the_mode_is_quoted(monkeypatch):
 
 def test_the_command_line_has_them_without_ray():
     program = "import sys; sys.modules['ray'] = None; from syncline.cli import cluster_token; print(cluster_token.is_switched_on())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.stdout.strip() == "None", done.stderr

@@ -1,4 +1,6 @@
-"""Versions of syncline on both sides, as a worker compares them; those of Ray and Python are in test_cluster_head."""
+"""Versions of syncline on both sides, as a worker compares them; those of Ray and Python are in
+test_cluster_head.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ def test_the_same_version_is_fine():
 
 
 def test_another_version_is_told_with_both_and_the_node():
-    with pytest.raises(RuntimeError, match=rf"runs syncline 0\.0\.1, but the node 10\.0\.0\.1 has syncline {__version__}"):
+    with pytest.raises(
+        RuntimeError,
+        match=rf"runs syncline 0\.0\.1, but the node 10\.0\.0\.1 has syncline {__version__}",
+    ):
         versions.check_program({versions.SYNCLINE_KEY: "0.0.1"}, "10.0.0.1")
 
 

@@ -70,7 +70,9 @@ def watch(monkeypatch):
     monkeypatch.setattr(watching, "WAIT_SLICE_S", 0.01)
     seen = {"node_lives": True}
     told = []
-    made = Watch(health(), lambda: look(time.monotonic(), node_lives=seen["node_lives"]), told.append)
+    made = Watch(
+        health(), lambda: look(time.monotonic(), node_lives=seen["node_lives"]), told.append
+    )
     made.lose = lambda: seen.update(node_lives=False)
     made.told = told
     yield made

@@ -1,4 +1,6 @@
-"""What the reliability tests share: the beginning of every program that they run, and the check that nothing of it is left."""
+"""What the reliability tests share: the beginning of every program that they run, and the check
+that nothing of it is left.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from syncline.testing import Program, assert_nothing_left
 from syncline.testing.programs import SLOWNESS
 
 DESIGN_S = 5.0
-"""Within this time after its end nothing of a program is left, on a machine that is not overloaded."""
+"""Within this time after its end nothing of a program is left, on a machine that is not
+overloaded.
+"""
 PATIENCE_S = 60.0
 
 PRELUDE = """
@@ -66,9 +70,14 @@ def until_nothing_held():
 
 
 def assert_all_gone(program: Program) -> None:
-    """Wait until nothing of `program` is left; a warning where that took longer than the design allows."""
+    """Wait until nothing of `program` is left; a warning where that took longer than the design
+    allows.
+    """
     began = time.monotonic()
     assert_nothing_left(program, within_s=PATIENCE_S / SLOWNESS)
     took_s = time.monotonic() - began
     if took_s > DESIGN_S:
-        warnings.warn(f"it took {took_s:.1f} s until nothing of the program was left; {DESIGN_S:g} s are allowed", stacklevel=2)
+        warnings.warn(
+            f"it took {took_s:.1f} s until nothing of the program was left; {DESIGN_S:g} s are allowed",
+            stacklevel=2,
+        )

@@ -59,13 +59,19 @@ def test_death_without_restarts_fails_every_call_for_good() -> None:
     life.call(10)
     life.call(11)
     cause = died("signal 9")
-    assert life.worker_died("signal 9") == [FailCall(10, cause, False), FailCall(11, cause, False), Died(1, cause)]
+    assert life.worker_died("signal 9") == [
+        FailCall(10, cause, False),
+        FailCall(11, cause, False),
+        Died(1, cause),
+    ]
     assert life.state is ActorState.DEAD
     assert life.death == cause
     assert life.call(12) == REFUSED
 
 
-def test_restart_fails_calls_without_retries_for_now_and_sends_the_others_first_and_in_order() -> None:
+def test_restart_fails_calls_without_retries_for_now_and_sends_the_others_first_and_in_order() -> (
+    None
+):
     life = alive(max_restarts=1)
     for call, retries in ((10, 1), (11, 0), (12, -1)):
         life.call(call, retries)
@@ -110,7 +116,11 @@ def test_constructor_that_raises_is_never_retried() -> None:
     life.call(10)
     error = ValueError("no")
     cause = Cause(kind=CauseKind.CONSTRUCTOR_FAILED, error=error)
-    assert life.constructor_failed(error) == [FailCall(10, cause, False), Died(1, cause), StopProcess(7, False)]
+    assert life.constructor_failed(error) == [
+        FailCall(10, cause, False),
+        Died(1, cause),
+        StopProcess(7, False),
+    ]
 
 
 def test_kill_beats_restarts_unless_told_otherwise() -> None:
@@ -119,7 +129,11 @@ def test_kill_beats_restarts_unless_told_otherwise() -> None:
     assert life.killed() == [StopProcess(7, True), Died(1, cause)]
     life = alive(max_restarts=5)
     life.call(10)
-    assert life.killed(no_restart=False) == [StopProcess(7, True), FailCall(10, cause, True), PlaceActor(1)]
+    assert life.killed(no_restart=False) == [
+        StopProcess(7, True),
+        FailCall(10, cause, True),
+        PlaceActor(1),
+    ]
 
 
 def test_kill_of_an_actor_that_has_no_process() -> None:
@@ -137,7 +151,10 @@ def test_dropped_handle_ends_the_actor_after_its_calls() -> None:
     life.call(11)
     assert life.handle_dropped() == ()
     assert life.finished(10) == ()
-    assert life.finished(11) == [StopProcess(7, False), Died(1, Cause(kind=CauseKind.HANDLES_DROPPED))]
+    assert life.finished(11) == [
+        StopProcess(7, False),
+        Died(1, Cause(kind=CauseKind.HANDLES_DROPPED)),
+    ]
 
 
 def test_dropped_handle_waits_for_the_constructor_and_the_queued_calls() -> None:
@@ -146,7 +163,10 @@ def test_dropped_handle_waits_for_the_constructor_and_the_queued_calls() -> None
     life.call(10)
     assert life.handle_dropped() == ()
     assert life.constructed() == [SendCall(10, 7)]
-    assert life.finished(10) == [StopProcess(7, False), Died(1, Cause(kind=CauseKind.HANDLES_DROPPED))]
+    assert life.finished(10) == [
+        StopProcess(7, False),
+        Died(1, Cause(kind=CauseKind.HANDLES_DROPPED)),
+    ]
 
 
 def test_dropped_handle_of_an_actor_that_nobody_waits_for_ends_it_before_it_is_placed() -> None:
@@ -202,14 +222,19 @@ def test_everything_after_the_death_is_ignored() -> None:
 
 def test_impossible_event_tells_the_history() -> None:
     life = alive()
-    with pytest.raises(InvalidTransition, match=r"is ALIVE, where 'placed' cannot happen.*placed -> STARTING, constructed -> ALIVE"):
+    with pytest.raises(
+        InvalidTransition,
+        match=r"is ALIVE, where 'placed' cannot happen.*placed -> STARTING, constructed -> ALIVE",
+    ):
         life.placed(8)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_call_is_lost_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
-    life = ActorLife(1, max_restarts=chance.choice([-1, 0, 3]), max_task_retries=chance.choice([-1, 0, 2]))
+    life = ActorLife(
+        1, max_restarts=chance.choice([-1, 0, 3]), max_task_retries=chance.choice([-1, 0, 2])
+    )
     open_calls: set[int] = set()
     sent: set[int] = set()
     workers = itertools.count(100)

@@ -1,4 +1,6 @@
-"""Channels: messages arrive whole and in order, sending never blocks, and the end of the peer is noticed after its last words."""
+"""Channels: messages arrive whole and in order, sending never blocks, and the end of the peer is
+noticed after its last words.
+"""
 
 import os
 import select

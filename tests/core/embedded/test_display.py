@@ -1,4 +1,6 @@
-"""What the driver's terminal shows: one writer unchanged, several with labels, folding, and bars that do not garble each other."""
+"""What the driver's terminal shows: one writer unchanged, several with labels, folding, and bars
+that do not garble each other.
+"""
 
 import random
 

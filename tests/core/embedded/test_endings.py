@@ -1,4 +1,6 @@
-"""How workers end: what is certain, what is likely, and a worker that runs out of memory in a control group of its own."""
+"""How workers end: what is certain, what is likely, and a worker that runs out of memory in a
+control group of its own.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Machine:
 
     def tell(self, *, kills: int, available: int = 8 * GB) -> None:
         (self.root / "sys/fs/cgroup/job/memory.events").write_text(f"oom_kill {kills}\n")
-        (self.root / "proc/meminfo").write_text(f"MemTotal: {10 * GB // 1024} kB\nMemAvailable: {available // 1024} kB\n")
+        (self.root / "proc/meminfo").write_text(
+            f"MemTotal: {10 * GB // 1024} kB\nMemAvailable: {available // 1024} kB\n"
+        )
 
 
 @pytest.fixture
@@ -49,17 +53,24 @@ def test_other_ends_are_not_about_memory(machine: Machine, watch: MemoryWatch) -
     assert watch.ending(-signal.SIGTERM, 9 * GB) == Ending(cause="was killed by SIGTERM")
 
 
-def test_each_kill_that_was_counted_explains_one_worker(machine: Machine, watch: MemoryWatch) -> None:
+def test_each_kill_that_was_counted_explains_one_worker(
+    machine: Machine, watch: MemoryWatch
+) -> None:
     assert not watch.ending(KILLED, GB).is_out_of_memory
     machine.tell(kills=6)
     for _ in range(2):
         ending = watch.ending(KILLED, 2 * GB)
         assert ending.is_out_of_memory
-        assert ending.cause == "was killed by the system because memory ran out (it had grown to 2.0 GB of the 10.0 GB that there are)"
+        assert (
+            ending.cause
+            == "was killed by the system because memory ran out (it had grown to 2.0 GB of the 10.0 GB that there are)"
+        )
     assert not watch.ending(KILLED, 2 * GB).is_out_of_memory
 
 
-def test_kill_is_still_known_when_the_worker_is_told_of_after_the_next_look(machine: Machine, watch: MemoryWatch) -> None:
+def test_kill_is_still_known_when_the_worker_is_told_of_after_the_next_look(
+    machine: Machine, watch: MemoryWatch
+) -> None:
     watch.look()
     machine.tell(kills=5)
     watch.look()
@@ -73,7 +84,10 @@ def test_kill_of_long_ago_was_that_of_another_process(machine: Machine, watch: M
     assert not watch.ending(KILLED, 2 * GB).is_out_of_memory
 
 
-@pytest.mark.parametrize(("peak", "available", "likely"), [(2 * GB, 8 * GB, False), (6 * GB, 8 * GB, True), (2 * GB, GB // 10, True)])
+@pytest.mark.parametrize(
+    ("peak", "available", "likely"),
+    [(2 * GB, 8 * GB, False), (6 * GB, 8 * GB, True), (2 * GB, GB // 10, True)],
+)
 def test_kill_that_nobody_counted_is_called_likely_where_memory_was_short(
     machine: Machine, watch: MemoryWatch, peak: int, available: int, likely: bool
 ) -> None:
@@ -89,7 +103,10 @@ LIMIT_BYTES = 400_000_000
 
 
 def _remove(group: Path) -> None:
-    eventually(lambda: not (group / "cgroup.procs").read_text(), what="all processes of the group have ended")
+    eventually(
+        lambda: not (group / "cgroup.procs").read_text(),
+        what="all processes of the group have ended",
+    )
     group.rmdir()
 
 
@@ -101,7 +118,11 @@ def small_group() -> Iterator[Path]:
         group = parent / f"syncline-test-{uuid.uuid4().hex}"
         try:
             group.mkdir()
-            limit = next(path for path in (group / "memory.max", group / "memory.limit_in_bytes") if path.exists())
+            limit = next(
+                path
+                for path in (group / "memory.max", group / "memory.limit_in_bytes")
+                if path.exists()
+            )
             limit.write_text(str(LIMIT_BYTES))
         except (OSError, StopIteration):
             if group.exists():

@@ -22,7 +22,11 @@ def test_a_file_that_is_full_is_rotated_and_the_oldest_goes(tmp_path):
         assert file.write(b"line %d\n" % index)
     file.close()
     assert names(tmp_path) == ["log", "log.1", "log.2"]
-    assert [(tmp_path / name).read_bytes() for name in names(tmp_path)] == [b"line 7\n", b"line 6\n", b"line 5\n"]
+    assert [(tmp_path / name).read_bytes() for name in names(tmp_path)] == [
+        b"line 7\n",
+        b"line 6\n",
+        b"line 5\n",
+    ]
 
 
 def test_a_single_file_starts_over(tmp_path):

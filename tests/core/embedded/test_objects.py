@@ -1,4 +1,6 @@
-"""The table of objects: freed with the last holder and not before, whatever the order in which values and releases come."""
+"""The table of objects: freed with the last holder and not before, whatever the order in which
+values and releases come.
+"""
 
 import random
 
@@ -185,7 +187,9 @@ def test_statistics_count_objects(table):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_random_life_frees_exactly_what_nobody_holds(table, store, seed):
-    """Against a model: what is reachable from held objects through settled values is alive, the rest is not."""
+    """Against a model: what is reachable from held objects through settled values is alive, the
+    rest is not.
+    """
     generator = random.Random(seed)
     held, contains, made = {}, {}, 0
     for _ in range(400):
@@ -208,7 +212,9 @@ def test_a_random_life_frees_exactly_what_nobody_holds(table, store, seed):
             id = generator.choice(holders)
             held[id] -= 1
             table.release([id])
-        assert set(table.entries) == reachable([id for id, count in held.items() if count], contains)
+        assert set(table.entries) == reachable(
+            [id for id, count in held.items() if count], contains
+        )
     table.release([id for id, count in held.items() for _ in range(count)])
     assert table.entries == {}
     assert sorted(store.released) == sorted(map(str, contains))

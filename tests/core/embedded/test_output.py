@@ -1,4 +1,6 @@
-"""The way of what workers print: files, tails, the driver's streams, threads, and streams that fail."""
+"""The way of what workers print: files, tails, the driver's streams, threads, and streams that
+fail.
+"""
 
 import io
 import sys
@@ -36,7 +38,13 @@ class Rig:
         self.time = Time()
         self.stdout, self.stderr = io.StringIO(newline=""), io.StringIO(newline="")
         chosen = streams or {"stdout": self.stdout, "stderr": self.stderr}
-        self.output = Output(directory, to_driver=to_driver, call_later=self.time.call_later, clock=self.time.clock, **chosen)
+        self.output = Output(
+            directory,
+            to_driver=to_driver,
+            call_later=self.time.call_later,
+            clock=self.time.clock,
+            **chosen,
+        )
 
 
 @pytest.fixture
@@ -201,7 +209,9 @@ def test_no_stream_at_all_is_fine(tmp_path, monkeypatch):
 
 def test_a_stream_that_cannot_say_a_character_says_its_code(tmp_path):
     raw = io.BytesIO()
-    rig = Rig(tmp_path, stdout=io.TextIOWrapper(raw, encoding="ascii", newline=""), stderr=io.StringIO())
+    rig = Rig(
+        tmp_path, stdout=io.TextIOWrapper(raw, encoding="ascii", newline=""), stderr=io.StringIO()
+    )
     rig.output.feed(1, "out", "ö\n".encode())
     assert raw.getvalue() == b"\\xf6\n"
 

@@ -1,4 +1,6 @@
-"""The pump: threads that wait turn the reactor themselves, settle each other, and are never forgotten."""
+"""The pump: threads that wait turn the reactor themselves, settle each other, and are never
+forgotten.
+"""
 
 import os
 import threading
@@ -114,7 +116,10 @@ def test_a_timeout_passes(rig):
 
 def test_a_wait_longer_than_the_system_can(rig):
     waiters = [rig.waiter() for _ in range(2)]
-    threads = [Waiting(rig, waiter, timeout_s) for waiter, timeout_s in zip(waiters, (1e12, float("inf")), strict=True)]
+    threads = [
+        Waiting(rig, waiter, timeout_s)
+        for waiter, timeout_s in zip(waiters, (1e12, float("inf")), strict=True)
+    ]
     until(lambda: len(rig.pump._inside) == 2)
     rig.settle(0)
     rig.settle(1)

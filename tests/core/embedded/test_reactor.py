@@ -1,4 +1,6 @@
-"""The reactor: descriptors and timers are called, from whatever thread they were registered; a wake-up is never lost."""
+"""The reactor: descriptors and timers are called, from whatever thread they were registered; a
+wake-up is never lost.
+"""
 
 import os
 import select

@@ -1,4 +1,6 @@
-"""The driver's end, however it comes, leaves no process and no file; the template's end disturbs nobody."""
+"""The driver's end, however it comes, leaves no process and no file; the template's end disturbs
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ def test_next_program_removes_what_a_program_without_survivors_left(tmp_path: Pa
 
 
 def test_driver_killed_long_after_the_template_leaves_nothing() -> None:
-    with run_program(PRELUDE + RUNNING.replace('print("ready")', "os.kill(template_pid(), 9); print('ready')")) as program:
+    with run_program(
+        PRELUDE + RUNNING.replace('print("ready")', "os.kill(template_pid(), 9); print('ready')")
+    ) as program:
         program.wait_for("ready")
         program.send_signal(signal.SIGKILL)
         program.wait()
@@ -149,7 +153,10 @@ def test_driver_ended_by_a_signal_leaves_nothing(number: signal.Signals) -> None
         ("os.abort()", -signal.SIGABRT),
         ("os.execv(sys.executable, [sys.executable, '-c', 'print(1)'])", 0),
         ("syncline.shutdown()", 0),
-        ("threading.Thread(target=lambda: (syncline.shutdown(), os._exit(5))).start(); time.sleep(1000)", 5),
+        (
+            "threading.Thread(target=lambda: (syncline.shutdown(), os._exit(5))).start(); time.sleep(1000)",
+            5,
+        ),
     ],
 )
 def test_every_way_to_leave_a_program_leaves_nothing(end: str, code: int) -> None:
@@ -340,7 +347,11 @@ process.join()
 print("ready")
 time.sleep(1000)
 """
-    with run_program(PRELUDE + "os.environ['SYNCLINE_TMPDIR'] = os.path.join(os.environ['TMPDIR'], *['d' * 150] * 3)\n" + text) as program:
+    with run_program(
+        PRELUDE
+        + "os.environ['SYNCLINE_TMPDIR'] = os.path.join(os.environ['TMPDIR'], *['d' * 150] * 3)\n"
+        + text
+    ) as program:
         program.wait_for("ready")
         program.send_signal(signal.SIGKILL)
         program.wait()

@@ -1,4 +1,6 @@
-"""Long use leaves the driver as it was; and whatever happens at random moments, results are right and tables become empty."""
+"""Long use leaves the driver as it was; and whatever happens at random moments, results are right
+and tables become empty.
+"""
 
 from __future__ import annotations
 

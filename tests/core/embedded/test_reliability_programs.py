@@ -1,4 +1,6 @@
-"""Programs beside one another, other users, a small shared memory, and processes that the program makes itself."""
+"""Programs beside one another, other users, a small shared memory, and processes that the program
+makes itself.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,12 @@ def _nobody_can_import() -> bool:
     again = "subprocess.run([sys.executable, '-c', 'import numpy'], check=True)"
     code = f"{BECOME_NOBODY}import numpy, syncline.core.embedded.start, subprocess, sys; {again}"
     source = str(Path(__file__).resolve().parents[3] / "src")
-    tried = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": source}, capture_output=True, check=False)
+    tried = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        check=False,
+    )
     return tried.returncode == 0
 
 
@@ -110,20 +117,27 @@ def test_two_users_share_a_directory_for_temporary_files(public_directory: Path)
     theirs = {**environment, "HOME": str(other_home), "TMPDIR": str(public_directory)}
     with (
         run_program(PRELUDE + text, "root", *files, environment=environment) as one,
-        run_program(BECOME_NOBODY + "os.chdir('/')\n" + PRELUDE + text, "nobody", *files, environment=theirs) as two,
+        run_program(
+            BECOME_NOBODY + "os.chdir('/')\n" + PRELUDE + text, "nobody", *files, environment=theirs
+        ) as two,
     ):
         one.wait_for("found my own")
         two.wait_for("found my own")
         one.send_signal(signal.SIGKILL)
         one.wait()
         assert_all_gone(one)
-        with run_program(PRELUDE + "syncline.init(num_cpus=1); print(syncline.get(syncline.put(3)))", environment=environment) as third:
+        with run_program(
+            PRELUDE + "syncline.init(num_cpus=1); print(syncline.get(syncline.put(3)))",
+            environment=environment,
+        ) as third:
             third.wait().check()  # it looks for what dead programs left, and leaves the other user's alone
             assert_all_gone(third)
         Path(files[0]).touch()
         assert "done" in two.wait().check().stdout
         assert_all_gone(two)
-        eventually(lambda: not list(public_directory.glob("syncline-*/*")), what="no session is left")
+        eventually(
+            lambda: not list(public_directory.glob("syncline-*/*")), what="no session is left"
+        )
 
 
 SMALL_SHARED_MEMORY = """

@@ -1,4 +1,6 @@
-"""A worker may die at any moment: its work is done again or ends in an error that tells why, and nothing leaks."""
+"""A worker may die at any moment: its work is done again or ends in an error that tells why, and
+nothing leaks.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def crash_of(ref):
 
 
 def _run(text: str, environment: dict[str, str] | None = None) -> None:
-    with run_program(PRELUDE + DIE_ONCE + text + "\nuntil_nothing_held()\nprint('done')\n", environment=environment) as program:
+    with run_program(
+        PRELUDE + DIE_ONCE + text + "\nuntil_nothing_held()\nprint('done')\n",
+        environment=environment,
+    ) as program:
         assert "done" in program.wait().check().stdout
         assert_all_gone(program)
 
@@ -250,7 +255,9 @@ def test_worker_killed_before_it_sends_its_result(retries: int, tmp_path: Path) 
     assert (tmp_path / "killed").exists()
 
 
-@pytest.mark.parametrize("point", ["worker.before_task", "worker.before_constructed", "worker.before_call"])
+@pytest.mark.parametrize(
+    "point", ["worker.before_task", "worker.before_constructed", "worker.before_call"]
+)
 def test_worker_killed_at_other_moments(point: str, tmp_path: Path) -> None:
     text = """
 @syncline.remote(max_restarts=1, max_task_retries=1)

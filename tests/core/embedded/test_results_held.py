@@ -1,4 +1,6 @@
-"""What a result refers to stays alive until the hub knows of the result, whichever thread tells it of dropped references meanwhile."""
+"""What a result refers to stays alive until the hub knows of the result, whichever thread tells it
+of dropped references meanwhile.
+"""
 
 import threading
 from types import SimpleNamespace
@@ -55,4 +57,7 @@ def test_a_threaded_actor_can_hand_on_the_last_reference_to_a_value() -> None:
 
     with syncline.init(num_cpus=1):
         source = Source.remote()
-        assert syncline.get([consume.remote(source, consumer) for consumer in range(3)], timeout=60) == [CALLS] * 3
+        assert (
+            syncline.get([consume.remote(source, consumer) for consumer in range(3)], timeout=60)
+            == [CALLS] * 3
+        )

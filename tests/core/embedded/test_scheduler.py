@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.core.embedded.instructions import Assign, AssignActor, GroupReady, StartWorker, StopWorker
+from syncline.core.embedded.instructions import (
+    Assign,
+    AssignActor,
+    GroupReady,
+    StartWorker,
+    StopWorker,
+)
 from syncline.core.embedded.invariants import check_scheduler
 from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.resources import Infeasible
@@ -64,7 +70,9 @@ def test_same_demand_is_the_same_shape() -> None:
 
 def test_what_can_never_be_met_is_refused_with_numbers() -> None:
     scheduler = machine(CPU=2, GPU=1)
-    with pytest.raises(Infeasible, match=r"asked \{'CPU': 8\} but this machine has \{'CPU': 2\}: .*lower num_cpus"):
+    with pytest.raises(
+        Infeasible, match=r"asked \{'CPU': 8\} but this machine has \{'CPU': 2\}: .*lower num_cpus"
+    ):
         scheduler.shape({"CPU": 8})
     with pytest.raises(Infeasible, match=r"asked \{'GPU': 2\} but this machine has \{'GPU': 1\}"):
         scheduler.shape({"CPU": 1, "GPU": 2})
@@ -302,7 +310,9 @@ def test_blocked_worker_lends_its_cpu_and_takes_it_back() -> None:
     check_scheduler(scheduler)
 
 
-def test_blocked_worker_gives_back_what_it_has_not_started_so_nested_tasks_cannot_deadlock() -> None:
+def test_blocked_worker_gives_back_what_it_has_not_started_so_nested_tasks_cannot_deadlock() -> (
+    None
+):
     scheduler = machine(workers=1, CPU=1)
     cpu = scheduler.shape({"CPU": 1})
     scheduler.set_depth(cpu, 2)
@@ -424,7 +434,9 @@ def test_actor_cannot_keep_more_than_it_was_placed_with() -> None:
 
 def test_group_is_reserved_at_once_and_its_tasks_run_inside() -> None:
     scheduler = machine(workers=2, CPU=2, GPU=2)
-    assert scheduler.create_group(5, [{"CPU": 1, "GPU": 1}, {"GPU": 1}], "STRICT_PACK") == [GroupReady(5)]
+    assert scheduler.create_group(5, [{"CPU": 1, "GPU": 1}, {"GPU": 1}], "STRICT_PACK") == [
+        GroupReady(5)
+    ]
     assert scheduler.available() == {"CPU": 1, "GPU": 0}
     second = scheduler.shape({"GPU": 1}, group=(5, 1))
     assert scheduler.submit(1, second) == [Assign(1, 1, ("1",))]
@@ -510,9 +522,14 @@ def test_groups_that_can_never_be_reserved_are_refused() -> None:
 def test_shapes_of_a_group_are_checked_against_its_bundles() -> None:
     scheduler = machine(CPU=4)
     scheduler.create_group(1, [{"CPU": 1}, {"CPU": 2}], "PACK")
-    with pytest.raises(Infeasible, match=r"asked \{'CPU': 2\} but bundle 0 of the placement group has \{'CPU': 1\}"):
+    with pytest.raises(
+        Infeasible, match=r"asked \{'CPU': 2\} but bundle 0 of the placement group has \{'CPU': 1\}"
+    ):
         scheduler.shape({"CPU": 2}, group=(1, 0))
-    with pytest.raises(Infeasible, match=r"asked \{'CPU': 3\} but the largest bundle of the placement group has \{'CPU': 2\}"):
+    with pytest.raises(
+        Infeasible,
+        match=r"asked \{'CPU': 3\} but the largest bundle of the placement group has \{'CPU': 2\}",
+    ):
         scheduler.shape({"CPU": 3}, group=(1, -1))
     with pytest.raises(ValueError, match="has 2 bundles: use an index from 0 to 1"):
         scheduler.shape({"CPU": 1}, group=(1, 2))
@@ -525,7 +542,10 @@ def test_demands_name_what_waits() -> None:
     for task in range(3):
         scheduler.submit(task, gpu)
     scheduler.create_group(2, [{"GPU": 1}], "PACK")
-    assert [str(demand) for demand in scheduler.demands()] == ["3 tasks of {'GPU': 1}", "1 placement group of {'GPU': 1}"]
+    assert [str(demand) for demand in scheduler.demands()] == [
+        "3 tasks of {'GPU': 1}",
+        "1 placement group of {'GPU': 1}",
+    ]
 
 
 # A machine that grows and shrinks

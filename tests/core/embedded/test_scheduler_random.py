@@ -1,4 +1,6 @@
-"""The scheduler under thousands of random events: the invariants hold after each, and at the end nothing is lost."""
+"""The scheduler under thousands of random events: the invariants hold after each, and at the end
+nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from syncline.core.embedded.instructions import Assign, AssignActor, GroupReady, Instruction, StartWorker, StopWorker
+from syncline.core.embedded.instructions import (
+    Assign,
+    AssignActor,
+    GroupReady,
+    Instruction,
+    StartWorker,
+    StopWorker,
+)
 from syncline.core.embedded.invariants import check_scheduler
 from syncline.core.embedded.scheduler import Scheduler
 from syncline.core.resources import Infeasible
@@ -42,7 +51,10 @@ class Driver:
         self.groups: list[int] = []
         self.ready_groups: set[int] = set()
         self.shapes = [self.scheduler.shape(demand) for demand in DEMANDS]
-        self.shapes += [self.scheduler.shape({"CPU": 1}, environment="e"), self.scheduler.shape({"CPU": 1}, spare=True)]
+        self.shapes += [
+            self.scheduler.shape({"CPU": 1}, environment="e"),
+            self.scheduler.shape({"CPU": 1}, spare=True),
+        ]
         for shape in self.shapes:
             self.scheduler.set_depth(shape, self.chance.choice([1, 1, 4]))
         self.group_shapes: dict[int, list[int]] = {}
@@ -67,7 +79,9 @@ class Driver:
                 self.ready_groups.add(step.group_id)
 
     def submit(self) -> None:
-        group = self.chance.choice(self.groups) if self.groups and self.chance.random() < 0.3 else None
+        group = (
+            self.chance.choice(self.groups) if self.groups and self.chance.random() < 0.3 else None
+        )
         shape = self.chance.choice(self.shapes if group is None else self.group_shapes[group])
         task = next(self.ids)
         self.open_tasks[task] = shape
@@ -84,7 +98,9 @@ class Driver:
             self.carry_out(self.scheduler.worker_ready(worker, environment))
 
     def busy(self) -> int | None:
-        return self.chance.choice([worker for worker, tasks in self.workers.items() if tasks] or [None])
+        return self.chance.choice(
+            [worker for worker, tasks in self.workers.items() if tasks] or [None]
+        )
 
     def finish(self) -> None:
         worker = self.busy()
@@ -142,9 +158,20 @@ class Driver:
         actor = next(self.ids)
         self.open_actors.add(actor)
         one, nothing = self.shapes[0], self.shapes[3]
-        shape, keeps = self.chance.choice([(one, nothing), (one, one), (self.shapes[4], None), (nothing, None), (self.shapes[-1], None)])
+        shape, keeps = self.chance.choice(
+            [
+                (one, nothing),
+                (one, one),
+                (self.shapes[4], None),
+                (nothing, None),
+                (self.shapes[-1], None),
+            ]
+        )
         if self.groups and self.chance.random() < 0.3:
-            shape, keeps = self.chance.choice(self.group_shapes[self.chance.choice(self.groups)]), None
+            shape, keeps = (
+                self.chance.choice(self.group_shapes[self.chance.choice(self.groups)]),
+                None,
+            )
         self.carry_out(self.scheduler.reserve_actor(actor, shape, keeps))
 
     def end_actor(self) -> None:
@@ -155,18 +182,32 @@ class Driver:
 
     def create_group(self) -> None:
         group = next(self.ids)
-        bundles = self.chance.choice([[{"CPU": 1}, {"CPU": 2}], [{"CPU": 1, "GPU": 0.5}], [{"CPU": 1}] * 4, [{"CPU": 1, "GPU": 2}]])
+        bundles = self.chance.choice(
+            [
+                [{"CPU": 1}, {"CPU": 2}],
+                [{"CPU": 1, "GPU": 0.5}],
+                [{"CPU": 1}] * 4,
+                [{"CPU": 1, "GPU": 2}],
+            ]
+        )
         try:
             steps = self.scheduler.create_group(group, bundles, "PACK")
         except Infeasible:  # the machine is small now
             return
         self.groups.append(group)
-        self.group_shapes[group] = [self.scheduler.shape(demand, group=(group, -1)) for demand in ({"CPU": 1}, {"CPU": 0.5}, {})]
+        self.group_shapes[group] = [
+            self.scheduler.shape(demand, group=(group, -1))
+            for demand in ({"CPU": 1}, {"CPU": 0.5}, {})
+        ]
         self.scheduler.set_depth(self.group_shapes[group][0], 3)
         self.carry_out(steps)
 
     def resize(self) -> None:
-        self.carry_out(self.scheduler.resize({"CPU": self.chance.randint(0, 6), "disk": self.chance.randint(0, 4)}))
+        self.carry_out(
+            self.scheduler.resize(
+                {"CPU": self.chance.randint(0, 6), "disk": self.chance.randint(0, 4)}
+            )
+        )
 
     def remove_group(self) -> None:
         if self.groups:
@@ -192,19 +233,28 @@ def test_books_hold_after_every_event_and_nothing_is_lost(seed: int, resizes: in
         (driver.cancel, 2), (driver.create_actor, 3), (driver.end_actor, 3), (driver.create_group, 1), (driver.remove_group, 1),
         (driver.resize, resizes),
     ]  # fmt: skip
-    for event in driver.chance.choices([event for event, _ in events], [weight for _, weight in events], k=1500):
+    for event in driver.chance.choices(
+        [event for event, _ in events], [weight for _, weight in events], k=1500
+    ):
         event()
         check_scheduler(driver.scheduler)
     driver.carry_out(driver.scheduler.resize(TOTAL))
     _drain(driver)
     assert not driver.open_tasks
     statistics = driver.scheduler.statistics()
-    assert (statistics.queued, statistics.running, statistics.actors, statistics.groups) == (0, 0, 0, 0)
+    assert (statistics.queued, statistics.running, statistics.actors, statistics.groups) == (
+        0,
+        0,
+        0,
+        0,
+    )
     assert driver.scheduler.available() == TOTAL
 
 
 def _drain(driver: Driver) -> None:
-    """No new work: end actors and groups, wake what is blocked, and let everything run to its end."""
+    """No new work: end actors and groups, wake what is blocked, and let everything run to its
+    end.
+    """
     while driver.groups:
         driver.remove_group()
     while driver.open_actors:

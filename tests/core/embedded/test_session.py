@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from syncline.core.embedded.child_processes import SOCKET_NAME
-from syncline.core.embedded.session import Session, create_session, remove_directories, remove_if_abandoned
+from syncline.core.embedded.session import (
+    Session,
+    create_session,
+    remove_directories,
+    remove_if_abandoned,
+)
 
 
 @pytest.fixture
@@ -44,10 +49,16 @@ def exists(session):
 def test_directories_are_private_and_separate(create):
     first, second = create(), create()
     assert first.paths.id != second.paths.id
-    for directory in (first.paths.directory, first.paths.shm_directory, os.path.dirname(first.paths.directory)):
+    for directory in (
+        first.paths.directory,
+        first.paths.shm_directory,
+        os.path.dirname(first.paths.directory),
+    ):
         assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
     assert (first.directory / "logs").is_dir()
-    assert {first.paths.directory, first.paths.shm_directory}.isdisjoint({second.paths.directory, second.paths.shm_directory})
+    assert {first.paths.directory, first.paths.shm_directory}.isdisjoint(
+        {second.paths.directory, second.paths.shm_directory}
+    )
 
 
 def test_a_live_session_is_not_swept(create):
@@ -71,7 +82,13 @@ def test_the_session_of_a_killed_process_is_swept(create, roots):
         "print(session.paths.directory, session.paths.shm_directory, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, *map(str, roots)], stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, roots)],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     left = [Path(name) for name in done.stdout.split()]
     assert [path.exists() for path in left] == [True, True]
     create()
@@ -115,7 +132,9 @@ def test_files_of_others_are_left_alone(create, roots):
         (root / "session-without-lock").mkdir()
     create()
     for root in (base, roots[1]):
-        assert {"notes.txt", "other-directory", "session-without-lock"} <= {path.name for path in root.iterdir()}
+        assert {"notes.txt", "other-directory", "session-without-lock"} <= {
+            path.name for path in root.iterdir()
+        }
 
 
 def test_users_do_not_see_each_others_sessions(create, monkeypatch):
@@ -189,7 +208,9 @@ def test_full_shared_memory_is_done_without(roots, monkeypatch):
 
 
 def test_a_long_temporary_directory_is_made_and_works(create, tmp_path):
-    """Longer than the name of a socket may be, which is therefore bound relative to its directory."""
+    """Longer than the name of a socket may be, which is therefore bound relative to its
+    directory.
+    """
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     session = create(deep)
     fd = os.open(session.directory, os.O_RDONLY)

@@ -47,10 +47,16 @@ def test_worker_in_c_code_shows_where_it_is(method: str, tmp_path: Path) -> None
     begun = tmp_path / "begun"
     getattr(actor, method).remote(str(begun))
     eventually(begun.exists)
-    found = eventually(lambda: _with(method, ensure_engine().stack_of(actor._actor_id)), what="the stack has the method")
+    found = eventually(
+        lambda: _with(method, ensure_engine().stack_of(actor._actor_id)),
+        what="the stack has the method",
+    )
     assert "most recent call first" in found
     syncline.kill(actor)
-    eventually(lambda: ensure_engine().stack_of(actor._actor_id) is None, what="without a process there is no stack")
+    eventually(
+        lambda: ensure_engine().stack_of(actor._actor_id) is None,
+        what="without a process there is no stack",
+    )
 
 
 def test_second_stack_is_new(tmp_path: Path) -> None:
@@ -60,7 +66,9 @@ def test_second_stack_is_new(tmp_path: Path) -> None:
     assert "release_the_lock" not in first
     actor.release_the_lock.remote(str(tmp_path / "begun"))
     eventually((tmp_path / "begun").exists)
-    second = eventually(lambda: _with("release_the_lock", ensure_engine().stack_of(actor._actor_id)))
+    second = eventually(
+        lambda: _with("release_the_lock", ensure_engine().stack_of(actor._actor_id))
+    )
     assert second.count("release_the_lock") == 1
     assert os.getpgid(pid) == pid
 

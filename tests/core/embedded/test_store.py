@@ -1,4 +1,6 @@
-"""The object store: segments are reused, bounded, and fall back to disk; what is mapped stays mapped."""
+"""The object store: segments are reused, bounded, and fall back to disk; what is mapped stays
+mapped.
+"""
 
 import gc
 import os
@@ -36,7 +38,12 @@ SHARED_MEMORY = Path("/dev/shm")
 @pytest.fixture
 def shared_directory():
     """A directory in shared memory, of this test alone."""
-    parent = Path(tempfile.mkdtemp(prefix="syncline-test-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None))
+    parent = Path(
+        tempfile.mkdtemp(
+            prefix="syncline-test-",
+            dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None,
+        )
+    )
     yield parent / "session"
     shutil.rmtree(parent, ignore_errors=True)
 
@@ -46,7 +53,9 @@ def make_store(shared_directory, tmp_path):
     stores = []
 
     def make(limit_bytes=64 * MB, directory=shared_directory, disk_directory=tmp_path / "disk"):
-        stores.append(Store(directory=directory, disk_directory=disk_directory, limit_bytes=limit_bytes))
+        stores.append(
+            Store(directory=directory, disk_directory=disk_directory, limit_bytes=limit_bytes)
+        )
         return stores[-1]
 
     yield make
@@ -62,7 +71,11 @@ def small_tmpfs(tmp_path):
     def mount(name, nbytes):
         point = tmp_path / name
         point.mkdir()
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={nbytes}", "tmpfs", str(point)], capture_output=True, text=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={nbytes}", "tmpfs", str(point)],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
             pytest.skip(f"mounting needs root: {done.stderr.strip()}")
         mounted.append(point)
@@ -90,7 +103,9 @@ def get(layout, on_release=None):
 # Segments
 
 
-@pytest.mark.parametrize("nbytes", [1, SMALLEST, SMALLEST + 1, MB, 5 * MB // 3, 2**20, 2**20 + 1, 3 * 2**29, 10**11])
+@pytest.mark.parametrize(
+    "nbytes", [1, SMALLEST, SMALLEST + 1, MB, 5 * MB // 3, 2**20, 2**20 + 1, 3 * 2**29, 10**11]
+)
 def test_capacity_wastes_at_most_a_quarter(nbytes):
     capacity = segment_capacity(nbytes)
     assert capacity >= nbytes
@@ -180,7 +195,9 @@ def test_past_the_limit_objects_lie_on_disk_and_stay_readable(make_store, tmp_pa
 def test_without_a_disk_a_full_store_is_an_error_with_numbers(make_store):
     store = make_store(limit_bytes=2 * MB, disk_directory=None)
     store.create(MB)
-    with pytest.raises(ObjectStoreFullError, match=r"1\.5 MB.* 1\.0 MB of 2\.0 MB.*object_store_memory"):
+    with pytest.raises(
+        ObjectStoreFullError, match=r"1\.5 MB.* 1\.0 MB of 2\.0 MB.*object_store_memory"
+    ):
         store.create(1_500_000)
     assert store.statistics().in_use_segments == 1
 
@@ -199,14 +216,18 @@ def test_a_small_shared_memory_falls_back_to_disk(make_store, small_tmpfs):
 
 def test_a_full_disk_is_an_error_with_numbers_and_loses_nothing(make_store, small_tmpfs):
     shared, disk = small_tmpfs("shm", 8 * 2**20), small_tmpfs("disk", 8 * 2**20)
-    store = make_store(limit_bytes=1000 * MB, directory=shared / "session", disk_directory=disk / "session")
+    store = make_store(
+        limit_bytes=1000 * MB, directory=shared / "session", disk_directory=disk / "session"
+    )
     layouts = [put(store, bytes([i]) * 3 * 2**20) for i in range(4)]
     before = store.statistics()
     with pytest.raises(OutOfDiskError, match=r"5\.0 MB fits neither.*MB free.*drop references"):
         store.create(5 * MB)
     assert store.statistics() == before
     assert [get(layout)[0] for layout in layouts] == [0, 1, 2, 3]
-    assert sorted(os.listdir(disk / "session")) == sorted(Path(x.segment.name).name for x in layouts if x.segment.on_disk)
+    assert sorted(os.listdir(disk / "session")) == sorted(
+        Path(x.segment.name).name for x in layouts if x.segment.on_disk
+    )
 
 
 def test_close_removes_all_files_and_leaves_views_readable(make_store, shared_directory, tmp_path):
@@ -375,7 +396,9 @@ def test_more_objects_can_be_mapped_than_files_may_be_open(make_store):
 def test_reading_a_removed_segment_says_so_and_releases_nothing(tmp_path):
     released = []
     with pytest.raises(FileNotFoundError):
-        read(Layout(Segment(str(tmp_path / "gone"), 4096, False), 10, ()), lambda: released.append(1))
+        read(
+            Layout(Segment(str(tmp_path / "gone"), 4096, False), 10, ()), lambda: released.append(1)
+        )
     assert released == []
 
 
@@ -451,4 +474,7 @@ def test_a_forked_child_writes_and_reads_by_itself(make_store):
         return value == b"d" * MB and released == [1]
 
     assert in_child(child) == 0
-    assert get(Layout(segment, len(packed.data), write(segment, pack_bytes(MB, b"d")).buffers)) == b"d" * MB
+    assert (
+        get(Layout(segment, len(packed.data), write(segment, pack_bytes(MB, b"d")).buffers))
+        == b"d" * MB
+    )

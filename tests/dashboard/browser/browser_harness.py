@@ -1,4 +1,6 @@
-"""What the tests with a browser work with: programs that run, the dashboard, and pages that notice what must not happen on them."""
+"""What the tests with a browser work with: programs that run, the dashboard, and pages that notice
+what must not happen on them.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ class Place:
     @property
     def environment(self) -> dict[str, str]:
         """For programs and the dashboard, which find each other below the temporary directory."""
-        return {**os.environ, "SYNCLINE_TMPDIR": str(self.root), "SYNCLINE_STORAGE_PATH": str(self.runs)}
+        return {
+            **os.environ,
+            "SYNCLINE_TMPDIR": str(self.root),
+            "SYNCLINE_STORAGE_PATH": str(self.runs),
+        }
 
 
 @dataclass
@@ -121,7 +127,11 @@ class Programs:
     def last(self, kind: str) -> Program:
         """The last one, whether it runs or not."""
         program = self.started.get(kind)
-        return program if program is not None and (program.run / "run.json").exists() else self.alive(kind)
+        return (
+            program
+            if program is not None and (program.run / "run.json").exists()
+            else self.alive(kind)
+        )
 
     def _recorded(self, program: Program) -> Path | None:
         output = self.place.root / f"{program.run.name}.out"
@@ -172,10 +182,16 @@ def address(storage: int, directory: str) -> str:
 def prepare_runs(storage: Path) -> None:
     """Finished runs of long ago, one of three with an error."""
     for number in range(PREPARED):
-        with RunDirectory(LocalFiles(storage / f"made-{number:03}"), clock=lambda moment=1_700_000_000.0 + number: moment) as run:
+        with RunDirectory(
+            LocalFiles(storage / f"made-{number:03}"),
+            clock=lambda moment=1_700_000_000.0 + number: moment,
+        ) as run:
             run.write_run(f"made-{number:03}", {"number": number}, detailed=False)
             run.report(0, 0, {"loss": 1.0 / (number + 1)})
-            run.write_outcome("errored" if number % 3 == 0 else "finished", "it failed" if number % 3 == 0 else None)
+            run.write_outcome(
+                "errored" if number % 3 == 0 else "finished",
+                "it failed" if number % 3 == 0 else None,
+            )
 
 
 class Watched:
@@ -188,7 +204,10 @@ class Watched:
         """What went wrong."""
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.wrong.append(f"error in the page: {error}"))
-        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on(
+            "dialog",
+            lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+        )
         self.page.on("request", lambda request: self._request(request.url))
 
     def go(self, address: str) -> Page:

@@ -1,4 +1,6 @@
-"""One browser, one dashboard and a few programs for all tests of this directory; each starts when it is first needed."""
+"""One browser, one dashboard and a few programs for all tests of this directory; each starts when
+it is first needed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser_harness import FLAGS, Dashboard, Place, Programs, Watched, browser_path, prepare_runs, start_dashboard
+from browser_harness import (
+    FLAGS,
+    Dashboard,
+    Place,
+    Programs,
+    Watched,
+    browser_path,
+    prepare_runs,
+    start_dashboard,
+)
 
 from syncline.testing.waiting import eventually
 
@@ -26,7 +37,9 @@ def browser() -> Iterator[Browser]:
     sync_api = pytest.importorskip("playwright.sync_api")
     path = browser_path()
     if path is None:
-        pytest.skip("no Chromium is installed: `apt-get install chromium`, or another package of your system, brings it")
+        pytest.skip(
+            "no Chromium is installed: `apt-get install chromium`, or another package of your system, brings it"
+        )
     sync_api.expect.set_options(timeout=WAIT_MS)
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))

@@ -1,4 +1,6 @@
-"""The programs whose runs the browser looks at: `python programs.py PROGRAM STORAGE_PATH RUN_NAME`. Each goes on until it is killed."""
+"""The programs whose runs the browser looks at: `python programs.py PROGRAM STORAGE_PATH RUN_NAME`.
+Each goes on until it is killed.
+"""
 
 import sys
 import tempfile
@@ -20,7 +22,9 @@ def train_rank(config: dict[str, Any]) -> None:
     rank = train.get_context().get_world_rank()
     model = prepare_model(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    rows = sum(len(batch["id"]) for batch in train.get_dataset_shard("numbers").iter_batches(batch_size=50))
+    rows = sum(
+        len(batch["id"]) for batch in train.get_dataset_shard("numbers").iter_batches(batch_size=50)
+    )
     step = 0
     while True:
         step += 1
@@ -30,10 +34,17 @@ def train_rank(config: dict[str, Any]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        print(f"needle {step}" if step % 10 == 0 else f"step {step}: loss {loss.item():.4f}", flush=True)
+        print(
+            f"needle {step}" if step % 10 == 0 else f"step {step}: loss {loss.item():.4f}",
+            flush=True,
+        )
         with tempfile.TemporaryDirectory() as directory:
-            saved = train.Checkpoint.from_directory(directory) if step % 50 == 0 and rank == 0 else None
-            train.report({"loss": loss.item(), "step": step, "nested": {"rows": rows}}, checkpoint=saved)
+            saved = (
+                train.Checkpoint.from_directory(directory) if step % 50 == 0 and rank == 0 else None
+            )
+            train.report(
+                {"loss": loss.item(), "step": step, "nested": {"rows": rows}}, checkpoint=saved
+            )
         time.sleep(0.05)
 
 
@@ -48,7 +59,11 @@ def training(storage: Path, name: str) -> None:
         train_rank,
         train_loop_config={"signs": str(storage.parent), "api_key": "hunter2-hunter2", "lr": 0.01},
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name=name, storage_path=str(storage), checkpoint_config=train.CheckpointConfig(num_to_keep=2)),
+        run_config=train.RunConfig(
+            name=name,
+            storage_path=str(storage),
+            checkpoint_config=train.CheckpointConfig(num_to_keep=2),
+        ),
         datasets={"numbers": data.range(400).map_batches(lambda batch: batch)},
     ).fit()
 
@@ -70,13 +85,19 @@ def look_closely(rank: int) -> None:
 
 
 def restarted(storage: Path, name: str) -> None:
-    """First a run that ends with an error, called the same with `-errored`; then one that goes on after one."""
+    """First a run that ends with an error, called the same with `-errored`; then one that goes on
+    after one.
+    """
     for failures, run_name in ((0, f"{name}-errored"), (1, name)):
         trainer = train.DataParallelTrainer(
             stumble,
             train_loop_config={"signs": str(storage.parent), "name": run_name},
             scaling_config=train.ScalingConfig(num_workers=2),
-            run_config=train.RunConfig(name=run_name, storage_path=str(storage), failure_config=train.FailureConfig(max_failures=failures)),
+            run_config=train.RunConfig(
+                name=run_name,
+                storage_path=str(storage),
+                failure_config=train.FailureConfig(max_failures=failures),
+            ),
         )
         try:
             trainer.fit()
@@ -98,7 +119,11 @@ def execution(storage: Path, name: str) -> None:
         time.sleep(0.1)
         return batch
 
-    rows = data.range(20_000_000, override_num_blocks=20_000).map_batches(slow).map_batches(Keep, concurrency=1)
+    rows = (
+        data.range(20_000_000, override_num_blocks=20_000)
+        .map_batches(slow)
+        .map_batches(Keep, concurrency=1)
+    )
     rows.set_name(f"{name} {MARKUP}")
     for _ in rows.iter_batches(batch_size=1000):
         pass
@@ -116,12 +141,21 @@ def search(storage: Path, name: str) -> None:
     widths = tune.grid_search([1, 2, 3, 4, 5, 6, 7, 8, 9, 9])
     tune.Tuner(
         tune.with_resources(trial, {"cpu": 0.5}),
-        param_space={"lr": tune.uniform(0.1, 1.0), "width": widths, "activation": tune.choice(["relu", MARKUP])},
+        param_space={
+            "lr": tune.uniform(0.1, 1.0),
+            "width": widths,
+            "activation": tune.choice(["relu", MARKUP]),
+        },
         tune_config=tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=3),
         run_config=tune.RunConfig(name=name, storage_path=str(storage)),
     ).fit()
 
 
 if __name__ == "__main__":
-    programs = {"training": training, "restarted": restarted, "execution": execution, "search": search}
+    programs = {
+        "training": training,
+        "restarted": restarted,
+        "execution": execution,
+        "search": search,
+    }
     programs[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])

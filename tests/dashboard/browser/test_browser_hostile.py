@@ -47,7 +47,9 @@ def test_names_in_the_list_are_texts(watched: Watched) -> None:
 def test_everything_on_the_page_of_a_run_is_text(watched: Watched, kind: str) -> None:
     page = watched.go(address(STORAGE, f"{kind} {DIRECTORY}"))
     expect(page.get_by_role("heading", level=1)).to_have_text(SHOWN)
-    eventually(lambda: page.locator("main").inner_text().count(IMAGE) > 5, what="the record is shown")
+    eventually(
+        lambda: page.locator("main").inner_text().count(IMAGE) > 5, what="the record is shown"
+    )
     for details in page.locator("summary").all():
         if details.is_visible():
             details.click()
@@ -71,7 +73,9 @@ def test_a_hostile_profile_runs_in_a_place_of_its_own(watched: Watched) -> None:
         page.get_by_role("link", name="evil.html").click()
     opened.value.wait_for_function("document.title !== 'started'")
     opened.value.wait_for_timeout(300)
-    assert opened.value.title() == "ran"  # it has seen neither who opened it, nor a cookie, nor another page
+    assert (
+        opened.value.title() == "ran"
+    )  # it has seen neither who opened it, nor a cookie, nor another page
     opened.value.close()
     assert_harmless(page)
 

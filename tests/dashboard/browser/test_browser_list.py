@@ -1,4 +1,6 @@
-"""The list of runs in a browser: filtered, sorted and paged, with the mouse and with the keyboard."""
+"""The list of runs in a browser: filtered, sorted and paged, with the mouse and with the
+keyboard.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,14 @@ def test_runs_are_sorted_and_paged(watched: Watched) -> None:
     heading = page.get_by_role("columnheader", name="Run", exact=False).get_by_role("button")
     heading.click()
     expect(page.locator("th[aria-sort]")).to_have_count(1)
-    expect(page.locator("[data-sl-rows] tbody a.sl-link").first).to_have_text(re.compile("made-0(00|59)"))
+    expect(page.locator("[data-sl-rows] tbody a.sl-link").first).to_have_text(
+        re.compile("made-0(00|59)")
+    )
     first = names(page)[0]
     heading.click()
-    expect(page.locator("[data-sl-rows] tbody a.sl-link").first).to_have_text("made-059" if first == "made-000" else "made-000")
+    expect(page.locator("[data-sl-rows] tbody a.sl-link").first).to_have_text(
+        "made-059" if first == "made-000" else "made-000"
+    )
     page.get_by_role("button", name="Next").click()
     expect(page.get_by_label("Pages")).to_contain_text(f"51-{PREPARED} of {PREPARED}")
     expect(page.locator("[data-sl-rows] tbody tr")).to_have_count(PREPARED - 50)

@@ -51,11 +51,17 @@ def open_page(name: str, watched: Watched, programs: Programs, place: Place) -> 
 
 def lightness(page: Page) -> float:
     """Of the page's background: 0 is black, 1 is white."""
-    return float(page.evaluate("Math.max(...getComputedStyle(document.body).backgroundColor.match(/[0-9.]+/g).slice(0, 3)) / 255"))
+    return float(
+        page.evaluate(
+            "Math.max(...getComputedStyle(document.body).backgroundColor.match(/[0-9.]+/g).slice(0, 3)) / 255"
+        )
+    )
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_usable_on_every_screen_and_by_keyboard(name: str, watched: Watched, programs: Programs, place: Place) -> None:
+def test_a_page_is_usable_on_every_screen_and_by_keyboard(
+    name: str, watched: Watched, programs: Programs, place: Place
+) -> None:
     page = open_page(name, watched, programs, place)
     page.emulate_media(color_scheme="light")
     assert lightness(page) > 0.9
@@ -80,22 +86,26 @@ def assert_headings_descend(page: Page) -> None:
     ]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False)), levels
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False)), (
+        levels
+    )
 
 
 def assert_tab_reaches_everything(page: Page) -> None:
     """From the top, Tab goes to every control, and one sees where it is."""
     page.evaluate("document.activeElement.blur()")
-    wanted = page.evaluate(f"() => {{ window.controls = ({CONTROLS})(); return window.controls.length }}")
-    page.evaluate(f"() => {{ window.reached = new Set(); window.unseen = []; window.lookAround = {UNSEEN} }}")
+    wanted = page.evaluate(
+        f"() => {{ window.controls = ({CONTROLS})(); return window.controls.length }}"
+    )
+    page.evaluate(
+        f"() => {{ window.reached = new Set(); window.unseen = []; window.lookAround = {UNSEEN} }}"
+    )
     for _ in range(min(wanted + 5, MOST_STOPS)):
         page.keyboard.press("Tab")
         page.evaluate("lookAround()")
     assert page.evaluate("window.unseen") == []
     if wanted + 5 <= MOST_STOPS:
-        missed = (
-            "[...window.controls].filter(each => each.isConnected && !window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"
-        )
+        missed = "[...window.controls].filter(each => each.isConnected && !window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"
         assert page.evaluate(missed) == []
 
 

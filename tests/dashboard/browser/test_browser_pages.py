@@ -1,4 +1,6 @@
-"""The pages of dataset executions, searches and what runs where, in a browser; and what a visitor without the token sees."""
+"""The pages of dataset executions, searches and what runs where, in a browser; and what a visitor
+without the token sees.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def whole(text: str) -> int:
     return int(re.sub(r"\D", "", text) or 0)
 
 
-def test_an_execution_is_seen_while_it_goes_on_and_after_it_was_killed(watched: Watched, programs: Programs) -> None:
+def test_an_execution_is_seen_while_it_goes_on_and_after_it_was_killed(
+    watched: Watched, programs: Programs
+) -> None:
     program = programs.alive("execution")
     page = watched.go(program.address)
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
@@ -32,21 +36,28 @@ def test_an_execution_is_seen_while_it_goes_on_and_after_it_was_killed(watched: 
     expect(page.locator(".sl-operator")).to_have_count(2)
     expect(page.locator(".sl-bar .sl-soft", has_text="<b>odd</b>")).to_be_visible()
     done = whole(page.locator(".sl-operator").first.inner_text())
-    eventually(lambda: whole(page.locator(".sl-operator").first.inner_text()) != done, what="the operator goes on")
+    eventually(
+        lambda: whole(page.locator(".sl-operator").first.inner_text()) != done,
+        what="the operator goes on",
+    )
     expect(page.get_by_text("Logical Plan")).to_be_visible()
     program.kill()
     expect(page.locator("h1 + .sl-badge")).to_have_text("killed")
     expect(page.locator(".sl-operator").first).to_contain_text("MapBatches(slow)")
 
 
-def test_a_search_is_seen_while_it_goes_on_and_after_it_was_killed(watched: Watched, programs: Programs) -> None:
+def test_a_search_is_seen_while_it_goes_on_and_after_it_was_killed(
+    watched: Watched, programs: Programs
+) -> None:
     program = programs.alive("search")
     page = watched.go(program.address)
     trials = page.locator("section", has=page.locator("h2#trials"))
     expect(fact(page, "Trials")).to_have_text("8 of 10")
     expect(trials.locator("tbody tr")).to_have_count(10)
     check_table(trials)
-    expect(page.locator("[role=img][aria-label^='Parallel coordinates of 10 trials'] canvas")).to_be_visible()
+    expect(
+        page.locator("[role=img][aria-label^='Parallel coordinates of 10 trials'] canvas")
+    ).to_be_visible()
     expect(page.locator("[role=img][aria-label^='loss:'] canvas")).to_be_visible()
     check_copying(page)
     trials.locator("tbody button").first.click()
@@ -64,8 +75,15 @@ def check_table(trials: Locator) -> None:
     heading = trials.get_by_role("columnheader", name="loss").get_by_role("button")
     heading.click()
     expect(trials.locator("th[aria-sort]")).to_contain_text("loss")
-    column = trials.locator("th").all_inner_texts().index(next(text for text in trials.locator("th").all_inner_texts() if "loss" in text))
-    values = [float(text) for text in trials.locator(f"tbody td:nth-child({column + 1})").all_inner_texts()]
+    column = (
+        trials.locator("th")
+        .all_inner_texts()
+        .index(next(text for text in trials.locator("th").all_inner_texts() if "loss" in text))
+    )
+    values = [
+        float(text)
+        for text in trials.locator(f"tbody td:nth-child({column + 1})").all_inner_texts()
+    ]
     assert values == sorted(values) or values == sorted(values, reverse=True)
     trials.get_by_label("Filter trials").fill("width<3")
     expect(trials.locator("tbody tr")).to_have_count(2)
@@ -82,7 +100,9 @@ def check_copying(page: Page) -> None:
     assert set(ast.literal_eval(copied)) == {"lr", "width", "activation"}
 
 
-def test_what_runs_on_this_machine_is_seen_until_it_ends(watched: Watched, programs: Programs) -> None:
+def test_what_runs_on_this_machine_is_seen_until_it_ends(
+    watched: Watched, programs: Programs
+) -> None:
     program = programs.alive("search")
     page = watched.go("/cluster")
     panel = page.locator("section", has=page.locator(f"h2#process-{program.process.pid}"))
@@ -93,13 +113,19 @@ def test_what_runs_on_this_machine_is_seen_until_it_ends(watched: Watched, progr
     expect(panel).to_be_hidden()
 
 
-def test_without_the_token_pages_are_read_and_nothing_can_be_pressed(as_stranger: Watched, programs: Programs) -> None:
+def test_without_the_token_pages_are_read_and_nothing_can_be_pressed(
+    as_stranger: Watched, programs: Programs
+) -> None:
     page = as_stranger.go(programs.alive("training").address)
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
-    expect(page.get_by_text("To act on runs, open the dashboard by the address with the token")).to_be_visible()
+    expect(
+        page.get_by_text("To act on runs, open the dashboard by the address with the token")
+    ).to_be_visible()
     for name in ("Stack traces of all ranks", "CPU flame graph", "Memory profile", "Torch trace"):
         expect(page.get_by_role("button", name=name)).to_be_disabled()
     page.get_by_role("button", name="Stack traces of all ranks").dispatch_event("click")
-    page.evaluate("document.querySelectorAll('button[disabled]').forEach(button => { button.disabled = false; button.click() })")
+    page.evaluate(
+        "document.querySelectorAll('button[disabled]').forEach(button => { button.disabled = false; button.click() })"
+    )
     page.wait_for_timeout(1000)
     expect(page.locator(".sl-stacks h3")).to_have_count(0)

@@ -1,4 +1,6 @@
-"""The page of a training run in a browser: while it goes on, with every action, and after it was killed."""
+"""The page of a training run in a browser: while it goes on, with every action, and after it was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_what_a_live_run_reports_is_seen_as_it_comes(watched: Watched, training:
     first = reports(page)
     eventually(lambda: reports(page) > first, what="more reports are counted")
     for metric in ("loss", "step", "nested/rows"):
-        expect(section(page, "metrics").locator(f"[role=img][aria-label^='{metric}:'] canvas")).to_be_visible()
+        expect(
+            section(page, "metrics").locator(f"[role=img][aria-label^='{metric}:'] canvas")
+        ).to_be_visible()
     page.get_by_label("Filter metrics by name").fill("loss")
     expect(section(page, "metrics").locator("canvas")).to_have_count(1)
     expect(section(page, "workers").locator("tbody tr")).to_have_count(2)
@@ -110,9 +114,15 @@ def test_profiles_are_recorded_and_open(watched: Watched, training: Program) -> 
     page = watched.go(training.address)
     page.get_by_label("Seconds", exact=True).fill("1")
     page.get_by_label("Steps of a trace").fill("2")
-    for button, ending in (("CPU flame graph", "cpu.svg"), ("Memory profile", "memory.html"), ("Torch trace", "torch.json.gz")):
+    for button, ending in (
+        ("CPU flame graph", "cpu.svg"),
+        ("Memory profile", "memory.html"),
+        ("Torch trace", "torch.json.gz"),
+    ):
         page.get_by_role("button", name=button).click()
-        expect(page.get_by_role("link", name=re.compile(rf"rank-0-{re.escape(ending)}$"))).to_be_visible()
+        expect(
+            page.get_by_role("link", name=re.compile(rf"rank-0-{re.escape(ending)}$"))
+        ).to_be_visible()
         expect(page.get_by_role("button", name=button)).to_be_enabled()
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="cpu.svg").click()
@@ -127,7 +137,9 @@ def test_profiles_are_recorded_and_open(watched: Watched, training: Program) -> 
     assert json.loads(gzip.decompress(download.value.path().read_bytes()))["traceEvents"]
 
 
-def test_a_run_that_failed_shows_the_frames_of_the_worker(watched: Watched, programs: Programs) -> None:
+def test_a_run_that_failed_shows_the_frames_of_the_worker(
+    watched: Watched, programs: Programs
+) -> None:
     program = programs.alive("restarted")
     eventually(lambda: (program.run / "run.json").exists(), what="the second run has begun")
     page = watched.go(address(0, f"{program.run.name}-errored"))
@@ -138,12 +150,16 @@ def test_a_run_that_failed_shows_the_frames_of_the_worker(watched: Watched, prog
     expect(section(page, "workers").locator(".sl-badge")).to_contain_text(["failed"])
 
 
-def test_a_run_that_is_killed_after_a_restart_says_so_and_keeps_its_error(watched: Watched, programs: Programs) -> None:
+def test_a_run_that_is_killed_after_a_restart_says_so_and_keeps_its_error(
+    watched: Watched, programs: Programs
+) -> None:
     program = programs.alive("restarted")
     page = watched.go(program.address)
     expect(fact(page, "Restarts")).to_have_text("1")
     expect(page.locator("h1 + .sl-badge")).to_have_text("running")
-    expect(page.get_by_label("What rank 1 in attempt 1 failed with")).to_contain_text("look_closely")
+    expect(page.get_by_label("What rank 1 in attempt 1 failed with")).to_contain_text(
+        "look_closely"
+    )
     program.kill()
     expect(page.locator("h1 + .sl-badge")).to_have_text("killed")
     expect(section(page, "workers").locator(".sl-badge")).to_have_text(["killed", "killed"])
@@ -151,7 +167,9 @@ def test_a_run_that_is_killed_after_a_restart_says_so_and_keeps_its_error(watche
     expect(section(page, "events")).to_contain_text("attempt 1 failed")
 
 
-def test_after_the_program_was_killed_everything_that_it_recorded_is_there(watched: Watched, training: Program) -> None:
+def test_after_the_program_was_killed_everything_that_it_recorded_is_there(
+    watched: Watched, training: Program
+) -> None:
     page = watched.go(training.address)
     training.kill()
     expect(page.locator("h1 + .sl-badge")).to_have_text("killed")

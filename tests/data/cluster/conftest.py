@@ -1,4 +1,6 @@
-"""One Ray cluster of two nodes, which all tests of this folder share; each file connects to it once."""
+"""One Ray cluster of two nodes, which all tests of this folder share; each file connects to it
+once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def cluster() -> Iterator[RayCluster]:
 @pytest.fixture(scope="module")
 def engine(cluster: RayCluster) -> Iterator[RayCluster]:
     """This process is a program of the cluster."""
-    shows, DataContext.get_current().enable_progress_bars = DataContext.get_current().enable_progress_bars, False
+    shows, DataContext.get_current().enable_progress_bars = (
+        DataContext.get_current().enable_progress_bars,
+        False,
+    )
     syncline.init(cluster.address)
     yield cluster
     syncline.shutdown()
@@ -40,12 +45,16 @@ def engine(cluster: RayCluster) -> Iterator[RayCluster]:
 
 @pytest.fixture
 def program(cluster: RayCluster, tmp_path: Path) -> Iterator[Run]:
-    """Start a program that uses the cluster, with `shared` for its directory; what still runs at the end of the test is killed."""
+    """Start a program that uses the cluster, with `shared` for its directory; what still runs at
+    the end of the test is killed.
+    """
     started: list[subprocess.Popen[str]] = []
 
     def start(text: str) -> subprocess.Popen[str]:
         path = tmp_path / f"program{len(started)}.py"
-        path.write_text(f"import os\nfrom pathlib import Path\nshared = Path({os.fspath(tmp_path)!r})\n{text}")
+        path.write_text(
+            f"import os\nfrom pathlib import Path\nshared = Path({os.fspath(tmp_path)!r})\n{text}"
+        )
         process = subprocess.Popen(
             [sys.executable, str(path)],
             env=cluster.environment(),

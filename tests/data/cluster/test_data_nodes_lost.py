@@ -1,4 +1,6 @@
-"""Nodes that a Ray cluster loses while a dataset is read: what they held is made again, in place, or told to be gone for good."""
+"""Nodes that a Ray cluster loses while a dataset is read: what they held is made again, in place,
+or told to be gone for good.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ BLOCKS = 30
 
 
 def _node_with(resource: str) -> str | None:
-    nodes = [node["NodeID"] for node in syncline.nodes() if node["Alive"] and resource in node["Resources"]]
+    nodes = [
+        node["NodeID"]
+        for node in syncline.nodes()
+        if node["Alive"] and resource in node["Resources"]
+    ]
     return nodes[0] if nodes else None
 
 
@@ -50,7 +56,9 @@ def _large(doomed: bool) -> data.Dataset:
     def large(batch):
         return {"id": batch["id"], "x": batch["id"][:, None] * np.ones((1, 20_000))}
 
-    return data.range(2 * BLOCKS, override_num_blocks=BLOCKS).map_batches(large, **({"resources": {"doomed": 1}} if doomed else {}))
+    return data.range(2 * BLOCKS, override_num_blocks=BLOCKS).map_batches(
+        large, **({"resources": {"doomed": 1}} if doomed else {})
+    )
 
 
 def _ids_with_a_death(dataset: data.Dataset, kill: Callable[[], None], after: int = 3) -> list[int]:
@@ -63,7 +71,9 @@ def _ids_with_a_death(dataset: data.Dataset, kill: Callable[[], None], after: in
     return ids
 
 
-def test_blocks_of_a_lost_node_are_made_again_in_order(doomed: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_blocks_of_a_lost_node_are_made_again_in_order(
+    doomed: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
     def slow(batch):
         import time
 
@@ -86,7 +96,9 @@ def test_a_shuffle_that_loses_blocks_goes_on_where_it_was(doomed: Callable[[], N
     assert _ids_with_a_death(shuffled, doomed, after=0) == undisturbed
 
 
-def test_blocks_that_were_held_on_a_lost_node_are_told_to_be_gone(doomed: Callable[[], None]) -> None:
+def test_blocks_that_were_held_on_a_lost_node_are_told_to_be_gone(
+    doomed: Callable[[], None],
+) -> None:
     @syncline.remote(num_cpus=0, resources={"doomed": 1}, max_retries=0)
     def made_there():
         return pa.table({"x": np.ones(500_000)})
@@ -94,7 +106,10 @@ def test_blocks_that_were_held_on_a_lost_node_are_told_to_be_gone(doomed: Callab
     block = made_there.remote()
     syncline.wait([block], fetch_local=False)
     rows = pa.schema([("x", pa.float64())])
-    held = data.Dataset._of_blocks((HeldBlock(value=block, num_rows=500_000, size_bytes=4_000_000, schema=rows),), data.DataContext())
+    held = data.Dataset._of_blocks(
+        (HeldBlock(value=block, num_rows=500_000, size_bytes=4_000_000, schema=rows),),
+        data.DataContext(),
+    )
     doomed()
     for gone in (held, held.map_batches(lambda batch: batch)):
         with pytest.raises(ObjectLostError, match="kept in memory"):

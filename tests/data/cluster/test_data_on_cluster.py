@@ -1,4 +1,6 @@
-"""Datasets on a Ray cluster: the same rows as on one machine, tasks on all nodes, and nothing left when it is over."""
+"""Datasets on a Ray cluster: the same rows as on one machine, tasks on all nodes, and nothing left
+when it is over.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from syncline.testing.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.processes, pytest.mark.timeout(240)]
 
-# Functions are made in functions, so that they travel by value: the cluster cannot import this module.
+# Functions are made in functions, so that they travel by value: the cluster cannot import this
+# module.
 
 
 def _pipelines(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -46,28 +49,73 @@ def _pipelines(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         return data.range(600, override_num_blocks=6)
 
     yield "read", numbers
-    yield "rows", lambda: numbers().map(lambda row: {"id": row["id"] * 2}).filter(lambda row: row["id"] % 7 == 0)
+    yield (
+        "rows",
+        lambda: (
+            numbers().map(lambda row: {"id": row["id"] * 2}).filter(lambda row: row["id"] % 7 == 0)
+        ),
+    )
     yield "flat", lambda: numbers().flat_map(lambda row: [row] * (row["id"] % 3))
     yield "tensors", lambda: numbers().map_batches(tensors, batch_size=64)
     yield "actors", lambda: numbers().map_batches(Adds, fn_constructor_args=(5,), concurrency=2)
     yield "limit", lambda: numbers().map(lambda row: row).limit(123)
     yield "shuffle", lambda: numbers().random_shuffle(seed=3)
-    yield "sort", lambda: numbers().random_shuffle(seed=3).repartition(3).sort("id", descending=True)
+    yield (
+        "sort",
+        lambda: numbers().random_shuffle(seed=3).repartition(3).sort("id", descending=True),
+    )
     yield "group", lambda: numbers().map_batches(keyed).groupby("key").sum("value")
-    yield "map groups", lambda: numbers().map_batches(keyed).groupby("key").map_groups(lambda group: {"n": [len(group["value"])]})
-    yield "join", lambda: numbers().join(data.range(100).map_batches(lambda b: {"id": b["id"] * 3, "w": b["id"]}), "inner", 3, on=("id",))
+    yield (
+        "map groups",
+        lambda: (
+            numbers()
+            .map_batches(keyed)
+            .groupby("key")
+            .map_groups(lambda group: {"n": [len(group["value"])]})
+        ),
+    )
+    yield (
+        "join",
+        lambda: numbers().join(
+            data.range(100).map_batches(lambda b: {"id": b["id"] * 3, "w": b["id"]}),
+            "inner",
+            3,
+            on=("id",),
+        ),
+    )
     yield "partition", lambda: numbers().map_batches(keyed).repartition(4, keys=["key"])
-    yield "zip", lambda: numbers().zip(data.range(600, override_num_blocks=2).rename_columns({"id": "other"}))
+    yield (
+        "zip",
+        lambda: numbers().zip(
+            data.range(600, override_num_blocks=2).rename_columns({"id": "other"})
+        ),
+    )
     yield "union", lambda: numbers().union(data.range(10))
     yield "sample", lambda: numbers().randomize_block_order(seed=5).random_sample(0.3, seed=4)
-    yield "items", lambda: data.from_items([{"a": i, "s": str(i)} for i in range(30)]).map(lambda row: {**row, "b": row["a"] + 1})
-    yield "materialized", lambda: numbers().map(lambda row: {"id": row["id"] + 1}).materialize().map(lambda row: {"id": row["id"] + 1})
+    yield (
+        "items",
+        lambda: data.from_items([{"a": i, "s": str(i)} for i in range(30)]).map(
+            lambda row: {**row, "b": row["a"] + 1}
+        ),
+    )
+    yield (
+        "materialized",
+        lambda: (
+            numbers()
+            .map(lambda row: {"id": row["id"] + 1})
+            .materialize()
+            .map(lambda row: {"id": row["id"] + 1})
+        ),
+    )
     yield "written", written
 
 
 def _rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {
-        name: [{key: np.asarray(value).tolist() for key, value in row.items()} for row in make().take_all()]
+        name: [
+            {key: np.asarray(value).tolist() for key, value in row.items()}
+            for row in make().take_all()
+        ]
         for name, make in _pipelines(folder)
     }
 
@@ -106,7 +154,11 @@ def _nodes_of(dataset: data.Dataset, **options: Any) -> dict[str, int]:
 
 
 def _node_with(resource: str) -> str:
-    (found,) = [node["NodeID"] for node in syncline.nodes() if node["Alive"] and resource in node["Resources"]]
+    (found,) = [
+        node["NodeID"]
+        for node in syncline.nodes()
+        if node["Alive"] and resource in node["Resources"]
+    ]
     return str(found)
 
 
@@ -116,7 +168,9 @@ def test_tasks_run_on_all_nodes_also_on_those_that_join_later(engine: RayCluster
     eventually(lambda: set(_nodes_of(numbers)) == alive, what="both nodes work")
     engine.add_node("later", num_cpus=1, resources={"late": 1})
     try:
-        late = eventually(lambda: _node_with("late") if syncline.cluster_resources().get("late") else None)
+        late = eventually(
+            lambda: _node_with("late") if syncline.cluster_resources().get("late") else None
+        )
         eventually(lambda: late in _nodes_of(numbers), what="the new node works, too")
     finally:
         engine.kill_node("later")
@@ -146,12 +200,17 @@ def test_input_flows_although_others_hold_every_cpu(engine: RayCluster) -> None:
     holders = [Holds.options(num_cpus=1).remote() for _ in range(3)]
     syncline.get([holder.ready.remote() for holder in holders])
     eventually(lambda: syncline.available_resources().get("CPU", 0) == 0, what="no CPU is free")
-    assert data.range(20, override_num_blocks=4).map(lambda row: {"id": row["id"] + 1}).sum("id") == 210
+    assert (
+        data.range(20, override_num_blocks=4).map(lambda row: {"id": row["id"] + 1}).sum("id")
+        == 210
+    )
     for holder in holders:
         syncline.kill(holder)
 
 
-def test_a_killed_worker_is_replaced_and_its_task_runs_again(engine: RayCluster, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_and_its_task_runs_again(
+    engine: RayCluster, tmp_path: Path
+) -> None:
     mark = tmp_path / "killed"
 
     def dies_once(batch):
@@ -160,7 +219,9 @@ def test_a_killed_worker_is_replaced_and_its_task_runs_again(engine: RayCluster,
             os.kill(os.getpid(), signal.SIGKILL)
         return batch
 
-    assert [row["id"] for row in data.range(10, override_num_blocks=2).map_batches(dies_once).take_all()] == list(range(10))
+    assert [
+        row["id"] for row in data.range(10, override_num_blocks=2).map_batches(dies_once).take_all()
+    ] == list(range(10))
     assert mark.exists()
 
 
@@ -174,12 +235,17 @@ def _workers() -> set[int]:
     return found
 
 
-def test_no_actor_is_left_when_a_pool_is_done_or_a_program_is_killed(engine: RayCluster, program: Any, tmp_path: Path) -> None:
+def test_no_actor_is_left_when_a_pool_is_done_or_a_program_is_killed(
+    engine: RayCluster, program: Any, tmp_path: Path
+) -> None:
     class Tells:
         def __call__(self, batch):
             return {"pid": [os.getpid()] * len(batch["id"])}
 
-    pids = {row["pid"] for row in data.range(8, override_num_blocks=4).map_batches(Tells, concurrency=2).take_all()}
+    pids = {
+        row["pid"]
+        for row in data.range(8, override_num_blocks=4).map_batches(Tells, concurrency=2).take_all()
+    }
     eventually(lambda: not pids & _workers(), what="the actors of the pool have ended")
 
     process = program(
@@ -197,4 +263,7 @@ data.range(8, override_num_blocks=4).map_batches(slow).take_all()
     eventually(lambda: list(tmp_path.glob("pid-*")), what="the program's tasks run")
     pids = {int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")}
     process.kill()
-    eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), what="the killed program's workers have ended")
+    eventually(
+        lambda: not any(psutil.pid_exists(pid) for pid in pids),
+        what="the killed program's workers have ended",
+    )

@@ -1,4 +1,6 @@
-"""A dataset shared out among consumers on the nodes of a Ray cluster: epochs, deaths, and training runs that outlive their programs."""
+"""A dataset shared out among consumers on the nodes of a Ray cluster: epochs, deaths, and training
+runs that outlive their programs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,14 @@ def _consumers(dataset: data.Dataset, n: int) -> list[Any]:
             return os.getpid(), syncline.get_runtime_context().get_node_id()
 
         def read(self, epochs=1):
-            return [[int(row) for batch in self.iterator.iter_batches(batch_size=8) for row in batch["id"]] for _ in range(epochs)]
+            return [
+                [
+                    int(row)
+                    for batch in self.iterator.iter_batches(batch_size=8)
+                    for row in batch["id"]
+                ]
+                for _ in range(epochs)
+            ]
 
         def read_one(self):
             self.batches = iter(self.iterator.iter_batches(batch_size=8))
@@ -56,17 +65,26 @@ def _consumers(dataset: data.Dataset, n: int) -> list[Any]:
 
 
 def _numbers(rows: int, blocks: int) -> data.Dataset:
-    return data.range(rows, override_num_blocks=blocks).map_batches(lambda batch: {"id": batch["id"], "x": batch["id"] * 0.5})
+    return data.range(rows, override_num_blocks=blocks).map_batches(
+        lambda batch: {"id": batch["id"], "x": batch["id"] * 0.5}
+    )
 
 
 def test_ten_epochs_on_two_nodes_deal_every_row_once_and_leave_nothing(engine: RayCluster) -> None:
     consumers = _consumers(_numbers(160, 10), 2)
-    for own in zip(*syncline.get([each.read.remote(EPOCHS) for each in consumers], timeout=GENEROUS_S), strict=True):
+    for own in zip(
+        *syncline.get([each.read.remote(EPOCHS) for each in consumers], timeout=GENEROUS_S),
+        strict=True,
+    ):
         assert sorted(row for rows in own for row in rows) == list(range(160))
     before = syncline.get([each.processes_below.remote() for each in consumers])
     syncline.get([each.read.remote(EPOCHS) for each in consumers], timeout=GENEROUS_S)
     after = syncline.get([each.processes_below.remote() for each in consumers])
-    assert all(now < then + EPOCHS for pair in zip(after, before, strict=True) for now, then in zip(*pair, strict=True))
+    assert all(
+        now < then + EPOCHS
+        for pair in zip(after, before, strict=True)
+        for now, then in zip(*pair, strict=True)
+    )
 
 
 def test_a_killed_consumer_is_named_to_the_others(engine: RayCluster) -> None:
@@ -83,7 +101,10 @@ def test_a_consumer_that_leaves_does_not_hold_up_the_rest(engine: RayCluster) ->
     consumers = _consumers(_numbers(4000, 20), 2)
     first = syncline.get([each.read_one.remote() for each in consumers], timeout=GENEROUS_S)
     syncline.get(consumers[0].leave.remote())
-    assert len(first[1]) + len(syncline.get(consumers[1].read_rest.remote(), timeout=GENEROUS_S)) == 2000
+    assert (
+        len(first[1]) + len(syncline.get(consumers[1].read_rest.remote(), timeout=GENEROUS_S))
+        == 2000
+    )
 
 
 def test_consumers_get_the_rows_of_a_node_that_was_lost(engine: RayCluster) -> None:
@@ -124,7 +145,9 @@ def trainer(loop, dataset, name="run", failures=0):
 """
 
 
-def test_a_killed_training_worker_is_replaced_and_all_read_anew(program: Any, tmp_path: Any) -> None:
+def test_a_killed_training_worker_is_replaced_and_all_read_anew(
+    program: Any, tmp_path: Any
+) -> None:
     process = program(
         TRAINING
         + """
@@ -149,7 +172,9 @@ print("ROWS", result.metrics["rows"], [len(rows) for rows in result.return_value
     assert "ROWS 80 [80, 80]" in output, output
 
 
-def test_a_run_reads_on_when_its_program_is_gone_unless_the_program_held_the_rows(program: Any, tmp_path: Any) -> None:
+def test_a_run_reads_on_when_its_program_is_gone_unless_the_program_held_the_rows(
+    program: Any, tmp_path: Any
+) -> None:
     loop = """
 def loop():
     (shared / "NAME-began").touch()
@@ -164,15 +189,27 @@ def loop():
 
 """
     for name, dataset, expected in (
-        ("lazy", "data.range(160, override_num_blocks=10).map_batches(lambda batch: {'id': batch['id']})", "80"),
+        (
+            "lazy",
+            "data.range(160, override_num_blocks=10).map_batches(lambda batch: {'id': batch['id']})",
+            "80",
+        ),
         ("held", "data.range(400_000, override_num_blocks=4).materialize()", "kept in memory"),
     ):
-        process = program(TRAINING + loop.replace("NAME", name) + f"trainer(loop, {dataset}, name={name!r}).fit()")
+        process = program(
+            TRAINING + loop.replace("NAME", name) + f"trainer(loop, {dataset}, name={name!r}).fit()"
+        )
         eventually((tmp_path / f"{name}-began").exists, what="the run has begun")
         process.kill()
         process.wait()
         (tmp_path / f"{name}-go").touch()
-        told = [eventually(lambda rank=rank, name=name: _text(tmp_path / f"{name}-{rank}"), what="the rank has read") for rank in range(2)]
+        told = [
+            eventually(
+                lambda rank=rank, name=name: _text(tmp_path / f"{name}-{rank}"),
+                what="the rank has read",
+            )
+            for rank in range(2)
+        ]
         assert all(expected in text for text in told), told
 
 

@@ -13,7 +13,16 @@ from syncline.data.execute.chain import Chain
 from syncline.data.execute.execution import Execution
 from syncline.data.execute.program import Program
 from syncline.data.execute.shape import Shape
-from syncline.data.execute.stages import Actors, Bundled, Lane, Listed, Passed, Stage, Threads, Workers
+from syncline.data.execute.stages import (
+    Actors,
+    Bundled,
+    Lane,
+    Listed,
+    Passed,
+    Stage,
+    Threads,
+    Workers,
+)
 from syncline.data.execute.steps.batches import MapBatchesStep
 from syncline.data.execute.steps.heads import BlocksHead, ReadHead
 from syncline.data.plan.nodes import HeldBlock, UserFunction
@@ -22,7 +31,9 @@ from syncline.data.sources.range import RangeDatasource
 MIB = 2**20
 
 
-def numbers(rows: int, tasks: int, *, lane: Lane | None = None, steps: Sequence[Any] = (), **chain: Any) -> Stage:
+def numbers(
+    rows: int, tasks: int, *, lane: Lane | None = None, steps: Sequence[Any] = (), **chain: Any
+) -> Stage:
     """Reads `id` from 0 to `rows - 1` in so many tasks."""
     return Stage(
         name="ReadRange",
@@ -34,34 +45,69 @@ def numbers(rows: int, tasks: int, *, lane: Lane | None = None, steps: Sequence[
 
 def held(*tables: pa.Table) -> Stage:
     """Blocks that are there."""
-    blocks = [HeldBlock(value=table, num_rows=table.num_rows, size_bytes=table.nbytes, schema=table.schema) for table in tables]
+    blocks = [
+        HeldBlock(
+            value=table, num_rows=table.num_rows, size_bytes=table.nbytes, schema=table.schema
+        )
+        for table in tables
+    ]
     return Stage(name="InputData", grouping=Passed(blocks=blocks))
 
 
-def batch_step(function: Callable[..., Any], *, batch_size: int | None = None, name: str = "", **spec: Any) -> MapBatchesStep:
+def batch_step(
+    function: Callable[..., Any], *, batch_size: int | None = None, name: str = "", **spec: Any
+) -> MapBatchesStep:
     """Calls a function of batches."""
     user = UserFunction(function=function, **spec)
-    return MapBatchesStep(function=user, name=name or f"MapBatches({user.name})", batch_size=batch_size)
+    return MapBatchesStep(
+        function=user, name=name or f"MapBatches({user.name})", batch_size=batch_size
+    )
 
 
 def mapped(
-    function: Callable[..., Any], *, on: int = 0, lane: Lane | None = None, batch_size: int | None = None, context: Any = None, **spec: Any
+    function: Callable[..., Any],
+    *,
+    on: int = 0,
+    lane: Lane | None = None,
+    batch_size: int | None = None,
+    context: Any = None,
+    **spec: Any,
 ) -> Stage:
     """Applies a function to the batches of stage `on`, in workers unless `lane` says otherwise."""
     step = batch_step(function, batch_size=batch_size, **spec)
-    chain = Chain(head=BlocksHead(), steps=(step,), context=context or DataContext(), timeout_s=spec.get("timeout_s"))
-    return Stage(name=step.name, inputs=(on,), grouping=Bundled(), chain=chain, lane=lane or Workers())
+    chain = Chain(
+        head=BlocksHead(),
+        steps=(step,),
+        context=context or DataContext(),
+        timeout_s=spec.get("timeout_s"),
+    )
+    return Stage(
+        name=step.name, inputs=(on,), grouping=Bundled(), chain=chain, lane=lane or Workers()
+    )
 
 
-def actors(least: int = 1, most: int | None = None, *, first: int | None = None, **resources: Any) -> Actors:
+def actors(
+    least: int = 1, most: int | None = None, *, first: int | None = None, **resources: Any
+) -> Actors:
     """A pool."""
-    return Actors(min_size=least, max_size=most or least, initial_size=first or least, resources=Resources(**resources))
+    return Actors(
+        min_size=least,
+        max_size=most or least,
+        initial_size=first or least,
+        resources=Resources(**resources),
+    )
 
 
-def execute(*stages: Stage, context: DataContext | None = None, budget_bytes: int = 64 * MIB, **program: Any) -> Execution:
+def execute(
+    *stages: Stage, context: DataContext | None = None, budget_bytes: int = 64 * MIB, **program: Any
+) -> Execution:
     """Runs stages."""
     shape = Shape(cpus=2, budget_bytes=budget_bytes)
-    return Execution(Program(stages=stages, context=context or DataContext(), shape=shape, **{"seed": 7, **program}))
+    return Execution(
+        Program(
+            stages=stages, context=context or DataContext(), shape=shape, **{"seed": 7, **program}
+        )
+    )
 
 
 def ids(execution: Execution) -> list[int]:

@@ -1,7 +1,8 @@
-"""Executions without a driver, for tests of the scheduler: tasks are functions of lists of rows, and end in a random order.
+"""Executions without a driver, for tests of the scheduler: tasks are functions of lists of rows,
+and end in a random order.
 
-`Simulation` does what the scheduler says and checks each instruction. `expected_blocks` computes the same output the naive way, stage by
-stage. `random_stages` draws a tree of stages.
+`Simulation` does what the scheduler says and checks each instruction. `expected_blocks` computes
+the same output the naive way, stage by stage. `random_stages` draws a tree of stages.
 """
 
 import random
@@ -55,7 +56,9 @@ ROW_BYTES = 10
 
 
 def task_output(stage: s.Stage, number: int, ports: Sequence[Blocks], payload: Any) -> Blocks:
-    """The blocks of a task; their bounds, and which rows are left out, depend on the rows and the task's number."""
+    """The blocks of a task; their bounds, and which rows are left out, depend on the rows and the
+    task's number.
+    """
     if isinstance(stage.grouping, s.Listed):
         return [list(block) for block in payload.blocks]
     columns = [[row for block in port for row in block] for port in ports]
@@ -84,7 +87,11 @@ def expected_blocks(stages: Sequence[s.Stage], number: int | None = None) -> Blo
     inputs = [expected_blocks(stages, each) for each in stage.inputs]
 
     def run(tasks: Sequence[Sequence[Blocks]]) -> Blocks:
-        return [block for task, ports in enumerate(tasks) for block in task_output(stage, task, ports, None)]
+        return [
+            block
+            for task, ports in enumerate(tasks)
+            for block in task_output(stage, task, ports, None)
+        ]
 
     match grouping:
         case s.Listed():
@@ -97,7 +104,11 @@ def expected_blocks(stages: Sequence[s.Stage], number: int | None = None) -> Blo
         case s.CutEvenly():
             rows = _rows(inputs[0])
             bounds = [len(rows) * part // grouping.parts for part in range(grouping.parts + 1)]
-            return run([[[rows[start:stop]]] for start, stop in zip(bounds, bounds[1:], strict=False)] if inputs[0] else [])
+            return run(
+                [[[rows[start:stop]]] for start, stop in zip(bounds, bounds[1:], strict=False)]
+                if inputs[0]
+                else []
+            )
         case s.First():
             return _first(inputs[0], grouping.rows)
         case s.Chained():
@@ -107,7 +118,10 @@ def expected_blocks(stages: Sequence[s.Stage], number: int | None = None) -> Blo
             return inputs[0]
         case s.Aligned():
             cuts = sorted({cut for each in inputs for cut in _cuts(each)} | {0})
-            tasks = [[[_rows(each)[start:stop]] for each in inputs] for start, stop in zip(cuts, cuts[1:], strict=False)]
+            tasks = [
+                [[_rows(each)[start:stop]] for each in inputs]
+                for start, stop in zip(cuts, cuts[1:], strict=False)
+            ]
             return run(tasks or [inputs] if all(inputs) else tasks)
         case s.Interleaved():
             return _interleaved(inputs, grouping)
@@ -139,7 +153,10 @@ def _collected(blocks: Blocks, grouping: s.Bundled | s.Cut) -> list[Blocks]:
                     tasks.append(current)
                     current = []
         else:
-            tasks += [[block[start : start + grouping.rows]] for start in range(0, len(block), grouping.rows)]
+            tasks += [
+                [block[start : start + grouping.rows]]
+                for start in range(0, len(block), grouping.rows)
+            ]
     return [*tasks, current] if _rows(current) or (blocks and not tasks) else tasks
 
 
@@ -174,7 +191,10 @@ def _exchanged(inputs: list[Blocks], grouping: s.Exchanged) -> list[list[Blocks]
     count = grouping.default_parts if grouping.parts is None else grouping.parts
     if not size or (grouping.parts is None and size <= grouping.direct_bytes) or count == 1:
         return [inputs]
-    return [[[[row for row in _rows(each) if partition_of(row, count) == part]] for each in inputs] for part in range(count)]
+    return [
+        [[[row for row in _rows(each) if partition_of(row, count) == part]] for each in inputs]
+        for part in range(count)
+    ]
 
 
 # -- the simulation
@@ -213,7 +233,10 @@ class Simulation:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.scheduler = Scheduler(
-            self.stages, preserve_order=self.preserve_order, max_errored_blocks=self.max_errored_blocks, start=self.start
+            self.stages,
+            preserve_order=self.preserve_order,
+            max_errored_blocks=self.max_errored_blocks,
+            start=self.start,
         )
         self.tasks: dict[TaskId, Running] = {}
         self.preparing: list[int] = []
@@ -249,7 +272,9 @@ class Simulation:
     def step(self) -> None:
         """A task makes a block or ends, or the consumer takes one."""
         runs = [task for task in self.tasks.values() if task.runs]
-        assert runs or self.preparing or self.untaken, f"the execution is stuck: {self.scheduler.snapshot()}"
+        assert runs or self.preparing or self.untaken, (
+            f"the execution is stuck: {self.scheduler.snapshot()}"
+        )
         if self.untaken and (not (runs or self.preparing) or self.random.random() < self.consumer):
             self.untaken.pop(0)
             self.handle(Taken())
@@ -268,7 +293,13 @@ class Simulation:
             self.handle(self.partition(task))
         elif task_id in self.failing:
             del self.tasks[task_id]
-            self.handle(Failed(task=task_id, error=ZeroDivisionError(str(task_id)), counts_as_errored_block=True))
+            self.handle(
+                Failed(
+                    task=task_id,
+                    error=ZeroDivisionError(str(task_id)),
+                    counts_as_errored_block=True,
+                )
+            )
         elif not task.blocks:
             del self.tasks[task_id]
             self.handle(Ended(task=task_id))
@@ -282,11 +313,17 @@ class Simulation:
 
     def partition(self, task: Running) -> Partitioned:
         rows = self.read(task.launch.ports[0][0])
-        split = [[row for row in rows if partition_of(row, task.launch.parts) == part] for part in range(task.launch.parts)]
+        split = [
+            [row for row in rows if partition_of(row, task.launch.parts) == part]
+            for part in range(task.launch.parts)
+        ]
         if self.random.random() < 0.5:  # one object, or one per partition
             facts = [self.new_block([row for part in split for row in part])]
             cuts = [sum(map(len, split[:part])) for part in range(len(split) + 1)]
-            pieces = [Piece(facts[0].block, *bounds) if part else None for part, *bounds in zip(split, cuts, cuts[1:], strict=False)]
+            pieces = [
+                Piece(facts[0].block, *bounds) if part else None
+                for part, *bounds in zip(split, cuts, cuts[1:], strict=False)
+            ]
         else:
             made = [self.new_block(part) if part else None for part in split]
             facts = [each for each in made if each]
@@ -296,7 +333,9 @@ class Simulation:
     def new_block(self, rows: Rows) -> BlockFacts:
         self.number += 1
         self.blocks[self.number] = rows
-        self.sizes[self.number] = len(rows) * ROW_BYTES if self.block_bytes is None else self.block_bytes
+        self.sizes[self.number] = (
+            len(rows) * ROW_BYTES if self.block_bytes is None else self.block_bytes
+        )
         return BlockFacts(self.number, len(rows), self.sizes[self.number])
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -305,7 +344,9 @@ class Simulation:
         went_on = 0
         for instruction in instructions:
             assert self.end is None, f"{instruction} comes after the end"
-            went_on += isinstance(instruction, Resume) or (isinstance(instruction, Launch) and instruction.task.kind == "task")
+            went_on += isinstance(instruction, Resume) or (
+                isinstance(instruction, Launch) and instruction.task.kind == "task"
+            )
             self.do(instruction)
         self.check(went_on, idle_before)
         return instructions
@@ -347,7 +388,9 @@ class Simulation:
                 self.end = instruction
 
     def launch(self, launch: Launch) -> None:
-        assert launch.task not in {each.task for each in self.launched}, f"{launch.task} is started twice"
+        assert launch.task not in {each.task for each in self.launched}, (
+            f"{launch.task} is started twice"
+        )
         used = sum(self.slots_of(each) for each, task in self.tasks.items() if task.runs)
         needed = self.slots_of(launch.task)
         fits = used + (min(needed, self.slots) if self.slots else needed) <= self.slots
@@ -355,7 +398,11 @@ class Simulation:
         self.launched.append(launch)
         stage = self.stages[launch.task.stage]
         ports = [[self.read(piece) for piece in port] for port in launch.ports]
-        blocks = [] if launch.task.kind != "task" else task_output(stage, launch.task.number, ports, launch.payload)
+        blocks = (
+            []
+            if launch.task.kind != "task"
+            else task_output(stage, launch.task.number, ports, launch.payload)
+        )
         self.tasks[launch.task] = Running(launch, skipped(blocks, launch.skip_rows))
 
     def slots_of(self, task: TaskId) -> float:
@@ -365,7 +412,9 @@ class Simulation:
         self.know_held(piece.block)
         assert piece.block in self.alive(), f"{piece} is read but does not exist (any more)"
         rows = self.blocks[piece.block]
-        assert 0 <= piece.start <= piece.stop <= len(rows), f"{piece} is not within {len(rows)} rows"
+        assert 0 <= piece.start <= piece.stop <= len(rows), (
+            f"{piece} is not within {len(rows)} rows"
+        )
         return rows[piece.start : piece.stop]
 
     def know_held(self, block: int) -> None:
@@ -391,7 +440,9 @@ def skipped(blocks: Blocks, rows: int) -> Blocks:
 # -- random trees of stages
 
 
-def reads(draw: random.Random, rows: int, *, first: int = 0, known: bool = False) -> tuple[Read, ...]:
+def reads(
+    draw: random.Random, rows: int, *, first: int = 0, known: bool = False
+) -> tuple[Read, ...]:
     """Read tasks that make these rows in order, some of them nothing."""
     tasks = []
     stop = first + rows
@@ -412,10 +463,27 @@ class StageDrawer:
         self.draw = draw
         self.stages: list[s.Stage] = []
 
-    def put(self, grouping: s.Grouping, *inputs: int, name: str = "", keeps_rows: bool = False) -> int:
-        lane: s.Lane = self.draw.choice([s.Threads(), s.Workers(size=2), s.Actors(min_size=1, max_size=1, initial_size=1, in_flight=2)])
+    def put(
+        self, grouping: s.Grouping, *inputs: int, name: str = "", keeps_rows: bool = False
+    ) -> int:
+        lane: s.Lane = self.draw.choice(
+            [
+                s.Threads(),
+                s.Workers(size=2),
+                s.Actors(min_size=1, max_size=1, initial_size=1, in_flight=2),
+            ]
+        )
         slots = self.draw.choice([1.0, 1.0, 0.5, 3.0])
-        self.stages.append(s.Stage(name=name, inputs=inputs, grouping=grouping, lane=lane, slots=slots, keeps_rows=keeps_rows))
+        self.stages.append(
+            s.Stage(
+                name=name,
+                inputs=inputs,
+                grouping=grouping,
+                lane=lane,
+                slots=slots,
+                keeps_rows=keeps_rows,
+            )
+        )
         return len(self.stages) - 1
 
     def source(self, rows: int | None = None) -> int:
@@ -424,11 +492,14 @@ class StageDrawer:
         if self.draw.random() < 0.3:
             bounds = sorted([0, rows, *(self.draw.randint(0, rows) for _ in range(4))])
             blocks: Any = [
-                Read((tuple(range(first + start, first + stop)),), stop - start) for start, stop in zip(bounds, bounds[1:], strict=False)
+                Read((tuple(range(first + start, first + stop)),), stop - start)
+                for start, stop in zip(bounds, bounds[1:], strict=False)
             ]
             return self.put(s.Passed(blocks=blocks))
         known = self.draw.random() < 0.5
-        return self.put(s.Listed(payloads=reads(self.draw, rows, first=first, known=known)), keeps_rows=known)
+        return self.put(
+            s.Listed(payloads=reads(self.draw, rows, first=first, known=known)), keeps_rows=known
+        )
 
     def tree(self, depth: int) -> int:
         """A stage with so many below it at most."""
@@ -446,7 +517,9 @@ class StageDrawer:
         if kind == "chained":
             return self.put(s.Chained(), *inputs)
         if kind == "interleaved":
-            return self.put(s.Interleaved(weights=(0.7, 0.3), until_shortest=self.draw.random() < 0.5), *inputs)
+            return self.put(
+                s.Interleaved(weights=(0.7, 0.3), until_shortest=self.draw.random() < 0.5), *inputs
+            )
         return self.put(self.exchange(2), *inputs, name="join")
 
     def one_input(self, below: int) -> int:
@@ -455,11 +528,23 @@ class StageDrawer:
         keeps_rows = "map" in name
         match draw.choice(["bundled"] * 3 + ["cut", "evenly", "first", "shuffled", "exchanged"]):
             case "bundled":
-                return self.put(s.Bundled(min_rows=draw.choice([1, 1, 4, 9])), below, name=name, keeps_rows=keeps_rows)
+                return self.put(
+                    s.Bundled(min_rows=draw.choice([1, 1, 4, 9])),
+                    below,
+                    name=name,
+                    keeps_rows=keeps_rows,
+                )
             case "cut":
-                return self.put(s.Cut(rows=draw.randint(1, 6), strict=draw.random() < 0.5), below, name=name, keeps_rows=keeps_rows)
+                return self.put(
+                    s.Cut(rows=draw.randint(1, 6), strict=draw.random() < 0.5),
+                    below,
+                    name=name,
+                    keeps_rows=keeps_rows,
+                )
             case "evenly":
-                return self.put(s.CutEvenly(parts=draw.randint(1, 5)), below, name=name, keeps_rows=keeps_rows)
+                return self.put(
+                    s.CutEvenly(parts=draw.randint(1, 5)), below, name=name, keeps_rows=keeps_rows
+                )
             case "first":
                 return self.put(s.First(rows=draw.choice([0, 1, 7, 20, 100])), below)
             case "shuffled":

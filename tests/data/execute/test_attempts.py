@@ -10,13 +10,26 @@ from syncline.data.execute.jobs import Job
 from syncline.data.execute.messages import Launch, TaskId
 from syncline.data.execute.turns import Request, failure
 from syncline.data.execute.worker import WorkKey
-from syncline.exceptions import ActorDiedError, ObjectLostError, UserCodeException, WorkerCrashedError
+from syncline.exceptions import (
+    ActorDiedError,
+    ObjectLostError,
+    UserCodeException,
+    WorkerCrashedError,
+)
 
 
 def job(**state) -> Job:
     launch = Launch(task=TaskId(1, "task", 4), skip_rows=10)
     request = Request(number=4, skip_rows=10)
-    return Job(launch=launch, blocks=(), key=WorkKey(1, 1, "task"), request=request, layout=(), stores=False, **state)
+    return Job(
+        launch=launch,
+        blocks=(),
+        key=WorkKey(1, 1, "task"),
+        request=request,
+        layout=(),
+        stores=False,
+        **state,
+    )
 
 
 def test_another_attempt_leaves_out_what_was_produced():
@@ -39,7 +52,9 @@ def test_another_attempt_leaves_out_what_was_produced():
         (DataContext(retried_map_errors=[ValueError], max_map_retries=2), 0, False),
     ],
 )
-def test_errors_of_functions_are_tried_again_as_the_context_says(context: DataContext, retries: int, again: bool):
+def test_errors_of_functions_are_tried_again_as_the_context_says(
+    context: DataContext, retries: int, again: bool
+):
     error = failure("Map(f)", KeyError("x"))
     assert is_tried_again(job(retries=retries), error, mapped(len), context) is again
 
@@ -63,7 +78,10 @@ def test_a_task_survives_three_deaths_but_no_lost_object():
     assert (error.pid, error.exit_cause) == (7, "was killed by SIGKILL")
     lost = ObjectLostError("It is gone.")
     assert not survives(job(deaths=1), lost)
-    assert str(crash(job(deaths=1), lost, mapped(len))) == "MapBatches(len), task 4 works on a block that is lost. It is gone."
+    assert (
+        str(crash(job(deaths=1), lost, mapped(len)))
+        == "MapBatches(len), task 4 works on a block that is lost. It is gone."
+    )
 
 
 def test_the_program_gets_an_error_of_both_classes_or_the_original():

@@ -1,4 +1,6 @@
-"""Blocks by number, which of them lie in the object store, and what a program takes out of an outbox."""
+"""Blocks by number, which of them lie in the object store, and what a program takes out of an
+outbox.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +12,15 @@ from handmade import actors, held, mapped, numbers
 import syncline
 from syncline.core.refs import ObjectRef
 from syncline.data.execute.outbox import Outbox, OutputBlock
-from syncline.data.execute.stages import Chained, CutEvenly, Exchanged, First, Stage, Threads, Workers
+from syncline.data.execute.stages import (
+    Chained,
+    CutEvenly,
+    Exchanged,
+    First,
+    Stage,
+    Threads,
+    Workers,
+)
 from syncline.data.execute.store import BlockStore, Stored, stages_to_store
 from syncline.data.iterate.position import Restart
 
@@ -54,7 +64,11 @@ def exchange(lane) -> Stage:
         raise NotImplementedError
 
     return Stage(
-        name="Sort", inputs=(0,), grouping=Exchanged(partition=(partition,), parts=None, default_parts=2, direct_bytes=0, lane=lane)
+        name="Sort",
+        inputs=(0,),
+        grouping=Exchanged(
+            partition=(partition,), parts=None, default_parts=2, direct_bytes=0, lane=lane
+        ),
     )
 
 
@@ -74,12 +88,20 @@ def exchange(lane) -> Stage:
         ((held(TABLE), mapped(len)), set()),
     ],
 )
-def test_what_workers_need_and_what_is_gathered_lies_in_the_object_store(stages: tuple[Stage, ...], stored: set[int]):
+def test_what_workers_need_and_what_is_gathered_lies_in_the_object_store(
+    stages: tuple[Stage, ...], stored: set[int]
+):
     assert stages_to_store(stages) == stored
 
 
 def output(start: int, rows: int) -> OutputBlock:
-    return OutputBlock(num_rows=rows, size_bytes=8 * rows, restart=Restart(index=start), _stored=Stored(TABLE, 10, 80), _start=start)
+    return OutputBlock(
+        num_rows=rows,
+        size_bytes=8 * rows,
+        restart=Restart(index=start),
+        _stored=Stored(TABLE, 10, 80),
+        _start=start,
+    )
 
 
 def test_an_output_block_is_a_slice_here_and_in_the_object_store():

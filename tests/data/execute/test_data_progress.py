@@ -1,4 +1,6 @@
-"""Lines of progress: what they say, where they are shown, and that nothing is written where nobody looks."""
+"""Lines of progress: what they say, where they are shown, and that nothing is written where nobody
+looks.
+"""
 
 import io
 import sys
@@ -26,7 +28,12 @@ COUNTS = Counts(
 )  # fmt: skip
 LONG = "Map(" + "f" * 60 + ")"
 STATS = ExecutionStats(
-    operators=(OperatorStats(name="ReadParquet", rows=5000, busy_s=2.0), OperatorStats(name=LONG, rows=4000)), wall_s=4.0, rows=4000
+    operators=(
+        OperatorStats(name="ReadParquet", rows=5000, busy_s=2.0),
+        OperatorStats(name=LONG, rows=4000),
+    ),
+    wall_s=4.0,
+    rows=4000,
 )
 
 
@@ -71,7 +78,10 @@ def display() -> tuple[Display, io.StringIO]:
 def test_executions_share_a_display_and_leave_their_last_lines(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
     shared, written = display()
-    first, second = Progress(shared, DataContext(), "first"), Progress(shared, DataContext(), "second")
+    first, second = (
+        Progress(shared, DataContext(), "first"),
+        Progress(shared, DataContext(), "second"),
+    )
     first.show(STATS, COUNTS)
     second.show(STATS, COUNTS)
     first.close(STATS, COUNTS)
@@ -99,7 +109,9 @@ def test_what_the_program_prints_goes_above_the_lines(monkeypatch: pytest.Monkey
     lines_of_one.show(STATS, COUNTS)
     print("step 1")
     drawn = written.getvalue()
-    assert drawn.rindex("train:") > drawn.index("step 1"), "the lines are drawn again below what was printed"
+    assert drawn.rindex("train:") > drawn.index("step 1"), (
+        "the lines are drawn again below what was printed"
+    )
     lines_of_one.close(STATS, COUNTS)
     assert sys.stdout is written
 

@@ -1,7 +1,15 @@
-"""What is counted of an execution, with a clock that the test sets, and the text that people get."""
+"""What is counted of an execution, with a clock that the test sets, and the text that people
+get.
+"""
 
 from syncline.data.execute.chain import SkippedRows
-from syncline.data.execute.stats import ExecutionStats, Meter, OperatorStats, SkippedInTask, size_text
+from syncline.data.execute.stats import (
+    ExecutionStats,
+    Meter,
+    OperatorStats,
+    SkippedInTask,
+    size_text,
+)
 from syncline.data.execute.turns import Turn
 
 
@@ -51,7 +59,10 @@ def test_an_operator_is_busy_while_any_of_its_tasks_runs():
 
 def test_turns_are_added_up():
     meter = Meter(name="Map", clock=Clock())
-    meter.count(Turn(rows=5, size_bytes=40, wall_s=1.0, cpu_s=0.5, read_s=0.25, function_s=0.5), counts_block=True)
+    meter.count(
+        Turn(rows=5, size_bytes=40, wall_s=1.0, cpu_s=0.5, read_s=0.25, function_s=0.5),
+        counts_block=True,
+    )
     meter.count(Turn(rows=7, size_bytes=2, wall_s=1.0), counts_block=True)
     meter.count(Turn(rows=7, size_bytes=2, wall_s=1.0), counts_block=False)
     meter.count(Turn(is_last=True), counts_block=True)
@@ -61,11 +72,25 @@ def test_turns_are_added_up():
 
 
 def operator(**counts) -> OperatorStats:
-    return OperatorStats(**{"name": "ReadParquet->Map(f)", "tasks": 4, "blocks": 8, "rows": 12_345, "size_bytes": 5_000_000, **counts})
+    return OperatorStats(
+        **{
+            "name": "ReadParquet->Map(f)",
+            "tasks": 4,
+            "blocks": 8,
+            "rows": 12_345,
+            "size_bytes": 5_000_000,
+            **counts,
+        }
+    )
 
 
 def test_the_text_is_an_aligned_table_with_a_line_for_each_operator():
-    stats = ExecutionStats(operators=(operator(busy_s=2.0, wall_s=3.5), operator(name="Sort")), wall_s=4.0, blocks=8, rows=12_345)
+    stats = ExecutionStats(
+        operators=(operator(busy_s=2.0, wall_s=3.5), operator(name="Sort")),
+        wall_s=4.0,
+        blocks=8,
+        rows=12_345,
+    )
     titles, first, second, whole = stats.to_string().splitlines()
     assert len(titles) == len(first) == len(second)
     assert titles.split("  ")[0].strip() == "operator"

@@ -1,4 +1,6 @@
-"""Executions on a Ray cluster: kernels run in workers too, partitions are objects of their own, and workers that die are replaced."""
+"""Executions on a Ray cluster: kernels run in workers too, partitions are objects of their own, and
+workers that die are replaced.
+"""
 
 import os
 from collections.abc import Iterator
@@ -41,10 +43,19 @@ def test_kernels_and_functions_run_in_workers():
 
 def test_an_exchange_delivers_every_row_once():
     def in_two(table, parts, prepared, number):
-        return partition.by_number(table, (table["id"].to_numpy() % 2 == 0).astype("int64") * 2, parts)
+        return partition.by_number(
+            table, (table["id"].to_numpy() % 2 == 0).astype("int64") * 2, parts
+        )
 
-    grouping = Exchanged(partition=(in_two,), parts=3, default_parts=3, direct_bytes=0, lane=Threads())
-    stage = Stage(name="Exchange", inputs=(0,), grouping=grouping, chain=Chain(head=ConcatHead(), context=DataContext()))
+    grouping = Exchanged(
+        partition=(in_two,), parts=3, default_parts=3, direct_bytes=0, lane=Threads()
+    )
+    stage = Stage(
+        name="Exchange",
+        inputs=(0,),
+        grouping=grouping,
+        chain=Chain(head=ConcatHead(), context=DataContext()),
+    )
     assert ids(execute(numbers(40, 4), stage)) == [*range(1, 40, 2), *range(0, 40, 2)]
 
 
@@ -74,4 +85,6 @@ def test_actors_keep_their_objects():
         def __call__(self, batch):
             return {"id": batch["id"] + self.amount}
 
-    assert ids(execute(numbers(20, 4), mapped(Adds, lane=actors(1, 2), constructor_args=(5,)))) == list(range(5, 25))
+    assert ids(
+        execute(numbers(20, 4), mapped(Adds, lane=actors(1, 2), constructor_args=(5,)))
+    ) == list(range(5, 25))

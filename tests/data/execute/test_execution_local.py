@@ -1,4 +1,6 @@
-"""Executions in the program's own thread: what they deliver, how they fail, where they start again, what they count."""
+"""Executions in the program's own thread: what they deliver, how they fail, where they start again,
+what they count.
+"""
 
 import gc
 import threading
@@ -40,7 +42,9 @@ def test_blocks_come_in_order_with_the_numbers_of_their_first_rows():
     execution = execute(numbers(100, 10), mapped(doubled))
     blocks = list(execution)
     assert [block.restart.index for block in blocks] == list(range(0, 100, 10))
-    assert [row for block in blocks for row in block.table()["id"].to_pylist()] == list(range(0, 200, 2))
+    assert [row for block in blocks for row in block.table()["id"].to_pylist()] == list(
+        range(0, 200, 2)
+    )
     with pytest.raises(StopIteration):
         next(execution)
 
@@ -78,7 +82,10 @@ def test_an_error_of_a_function_names_operator_rows_and_frames_and_is_of_its_cla
     error = caught.value
     assert isinstance(error, UserCodeException)
     lines = str(error).splitlines()
-    assert lines[0] == "MapBatches(fails_on_42) failed on rows 0 to 9 of its task with ValueError: cannot take 42"
+    assert (
+        lines[0]
+        == "MapBatches(fails_on_42) failed on rows 0 to 9 of its task with ValueError: cannot take 42"
+    )
     assert "in fails_on_42" in str(error)
     assert lines[-1] == "ValueError: cannot take 42"
     assert "/syncline/" not in str(error), "syncline's own frames are left out"
@@ -95,7 +102,10 @@ def test_the_original_error_is_raised_where_the_context_says_so():
 
 def test_an_excused_error_drops_its_block():
     context = DataContext(max_errored_blocks=1)
-    assert ids(execute(numbers(100, 10), mapped(fails_on_42), context=context)) == [*range(40), *range(50, 100)]
+    assert ids(execute(numbers(100, 10), mapped(fails_on_42), context=context)) == [
+        *range(40),
+        *range(50, 100),
+    ]
 
 
 def test_a_task_is_tried_again_after_errors_that_the_context_lists():
@@ -111,7 +121,13 @@ def test_a_task_is_tried_again_after_errors_that_the_context_lists():
     assert ids(execute(numbers(5, 1), mapped(fails_twice), context=context)) == list(range(5))
     attempts.clear()
     with pytest.raises(ConnectionError):
-        ids(execute(numbers(5, 1), mapped(fails_twice), context=DataContext(retried_map_errors=True, max_map_retries=1)))
+        ids(
+            execute(
+                numbers(5, 1),
+                mapped(fails_twice),
+                context=DataContext(retried_map_errors=True, max_map_retries=1),
+            )
+        )
 
 
 def test_rows_left_out_are_counted_with_their_places():
@@ -139,9 +155,20 @@ def exchange(sample=None, prepare=None, *, direct_bytes=0) -> Stage:
         return partition.at_random(table, parts, [7, number])
 
     grouping = Exchanged(
-        partition=(at_random,), parts=3, default_parts=3, direct_bytes=direct_bytes, sample=sample, prepare=prepare, lane=Threads()
+        partition=(at_random,),
+        parts=3,
+        default_parts=3,
+        direct_bytes=direct_bytes,
+        sample=sample,
+        prepare=prepare,
+        lane=Threads(),
     )
-    return Stage(name="Shuffle", inputs=(0,), grouping=grouping, chain=Chain(head=ConcatHead(), context=DataContext()))
+    return Stage(
+        name="Shuffle",
+        inputs=(0,),
+        grouping=grouping,
+        chain=Chain(head=ConcatHead(), context=DataContext()),
+    )
 
 
 def test_an_exchange_delivers_every_row_once():
@@ -216,7 +243,13 @@ def test_statistics_count_what_each_operator_did():
     ids(execution)
     stats = execution.stats()
     read, work = stats.operators
-    assert (read.name, read.tasks, read.blocks, read.rows, read.size_bytes) == ("ReadRange", 10, 10, 1000, 8000)
+    assert (read.name, read.tasks, read.blocks, read.rows, read.size_bytes) == (
+        "ReadRange",
+        10,
+        10,
+        1000,
+        8000,
+    )
     assert (work.tasks, work.rows) == (10, 1000)
     assert 0 < work.function_s <= work.wall_s <= stats.wall_s
     assert read.function_s == 0

@@ -1,4 +1,6 @@
-"""Executions that lose blocks, as on a cluster whose nodes die: the output goes on at the first missing row, or ends in an error."""
+"""Executions that lose blocks, as on a cluster whose nodes die: the output goes on at the first
+missing row, or ends in an error.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,15 @@ PIPELINES: dict[str, Callable[[], data.Dataset]] = {
     "limit": lambda: numbers().limit(47),
     "shuffle": lambda: numbers().random_shuffle().repartition(4, keys=["id"]),
     "order": lambda: numbers().randomize_block_order(),
-    "zip": lambda: numbers().zip(data.range(60, override_num_blocks=4).rename_columns({"id": "other"})),
+    "zip": lambda: numbers().zip(
+        data.range(60, override_num_blocks=4).rename_columns({"id": "other"})
+    ),
     "union": lambda: numbers().union(numbers()),
     "rows": lambda: numbers().repartition(target_num_rows_per_block=7, strict=True),
     "cache, empty": lambda: numbers().cache().map_batches(lambda batch: {"id": -batch["id"]}),
-    "cache, filled": lambda: filled(numbers().cache()).map_batches(lambda batch: {"id": -batch["id"]}),
+    "cache, filled": lambda: filled(numbers().cache()).map_batches(
+        lambda batch: {"id": -batch["id"]}
+    ),
     "mix": lambda: numbers().mix(numbers(), weights=[0.7, 0.3]),
 }
 
@@ -69,7 +75,9 @@ def test_what_was_not_taken_is_executed_again(name: str, after: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 3])
-def test_rows_that_were_taken_but_lost_are_made_again(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+def test_rows_that_were_taken_but_lost_are_made_again(
+    monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
     calls = []
 
     def loses_one(reference: Any) -> Any:
@@ -79,7 +87,10 @@ def test_rows_that_were_taken_but_lost_are_made_again(monkeypatch: pytest.Monkey
         return syncline.get(reference)
 
     monkeypatch.setattr(outbox.api, "get", loses_one)
-    with begun(numbers().sort("id")) as one, begun(numbers().map_batches(lambda batch: batch, num_cpus=0.5)) as other:
+    with (
+        begun(numbers().sort("id")) as one,
+        begun(numbers().map_batches(lambda batch: batch, num_cpus=0.5)) as other,
+    ):
         assert ids(one) == ids(other) == list(range(60))
     assert len(calls) > lost
 
@@ -90,7 +101,9 @@ def test_a_block_is_made_again_although_others_were_taken_since() -> None:
     for block in blocks:
         assert block._again is not None
         made = block._again(block.restart, block.num_rows, ObjectLostError("a block is gone"))
-        assert made["id"].to_pylist() == list(range(block.restart.index, block.restart.index + block.num_rows))
+        assert made["id"].to_pylist() == list(
+            range(block.restart.index, block.restart.index + block.num_rows)
+        )
 
 
 def test_a_loss_that_comes_again_and_again_is_an_error() -> None:
@@ -98,7 +111,9 @@ def test_a_loss_that_comes_again_and_again_is_an_error() -> None:
     with begun(numbers()) as execution:
         block = next(execution)
         for _ in range(3):
-            assert execution._again(block.restart, block.num_rows, error)["id"].to_pylist() == list(range(10))
+            assert execution._again(block.restart, block.num_rows, error)["id"].to_pylist() == list(
+                range(10)
+            )
         with pytest.raises(ObjectLostError, match=r"Row 0 was lost 4 times\. a block is gone"):
             execution._again(block.restart, block.num_rows, error)
 

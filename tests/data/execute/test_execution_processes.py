@@ -1,4 +1,6 @@
-"""Executions with threads and worker processes: crashes, time limits, leaving early, and what a hundred of them leave behind."""
+"""Executions with threads and worker processes: crashes, time limits, leaving early, and what a
+hundred of them leave behind.
+"""
 
 import gc
 import os
@@ -40,7 +42,11 @@ def is_alive(pid: int) -> bool:
 
 
 def data_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("syncline-data") and "warm" not in thread.name]
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith("syncline-data") and "warm" not in thread.name
+    ]
 
 
 def test_functions_run_in_other_processes_and_blocks_come_in_order():
@@ -64,7 +70,9 @@ def test_held_tables_reach_workers():
 
 
 def test_tasks_of_several_blocks_go_on_block_by_block():
-    stage = numbers(100, 2, lane=Workers(), steps=[batch_step(doubled, batch_size=5)], max_block_rows=5)
+    stage = numbers(
+        100, 2, lane=Workers(), steps=[batch_step(doubled, batch_size=5)], max_block_rows=5
+    )
     blocks = list(execute(stage))
     assert [block.num_rows for block in blocks] == [5] * 20
     assert [block.restart.point[2] for block in blocks[:3]] == [[0, 0], [0, 5], [0, 10]]
@@ -90,7 +98,9 @@ def test_a_worker_that_dies_is_replaced_and_no_row_is_lost_or_repeated(tmp_path:
             os._exit(3)
         return batch
 
-    stage = numbers(100, 2, lane=Workers(), steps=[batch_step(dies_once, batch_size=10)], max_block_rows=10)
+    stage = numbers(
+        100, 2, lane=Workers(), steps=[batch_step(dies_once, batch_size=10)], max_block_rows=10
+    )
     execution = execute(stage)
     assert ids(execution) == list(range(100))
     assert execution.stats().operators[0].attempts == 3
@@ -100,7 +110,10 @@ def test_a_task_whose_worker_always_dies_fails_with_operator_task_and_cause():
     def dies(batch):
         os._exit(3)
 
-    with pytest.raises(WorkerCrashedError, match=r"MapBatches\(dies\), task 0, failed 4 times .* exited with code 3"):
+    with pytest.raises(
+        WorkerCrashedError,
+        match=r"MapBatches\(dies\), task 0, failed 4 times .* exited with code 3",
+    ):
         ids(execute(numbers(10, 1), mapped(dies)))
 
 
@@ -110,7 +123,8 @@ def test_a_function_that_hangs_fails_with_its_stack():
 
     begun = time.monotonic()
     with pytest.raises(
-        TimeoutError, match=r"MapBatches\(hangs\) failed on rows 0 to 9 of its task .* has worked for more than timeout_s=0.2"
+        TimeoutError,
+        match=r"MapBatches\(hangs\) failed on rows 0 to 9 of its task .* has worked for more than timeout_s=0.2",
     ) as caught:
         ids(execute(numbers(10, 1), mapped(hangs, timeout_s=0.2)))
     assert "time.sleep(1000)  # hangs here" in str(caught.value)
@@ -146,7 +160,10 @@ def test_leaving_ends_functions_that_run(tmp_path: Path, way: str):
         execution.close()
     del execution
     gc.collect()
-    eventually(lambda: not any(is_alive(int(path.name)) for path in tmp_path.iterdir()), what="the workers have ended")
+    eventually(
+        lambda: not any(is_alive(int(path.name)) for path in tmp_path.iterdir()),
+        what="the workers have ended",
+    )
     eventually(lambda: not data_threads(), what="the threads have ended")
 
 
@@ -188,8 +205,16 @@ def test_an_exchange_in_workers_delivers_every_row_once():
     def by_hash(table, parts, prepared, number):
         return partition.by_hash(table, "id", parts)
 
-    grouping = Exchanged(partition=(by_hash,), parts=4, default_parts=4, direct_bytes=0, lane=Workers())
-    stage = Stage(name="Exchange", inputs=(0,), grouping=grouping, chain=Chain(head=ConcatHead(), context=DataContext()), lane=Workers())
+    grouping = Exchanged(
+        partition=(by_hash,), parts=4, default_parts=4, direct_bytes=0, lane=Workers()
+    )
+    stage = Stage(
+        name="Exchange",
+        inputs=(0,),
+        grouping=grouping,
+        chain=Chain(head=ConcatHead(), context=DataContext()),
+        lane=Workers(),
+    )
     assert sorted(ids(execute(numbers(1000, 10), stage))) == list(range(1000))
 
 
@@ -210,7 +235,11 @@ def test_a_hundred_executions_leave_nothing_behind():
 
     def counts() -> tuple[int, int, int]:
         gc.collect()
-        return len(os.listdir("/proc/self/fd")), threading.active_count(), api.ensure_engine().statistics()["objects"].objects
+        return (
+            len(os.listdir("/proc/self/fd")),
+            threading.active_count(),
+            api.ensure_engine().statistics()["objects"].objects,
+        )
 
     for number in range(10):
         one(number)
@@ -220,10 +249,21 @@ def test_a_hundred_executions_leave_nothing_behind():
     for number in range(100):
         one(number)
     eventually(lambda: not data_threads(), what="the threads have ended")
-    eventually(lambda: all(now <= then + 3 for now, then in zip(counts(), before, strict=True)), what=f"no more than {before} are left")
+    eventually(
+        lambda: all(now <= then + 3 for now, then in zip(counts(), before, strict=True)),
+        what=f"no more than {before} are left",
+    )
 
 
 def test_what_holds_an_execution_up_is_named(caplog: pytest.LogCaptureFixture, tmp_path: Path):
     context = DataContext(execution_no_progress_timeout_s=0.2)
-    with caplog.at_level("WARNING", logger="syncline"), execute(numbers(10, 1), mapped(never_ends(tmp_path)), context=context):
-        eventually(lambda: any("MapBatches(sleeps) holds the others up" in text for text in caplog.messages), what="a warning")
+    with (
+        caplog.at_level("WARNING", logger="syncline"),
+        execute(numbers(10, 1), mapped(never_ends(tmp_path)), context=context),
+    ):
+        eventually(
+            lambda: any(
+                "MapBatches(sleeps) holds the others up" in text for text in caplog.messages
+            ),
+            what="a warning",
+        )

@@ -1,4 +1,6 @@
-"""Where worker processes start: in proportion to the CPUs of living nodes, and where the program says so as it says."""
+"""Where worker processes start: in proportion to the CPUs of living nodes, and where the program
+says so as it says.
+"""
 
 from syncline.data.execute.places import Places, roomiest
 
@@ -10,7 +12,10 @@ def node(name: str, cpus: float, *, alive: bool = True) -> dict[str, object]:
 def test_each_node_gets_processes_in_proportion_to_its_cpus():
     taken: dict[str, int] = {}
     for _ in range(6):
-        chosen = roomiest([node("small", 2), node("large", 4), node("head", 0), node("dead", 64, alive=False)], taken)
+        chosen = roomiest(
+            [node("small", 2), node("large", 4), node("head", 0), node("dead", 64, alive=False)],
+            taken,
+        )
         assert chosen is not None
         taken[chosen] = taken.get(chosen, 0) + 1
     assert taken == {"small": 2, "large": 4}

@@ -1,4 +1,6 @@
-"""Pools of processes: actors that grow, shrink, fail to start and die; processes that stay warm; the options that engines get."""
+"""Pools of processes: actors that grow, shrink, fail to start and die; processes that stay warm;
+the options that engines get.
+"""
 
 import os
 import time
@@ -65,8 +67,13 @@ def test_each_actor_constructs_its_object_once(tmp_path: Path):
 
 @marked
 def test_actors_end_with_their_execution(tmp_path: Path):
-    used = pids(execute(numbers(10, 2), mapped(Model, lane=actors(1), constructor_args=(tmp_path,))))
-    eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in used), what="the actors have ended")
+    used = pids(
+        execute(numbers(10, 2), mapped(Model, lane=actors(1), constructor_args=(tmp_path,)))
+    )
+    eventually(
+        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in used),
+        what="the actors have ended",
+    )
 
 
 @marked
@@ -108,7 +115,9 @@ def test_an_error_of_a_constructor_is_the_program_s(tmp_path: Path):
     with pytest.raises(OSError, match="no licence") as caught:
         ids(execute(numbers(10, 2), stage))
     assert isinstance(caught.value, UserCodeException)
-    assert str(caught.value).startswith("MapBatches(Refuses) failed before its first call with OSError")
+    assert str(caught.value).startswith(
+        "MapBatches(Refuses) failed before its first call with OSError"
+    )
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -128,7 +137,9 @@ def test_a_constructor_that_kills_its_process_is_an_error():
         def __call__(self, batch):
             return batch
 
-    with pytest.raises(RuntimeError, match=r"actors of MapBatches\(Exits\) died 3 times .* exited with code 7"):
+    with pytest.raises(
+        RuntimeError, match=r"actors of MapBatches\(Exits\) died 3 times .* exited with code 7"
+    ):
         ids(execute(numbers(10, 2), mapped(Exits, lane=actors(1))))
 
 
@@ -160,14 +171,26 @@ def test_tasks_share_the_processes_that_there_are_resources_for():
 @marked
 def test_what_idle_processes_hold_goes_to_the_next_stage():
     first = mapped(lambda batch: batch, lane=Workers(resources=LICENSED))
-    second = mapped(lambda batch: batch, on=1, lane=Workers(resources=Resources(num_cpus=1, options=LICENSED.options)))
+    second = mapped(
+        lambda batch: batch,
+        on=1,
+        lane=Workers(resources=Resources(num_cpus=1, options=LICENSED.options)),
+    )
     assert ids(execute(numbers(20, 1), first, second)) == list(range(20))
 
 
 @marked
 def test_what_no_machine_has_is_an_error():
     with pytest.raises(ValueError, match="gold"):
-        ids(execute(numbers(4, 2), mapped(lambda batch: batch, lane=Workers(resources=Resources(options={"resources": {"gold": 1}})))))
+        ids(
+            execute(
+                numbers(4, 2),
+                mapped(
+                    lambda batch: batch,
+                    lane=Workers(resources=Resources(options={"resources": {"gold": 1}})),
+                ),
+            )
+        )
 
 
 @marked
@@ -215,8 +238,19 @@ def test_idle_actors_above_the_least_number_are_let_go():
         def _start_one(self) -> None:
             self._idle.append(Idle(float(len(self._idle))))
 
-    program = Program(stages=(numbers(1, 1),), context=DataContext(), shape=Shape(cpus=1, budget_bytes=1), seed=0)
-    lane = Pool(WorkKey(1, 0, "task"), actors(1, 3, first=3), None, program, lambda thunk: thunk(), None, idle_s=10, clock=lambda: 0.0)
+    program = Program(
+        stages=(numbers(1, 1),), context=DataContext(), shape=Shape(cpus=1, budget_bytes=1), seed=0
+    )
+    lane = Pool(
+        WorkKey(1, 0, "task"),
+        actors(1, 3, first=3),
+        None,
+        program,
+        lambda thunk: thunk(),
+        None,
+        idle_s=10,
+        clock=lambda: 0.0,
+    )
     lane.tick(9.0)
     assert ended == []
     lane.tick(11.5)
@@ -226,7 +260,12 @@ def test_idle_actors_above_the_least_number_are_let_go():
 
 
 def test_engines_are_asked_for_everything_but_cpus():
-    resources = Resources(num_cpus=3, num_gpus=0.5, memory=1e9, options={"resources": {"disk": 1}, "max_retries": 2, "num_cpus": 4})
+    resources = Resources(
+        num_cpus=3,
+        num_gpus=0.5,
+        memory=1e9,
+        options={"resources": {"disk": 1}, "max_retries": 2, "num_cpus": 4},
+    )
     more = options_of(resources, lambda: {"runtime_env": {}})
     assert more == {"num_gpus": 0.5, "memory": 10**9, "resources": {"disk": 1}, "runtime_env": {}}
     assert options_of(Resources(), None) == {}

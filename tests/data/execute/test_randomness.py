@@ -1,4 +1,6 @@
-"""Random numbers in user functions: the same for the same rows, whoever runs the task and wherever a pass goes on."""
+"""Random numbers in user functions: the same for the same rows, whoever runs the task and wherever
+a pass goes on.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ from syncline import data
 from syncline.data.execute import randomness
 
 
-@pytest.fixture(scope="module", params=["local", pytest.param("processes", marks=pytest.mark.processes)])
+@pytest.fixture(
+    scope="module", params=["local", pytest.param("processes", marks=pytest.mark.processes)]
+)
 def engine(request: pytest.FixtureRequest) -> Iterator[None]:
     syncline.shutdown()
-    syncline.init(local_mode=request.param == "local", **({} if request.param == "local" else {"num_cpus": 2}))
+    syncline.init(
+        local_mode=request.param == "local", **({} if request.param == "local" else {"num_cpus": 2})
+    )
     yield
     syncline.shutdown()
 
@@ -61,7 +67,9 @@ def test_functions_draw_the_same_in_every_run_that_has_the_seed(engine: None, se
     assert len(set(epochs[0] + epochs[1])) == 80  # other numbers for each row and in each epoch
 
 
-def test_a_pass_that_goes_on_in_the_middle_of_a_task_draws_what_it_would_have_drawn(engine: None) -> None:
+def test_a_pass_that_goes_on_in_the_middle_of_a_task_draws_what_it_would_have_drawn(
+    engine: None,
+) -> None:
     first = augmented().iterator()
     loop = iter(first.iter_batches(batch_size=4))
     for _ in range(4):
@@ -83,7 +91,13 @@ def test_functions_of_two_stages_draw_other_numbers(engine: None, seeded: None) 
 
 def test_objects_of_functions_are_made_alike(engine: None, seeded: None) -> None:
     def weights() -> set[float]:
-        return set(noises(data.range(40, override_num_blocks=4).map_batches(Noisy, concurrency=2).iter_batches()))
+        return set(
+            noises(
+                data.range(40, override_num_blocks=4)
+                .map_batches(Noisy, concurrency=2)
+                .iter_batches()
+            )
+        )
 
     first = weights()
     assert len(first) == 1
@@ -101,12 +115,21 @@ def test_programs_own_random_numbers_are_left_alone_in_local_mode() -> None:
         random.seed(1)
         np.random.seed(2)
         torch.manual_seed(3)
-        expected = [(random.random(), float(np.random.rand()), float(torch.rand(1))) for _ in range(4)]
+        expected = [
+            (random.random(), float(np.random.rand()), float(torch.rand(1))) for _ in range(4)
+        ]
         random.seed(1)
         np.random.seed(2)
         torch.manual_seed(3)
-        dataset = data.range(40, override_num_blocks=4).map_batches(Noisy, concurrency=1).map_batches(noise)
-        drawn = [(random.random(), float(np.random.rand()), float(torch.rand(1))) for _ in dataset.iter_batches(batch_size=10)]
+        dataset = (
+            data.range(40, override_num_blocks=4)
+            .map_batches(Noisy, concurrency=1)
+            .map_batches(noise)
+        )
+        drawn = [
+            (random.random(), float(np.random.rand()), float(torch.rand(1)))
+            for _ in dataset.iter_batches(batch_size=10)
+        ]
     finally:
         syncline.shutdown()
     assert drawn == expected

@@ -6,9 +6,23 @@ import pytest
 from scheduler_simulation import Read, Simulation, random_stages
 
 from syncline.data.execute import stages as s
-from syncline.data.execute.messages import Abandoned, BlockFacts, Cancel, Drop, Fail, Failed, Finish, Partitioned, Produced, Taken, TaskId
+from syncline.data.execute.messages import (
+    Abandoned,
+    BlockFacts,
+    Cancel,
+    Drop,
+    Fail,
+    Failed,
+    Finish,
+    Partitioned,
+    Produced,
+    Taken,
+    TaskId,
+)
 
-READ = s.Stage(name="read", grouping=s.Listed(payloads=[Read(((number, number),)) for number in range(6)]))
+READ = s.Stage(
+    name="read", grouping=s.Listed(payloads=[Read(((number, number),)) for number in range(6)])
+)
 ERROR = ZeroDivisionError("boom")
 
 
@@ -34,7 +48,9 @@ def test_a_failure_cancels_and_drops_everything_and_comes_last() -> None:
     run.check_end()
 
 
-@pytest.mark.parametrize(("most", "errors", "ends"), [(0, 1, Fail), (2, 2, Finish), (2, 3, Fail), (-1, 6, Finish)])
+@pytest.mark.parametrize(
+    ("most", "errors", "ends"), [(0, 1, Fail), (2, 2, Finish), (2, 3, Fail), (-1, 6, Finish)]
+)
 def test_so_many_errored_blocks_are_excused(most: int, errors: int, ends: type) -> None:
     failing = frozenset(TaskId(0, "task", number) for number in range(errors))
     run = Simulation(stages=[READ], max_errored_blocks=most, failing=failing).run()
@@ -68,18 +84,35 @@ def test_excused_failures_leave_no_execution_stuck_and_nothing_behind() -> None:
         stages = random_stages(seed)
         draw = random.Random(seed)
         kinds = ("task", "task", "sample", "partition")
-        failing = frozenset(TaskId(draw.randrange(len(stages)), draw.choice(kinds), draw.randrange(6)) for _ in range(6))  # type: ignore[arg-type]
-        run = Simulation(stages=stages, seed=seed, max_errored_blocks=-1, failing=failing, budget_bytes=draw.choice([1, 300])).run()
+        failing = frozenset(
+            TaskId(draw.randrange(len(stages)), draw.choice(kinds), draw.randrange(6))
+            for _ in range(6)
+        )  # type: ignore[arg-type]
+        run = Simulation(
+            stages=stages,
+            seed=seed,
+            max_errored_blocks=-1,
+            failing=failing,
+            budget_bytes=draw.choice([1, 300]),
+        ).run()
         is_unequal = any(isinstance(stage.grouping, s.Aligned) for stage in stages)
-        assert isinstance(run.end, Finish) or (is_unequal and isinstance(run.end, Fail) and isinstance(run.end.error, ValueError))
+        assert isinstance(run.end, Finish) or (
+            is_unequal and isinstance(run.end, Fail) and isinstance(run.end.error, ValueError)
+        )
 
 
 def test_a_limit_gets_its_rows_although_tasks_fail() -> None:
-    source = s.Stage(name="read", grouping=s.Listed(payloads=[Read(((number, number),), 2) for number in range(9)]), keeps_rows=True)
+    source = s.Stage(
+        name="read",
+        grouping=s.Listed(payloads=[Read(((number, number),), 2) for number in range(9)]),
+        keeps_rows=True,
+    )
     between = s.Stage(name="map", inputs=(0,), grouping=s.Bundled(), keeps_rows=True)
     limit = s.Stage(name="limit", inputs=(1,), grouping=s.First(rows=6))
     failing = frozenset({TaskId(0, "task", 1), TaskId(1, "task", 0)})
-    run = Simulation(stages=[source, between, limit], slots=4, max_errored_blocks=2, failing=failing).run()
+    run = Simulation(
+        stages=[source, between, limit], slots=4, max_errored_blocks=2, failing=failing
+    ).run()
     assert run.rows == [2, 2, 3, 3, 4, 4]
 
 
@@ -97,8 +130,12 @@ def test_after_the_end_only_blocks_are_dropped() -> None:
     run = begun()
     run.abandon()
     facts = BlockFacts(77, 1, 10)
-    assert run.scheduler.handle(Produced(task=TaskId(0, "task", 1), facts=facts, is_last=True)) == [Drop(block=77)]
-    late = Partitioned(task=TaskId(0, "partition", 1), blocks=(facts, BlockFacts(78, 1, 10)), parts=())
+    assert run.scheduler.handle(Produced(task=TaskId(0, "task", 1), facts=facts, is_last=True)) == [
+        Drop(block=77)
+    ]
+    late = Partitioned(
+        task=TaskId(0, "partition", 1), blocks=(facts, BlockFacts(78, 1, 10)), parts=()
+    )
     assert run.scheduler.handle(late) == [Drop(block=77), Drop(block=78)]
     assert run.scheduler.handle(failed(1)) == []
     assert run.scheduler.handle(Taken()) == []

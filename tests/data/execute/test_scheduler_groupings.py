@@ -37,7 +37,9 @@ class Held:
 
 
 def listed(count: int = 3) -> s.Stage:
-    return s.Stage(name="read", grouping=s.Listed(payloads=[f"payload {number}" for number in range(count)]))
+    return s.Stage(
+        name="read", grouping=s.Listed(payloads=[f"payload {number}" for number in range(count)])
+    )
 
 
 def passed(*rows: int) -> s.Stage:
@@ -48,7 +50,9 @@ def stage(grouping: s.Grouping, *inputs: int, **options: object) -> s.Stage:
     return s.Stage(name="", grouping=grouping, inputs=inputs, **options)  # type: ignore[arg-type]
 
 
-def begun(*stages: s.Stage, slots: float = 1, start: object = None) -> tuple[Scheduler, list[Instruction]]:
+def begun(
+    *stages: s.Stage, slots: float = 1, start: object = None
+) -> tuple[Scheduler, list[Instruction]]:
     scheduler = Scheduler(stages, preserve_order=True, max_errored_blocks=0, start=start)
     return scheduler, scheduler.handle(Started(slots=slots, budget_bytes=100_000))
 
@@ -61,30 +65,56 @@ def produced(task: TaskId, block: int, rows: int = 5, *, is_last: bool = True) -
     return Produced(task=task, facts=BlockFacts(block, rows, 10 * rows), is_last=is_last)
 
 
-def deliver(block: int, start: int, stop: int, point: object, size_bytes: int | None = None) -> Deliver:
-    return Deliver(piece=Piece(block, start, stop), size_bytes=10 * (stop - start) if size_bytes is None else size_bytes, point=point)
+def deliver(
+    block: int, start: int, stop: int, point: object, size_bytes: int | None = None
+) -> Deliver:
+    return Deliver(
+        piece=Piece(block, start, stop),
+        size_bytes=10 * (stop - start) if size_bytes is None else size_bytes,
+        point=point,
+    )
 
 
 def launched_ports(instructions: list[Instruction]) -> list[tuple[tuple[Piece, ...], ...]]:
     return [each.ports for each in instructions if isinstance(each, Launch)]
 
 
-def run_to_end(scheduler: Scheduler, answer: list[Instruction], stage: int) -> list[tuple[tuple[Piece, ...], ...]]:
+def run_to_end(
+    scheduler: Scheduler, answer: list[Instruction], stage: int
+) -> list[tuple[tuple[Piece, ...], ...]]:
     """Ends every task of a stage without a block; the ports of them all."""
     ports = []
     while answer:
         ports += launched_ports(answer)
-        answer = [more for each in answer if isinstance(each, Launch) for more in scheduler.handle(Ended(task=each.task))]
+        answer = [
+            more
+            for each in answer
+            if isinstance(each, Launch)
+            for more in scheduler.handle(Ended(task=each.task))
+        ]
     return ports
 
 
 def test_listed_tasks_stream_in_order_and_the_blocks_of_later_ones_wait() -> None:
     scheduler, answer = begun(listed(), slots=2)
-    assert answer == [Launch(task=task(0), payload="payload 0"), Launch(task=task(1), payload="payload 1")]
+    assert answer == [
+        Launch(task=task(0), payload="payload 0"),
+        Launch(task=task(1), payload="payload 1"),
+    ]
     assert scheduler.handle(produced(task(1), 1)) == [Launch(task=task(2), payload="payload 2")]
-    assert scheduler.handle(produced(task(0), 2, is_last=False)) == [deliver(2, 0, 5, [0, 0]), Resume(task=task(0))]
-    assert scheduler.handle(produced(task(0), 3)) == [deliver(3, 0, 5, [0, 5]), deliver(1, 0, 5, [1, 0])]
-    assert [scheduler.handle(Taken()) for _ in range(3)] == [[Drop(block=2)], [Drop(block=3)], [Drop(block=1)]]
+    assert scheduler.handle(produced(task(0), 2, is_last=False)) == [
+        deliver(2, 0, 5, [0, 0]),
+        Resume(task=task(0)),
+    ]
+    assert scheduler.handle(produced(task(0), 3)) == [
+        deliver(3, 0, 5, [0, 5]),
+        deliver(1, 0, 5, [1, 0]),
+    ]
+    assert [scheduler.handle(Taken()) for _ in range(3)] == [
+        [Drop(block=2)],
+        [Drop(block=3)],
+        [Drop(block=1)],
+    ]
     assert scheduler.handle(Ended(task=task(2))) == [Finish()]
 
 
@@ -98,7 +128,10 @@ def test_without_order_blocks_go_on_as_they_come_and_have_no_point() -> None:
 
 def test_tasks_that_are_done_or_before_the_start_are_left_out() -> None:
     stages = stage(s.Listed(payloads="abcd", done=frozenset({0, 2})))
-    assert begun(stages, slots=9)[1] == [Launch(task=task(1), payload="b"), Launch(task=task(3), payload="d")]
+    assert begun(stages, slots=9)[1] == [
+        Launch(task=task(1), payload="b"),
+        Launch(task=task(3), payload="d"),
+    ]
     assert begun(listed(), slots=9, start=[1, 7])[1] == [
         Launch(task=task(1), payload="payload 1", skip_rows=7),
         Launch(task=task(2), payload="payload 2"),
@@ -113,7 +146,11 @@ def test_held_blocks_are_delivered_under_negative_numbers() -> None:
         deliver(-2, 0, 3, [0, [1, 0]], 10),
         deliver(-1, 0, 4, [1, [0, 0]], 10),
     ]
-    assert [scheduler.handle(Taken()) for _ in range(3)] == [[Drop(block=-3)], [Drop(block=-2)], [Drop(block=-1), Finish()]]
+    assert [scheduler.handle(Taken()) for _ in range(3)] == [
+        [Drop(block=-3)],
+        [Drop(block=-2)],
+        [Drop(block=-1), Finish()],
+    ]
     assert begun(passed(2, 3), start=[1, 2])[1] == [deliver(-1, 2, 3, [1, 2], 4)]
 
 
@@ -134,21 +171,40 @@ def test_blocks_without_rows_make_one_task_for_the_columns_but_none_after_others
     assert begun(passed(), stage(s.Bundled(), 0))[1] == [Finish()]
 
 
-def test_the_input_of_a_task_is_dropped_when_it_ends_and_its_blocks_know_where_they_come_from() -> None:
+def test_the_input_of_a_task_is_dropped_when_it_ends_and_its_blocks_know_where_they_come_from() -> (
+    None
+):
     scheduler, answer = begun(listed(1), stage(s.Bundled(), 0))
-    assert scheduler.handle(produced(task(0), 1)) == [Launch(task=task(0, 1), ports=((Piece(1, 0, 5),),))]
-    assert scheduler.handle(produced(task(0, 1), 2, is_last=False)) == [deliver(2, 0, 5, [[0, [0, 0]], 0]), Resume(task=task(0, 1))]
-    assert scheduler.handle(produced(task(0, 1), 3)) == [Drop(block=1), deliver(3, 0, 5, [[0, [0, 0]], 5])]
+    assert scheduler.handle(produced(task(0), 1)) == [
+        Launch(task=task(0, 1), ports=((Piece(1, 0, 5),),))
+    ]
+    assert scheduler.handle(produced(task(0, 1), 2, is_last=False)) == [
+        deliver(2, 0, 5, [[0, [0, 0]], 0]),
+        Resume(task=task(0, 1)),
+    ]
+    assert scheduler.handle(produced(task(0, 1), 3)) == [
+        Drop(block=1),
+        deliver(3, 0, 5, [[0, [0, 0]], 5]),
+    ]
 
 
 def test_strict_cuts_have_exactly_so_many_rows_across_blocks() -> None:
     scheduler, answer = begun(passed(5, 4), stage(s.Cut(rows=3, strict=True), 0))
-    assert run_to_end(scheduler, answer, 1) == [((Piece(-2, 0, 3),),), ((Piece(-2, 3, 5), Piece(-1, 0, 1)),), ((Piece(-1, 1, 4),),)]
+    assert run_to_end(scheduler, answer, 1) == [
+        ((Piece(-2, 0, 3),),),
+        ((Piece(-2, 3, 5), Piece(-1, 0, 1)),),
+        ((Piece(-1, 1, 4),),),
+    ]
 
 
 def test_loose_cuts_never_cross_blocks() -> None:
     scheduler, answer = begun(passed(5, 4), stage(s.Cut(rows=3, strict=False), 0))
-    assert run_to_end(scheduler, answer, 1) == [((Piece(-2, 0, 3),),), ((Piece(-2, 3, 5),),), ((Piece(-1, 0, 3),),), ((Piece(-1, 3, 4),),)]
+    assert run_to_end(scheduler, answer, 1) == [
+        ((Piece(-2, 0, 3),),),
+        ((Piece(-2, 3, 5),),),
+        ((Piece(-1, 0, 3),),),
+        ((Piece(-1, 3, 4),),),
+    ]
 
 
 def test_a_block_that_several_tasks_share_is_dropped_with_the_last_of_them() -> None:
@@ -160,9 +216,17 @@ def test_a_block_that_several_tasks_share_is_dropped_with_the_last_of_them() -> 
 
 def test_even_cuts_wait_for_all_and_a_task_without_rows_gets_the_columns() -> None:
     scheduler, answer = begun(passed(5, 2), stage(s.CutEvenly(parts=3), 0))
-    assert run_to_end(scheduler, answer, 1) == [((Piece(-2, 0, 2),),), ((Piece(-2, 2, 4),),), ((Piece(-2, 4, 5), Piece(-1, 0, 2)),)]
+    assert run_to_end(scheduler, answer, 1) == [
+        ((Piece(-2, 0, 2),),),
+        ((Piece(-2, 2, 4),),),
+        ((Piece(-2, 4, 5), Piece(-1, 0, 2)),),
+    ]
     scheduler, answer = begun(passed(1), stage(s.CutEvenly(parts=3), 0))
-    assert run_to_end(scheduler, answer, 1) == [((Piece(-1, 0, 0),),), ((Piece(-1, 0, 0),),), ((Piece(-1, 0, 1),),)]
+    assert run_to_end(scheduler, answer, 1) == [
+        ((Piece(-1, 0, 0),),),
+        ((Piece(-1, 0, 0),),),
+        ((Piece(-1, 0, 1),),),
+    ]
     assert begun(passed(5, 2), stage(s.CutEvenly(parts=3), 0), start=[2, 1])[1][-1] == Launch(
         task=task(2, 1), ports=((Piece(-2, 4, 5), Piece(-1, 0, 2)),), skip_rows=1
     )
@@ -172,9 +236,16 @@ def test_first_cuts_the_last_block_and_cancels_what_is_upstream_at_once() -> Non
     scheduler, _ = begun(listed(3), stage(s.First(rows=7), 0), slots=3)
     assert scheduler.handle(produced(task(1), 1)) == []
     answer = scheduler.handle(produced(task(0), 2))
-    assert answer == [deliver(2, 0, 5, [0, [0, 0]]), deliver(1, 0, 2, [5, [1, 0]]), Cancel(task=task(2))]
+    assert answer == [
+        deliver(2, 0, 5, [0, [0, 0]]),
+        deliver(1, 0, 2, [5, [1, 0]]),
+        Cancel(task=task(2)),
+    ]
     assert scheduler.handle(produced(task(2), 3)) == [Drop(block=3)]
-    assert [scheduler.handle(Taken()) for _ in range(2)] == [[Drop(block=2)], [Drop(block=1), Finish()]]
+    assert [scheduler.handle(Taken()) for _ in range(2)] == [
+        [Drop(block=2)],
+        [Drop(block=1), Finish()],
+    ]
     assert begun(listed(), stage(s.First(rows=0), 0))[1] == [Finish()]
 
 
@@ -199,7 +270,9 @@ def test_a_limit_after_a_restart_counts_the_rows_that_a_task_makes_again() -> No
 
 def test_a_limit_looks_beyond_bundles_that_are_not_full() -> None:
     source = stage(s.Listed(payloads=[Held(2)] * 9), keeps_rows=True)
-    _, answer = begun(source, stage(s.Bundled(min_rows=5), 0, keeps_rows=True), stage(s.First(rows=1), 1), slots=9)
+    _, answer = begun(
+        source, stage(s.Bundled(min_rows=5), 0, keeps_rows=True), stage(s.First(rows=1), 1), slots=9
+    )
     assert len(answer) == 3
 
 
@@ -209,7 +282,13 @@ def test_what_is_kept_passes_in_order_and_its_end_is_told() -> None:
     assert scheduler.handle(produced(task(1), 1)) == []
     kept = [Keep(stage=1, piece=Piece(number, 0, 5)) for number in (2, 1)]
     answer = scheduler.handle(produced(task(0), 2))
-    assert answer == [kept[0], deliver(2, 0, 5, [0, 0]), kept[1], deliver(1, 0, 5, [1, 0]), Kept(stage=1)]
+    assert answer == [
+        kept[0],
+        deliver(2, 0, 5, [0, 0]),
+        kept[1],
+        deliver(1, 0, 5, [1, 0]),
+        Kept(stage=1),
+    ]
     scheduler, _ = begun(listed(2), stage(keeping, 0), stage(s.First(rows=5), 1), slots=2)
     assert Kept(stage=1) not in scheduler.handle(produced(task(0), 1))
     _, answer = begun(listed(2), stage(s.Keeping(keeper=None), 0), slots=2, start=[1, 3])
@@ -219,7 +298,10 @@ def test_what_is_kept_passes_in_order_and_its_end_is_told() -> None:
 def test_chained_inputs_come_one_after_the_other() -> None:
     scheduler, _ = begun(listed(1), listed(1), stage(s.Chained(), 0, 1), slots=2)
     assert scheduler.handle(produced(task(0, 1), 1)) == []
-    assert scheduler.handle(produced(task(0, 0), 2)) == [deliver(2, 0, 5, [0, [0, 0]]), deliver(1, 0, 5, [1, [0, 0]])]
+    assert scheduler.handle(produced(task(0, 0), 2)) == [
+        deliver(2, 0, 5, [0, [0, 0]]),
+        deliver(1, 0, 5, [1, [0, 0]]),
+    ]
     assert begun(listed(1), listed(1), stage(s.Chained(), 0, 1), slots=2, start=[1, [0, 3]])[1] == [
         Launch(task=task(0, 1), payload="payload 0", skip_rows=3)
     ]
@@ -253,7 +335,9 @@ def test_aligned_inputs_that_end_apart_fail_with_both_counts() -> None:
     assert isinstance(answer[-1].error, ValueError)
     assert "input 1 has 4 rows and its input 0 has 5" in str(answer[-1].error)
     assert {each.block for each in answer if isinstance(each, Drop)} == {1, 2}
-    _, answer = begun(passed(5, 3), passed(5), stage(s.Aligned(), 0, 1), start=[[1, [[0, 4], [0, 4]], 4], 0])
+    _, answer = begun(
+        passed(5, 3), passed(5), stage(s.Aligned(), 0, 1), start=[[1, [[0, 4], [0, 4]], 4], 0]
+    )
     assert "input 1 has 5 rows and its input 0 has 8" in str(answer[-1])
 
 
@@ -262,10 +346,16 @@ def test_aligned_inputs_without_rows_make_one_task_for_the_columns() -> None:
     assert run_to_end(scheduler, answer, 2) == [((Piece(-3, 0, 0),), (Piece(-1, 0, 0),))]
 
 
-@pytest.mark.parametrize(("until_shortest", "order"), [(True, [-6, -2, -5, -1, -4]), (False, [-6, -2, -5, -1, -4, -3])])
+@pytest.mark.parametrize(
+    ("until_shortest", "order"), [(True, [-6, -2, -5, -1, -4]), (False, [-6, -2, -5, -1, -4, -3])]
+)
 def test_interleaved_blocks_follow_the_weights(until_shortest: bool, order: list[int]) -> None:
     # 2 rows against 1: after each block the input goes on that lags furthest behind.
-    stages = (passed(2, 2, 2, 2), passed(1, 1), stage(s.Interleaved(weights=(2.0, 1.0), until_shortest=until_shortest), 0, 1))
+    stages = (
+        passed(2, 2, 2, 2),
+        passed(1, 1),
+        stage(s.Interleaved(weights=(2.0, 1.0), until_shortest=until_shortest), 0, 1),
+    )
     _, answer = begun(*stages)
     assert [each.piece.block for each in answer if isinstance(each, Deliver)] == order
 
@@ -289,9 +379,13 @@ def test_blocks_are_partitioned_as_they_come_and_pieces_go_to_a_task_per_partiti
         Launch(task=second, ports=((Piece(2, 0, 5),),), parts=2),
     ]
     parts = (Piece(3, 0, 2), Piece(3, 2, 5))
-    assert scheduler.handle(Partitioned(task=second, blocks=(BlockFacts(3, 5, 50),), parts=parts)) == [Drop(block=2)]
+    assert scheduler.handle(
+        Partitioned(task=second, blocks=(BlockFacts(3, 5, 50),), parts=parts)
+    ) == [Drop(block=2)]
     parts_of_first = (None, Piece(4, 0, 5))
-    assert scheduler.handle(Partitioned(task=first, blocks=(BlockFacts(4, 5, 50),), parts=parts_of_first)) == [
+    assert scheduler.handle(
+        Partitioned(task=first, blocks=(BlockFacts(4, 5, 50),), parts=parts_of_first)
+    ) == [
         Drop(block=1),
         Launch(task=task(0, 1), ports=((Piece(3, 0, 2),),)),
         Launch(task=task(1, 1), ports=((Piece(4, 0, 5), Piece(3, 2, 5)),)),
@@ -301,38 +395,67 @@ def test_blocks_are_partitioned_as_they_come_and_pieces_go_to_a_task_per_partiti
 
 
 def test_blocks_are_sampled_and_prepared_for_before_they_are_partitioned() -> None:
-    scheduler, answer = begun(passed(2, 3), stage(exchanged(parts=4, sample=max, prepare=max), 0), slots=2)
+    scheduler, answer = begun(
+        passed(2, 3), stage(exchanged(parts=4, sample=max, prepare=max), 0), slots=2
+    )
     first, second = TaskId(1, "sample", 0), TaskId(1, "sample", 1)
-    assert answer == [Launch(task=first, ports=((Piece(-2, 0, 2),),)), Launch(task=second, ports=((Piece(-1, 0, 3),),))]
+    assert answer == [
+        Launch(task=first, ports=((Piece(-2, 0, 2),),)),
+        Launch(task=second, ports=((Piece(-1, 0, 3),),)),
+    ]
     assert scheduler.handle(Ended(task=second)) == []
     assert scheduler.handle(Ended(task=first)) == [Prepare(stage=1, parts=4)]
     answer = scheduler.handle(Prepared(stage=1))
-    assert [each.task for each in answer if isinstance(each, Launch)] == [TaskId(1, "partition", 0), TaskId(1, "partition", 1)]
+    assert [each.task for each in answer if isinstance(each, Launch)] == [
+        TaskId(1, "partition", 0),
+        TaskId(1, "partition", 1),
+    ]
 
 
 def test_an_exchange_of_several_inputs_numbers_blocks_in_turns_and_decides_once_for_all() -> None:
-    scheduler, answer = begun(passed(2, 3), passed(4), stage(exchanged(2, direct_bytes=25), 0, 1), slots=9)
+    scheduler, answer = begun(
+        passed(2, 3), passed(4), stage(exchanged(2, direct_bytes=25), 0, 1), slots=9
+    )
     launches = [each for each in answer if isinstance(each, Launch)]
-    assert {(each.task.number, each.port, each.ports[0][0].block) for each in launches} == {(0, 0, -3), (2, 0, -2), (1, 1, -1)}
+    assert {(each.task.number, each.port, each.ports[0][0].block) for each in launches} == {
+        (0, 0, -3),
+        (2, 0, -2),
+        (1, 1, -1),
+    }
 
 
 def test_partitions_without_rows_of_an_input_get_its_columns() -> None:
     scheduler, answer = begun(passed(2), passed(0), stage(exchanged(2), 0, 1))
     (launch,) = [each for each in answer if isinstance(each, Launch)]
     parts = (None, Piece(1, 0, 2))
-    answer = scheduler.handle(Partitioned(task=launch.task, blocks=(BlockFacts(1, 2, 20),), parts=parts))
-    assert run_to_end(scheduler, answer, 2) == [((Piece(1, 0, 0),), (Piece(-1, 0, 0),)), ((Piece(1, 0, 2),), (Piece(-1, 0, 0),))]
+    answer = scheduler.handle(
+        Partitioned(task=launch.task, blocks=(BlockFacts(1, 2, 20),), parts=parts)
+    )
+    assert run_to_end(scheduler, answer, 2) == [
+        ((Piece(1, 0, 0),), (Piece(-1, 0, 0),)),
+        ((Piece(1, 0, 2),), (Piece(-1, 0, 0),)),
+    ]
 
 
 def test_an_empty_exchange_has_one_task_with_empty_ports() -> None:
-    assert begun(passed(), passed(), stage(exchanged(2, parts=5), 0, 1))[1] == [Launch(task=task(0, 2), ports=((), ()))]
+    assert begun(passed(), passed(), stage(exchanged(2, parts=5), 0, 1))[1] == [
+        Launch(task=task(0, 2), ports=((), ()))
+    ]
 
 
 def test_an_exchange_starts_again_at_a_partition_and_drops_the_pieces_before_it() -> None:
     scheduler, answer = begun(passed(2), stage(exchanged(), 0), start=[1, 3])
     (launch,) = [each for each in answer if isinstance(each, Launch)]
-    event = Partitioned(task=launch.task, blocks=(BlockFacts(1, 1, 10), BlockFacts(2, 1, 10)), parts=(Piece(1, 0, 1), Piece(2, 0, 1)))
-    assert scheduler.handle(event) == [Drop(block=1), Drop(block=-1), Launch(task=task(1, 1), ports=((Piece(2, 0, 1),),), skip_rows=3)]
+    event = Partitioned(
+        task=launch.task,
+        blocks=(BlockFacts(1, 1, 10), BlockFacts(2, 1, 10)),
+        parts=(Piece(1, 0, 1), Piece(2, 0, 1)),
+    )
+    assert scheduler.handle(event) == [
+        Drop(block=1),
+        Drop(block=-1),
+        Launch(task=task(1, 1), ports=((Piece(2, 0, 1),),), skip_rows=3),
+    ]
 
 
 def test_every_stage_is_read_once() -> None:

@@ -1,4 +1,6 @@
-"""Random trees of stages, budgets and orders of completion: what must hold whatever they are. The simulation checks every instruction."""
+"""Random trees of stages, budgets and orders of completion: what must hold whatever they are. The
+simulation checks every instruction.
+"""
 
 import json
 import random
@@ -30,14 +32,23 @@ def simulation(tree: int, **options: object) -> Simulation:
 def test_output_comes_in_one_order_whatever_ends_first(part: int) -> None:
     for seed in SEEDS[part::4]:
         run = simulation(seed).run()
-        assert filled([rows for rows, _ in run.delivered]) == filled(expected_blocks(run.stages)), f"seed {seed}"
+        assert filled([rows for rows, _ in run.delivered]) == filled(expected_blocks(run.stages)), (
+            f"seed {seed}"
+        )
         assert isinstance(run.end, Finish)
 
 
 def test_blocks_do_not_depend_on_budget_slots_or_completion_order() -> None:
     for seed in SEEDS[::8]:
-        runs = [simulation(seed, seed=each, slots=each + 1, budget_bytes=10**each).run() for each in range(4)]
-        assert all(filled([rows for rows, _ in run.delivered]) == filled([rows for rows, _ in runs[0].delivered]) for run in runs)
+        runs = [
+            simulation(seed, seed=each, slots=each + 1, budget_bytes=10**each).run()
+            for each in range(4)
+        ]
+        assert all(
+            filled([rows for rows, _ in run.delivered])
+            == filled([rows for rows, _ in runs[0].delivered])
+            for run in runs
+        )
 
 
 def test_without_order_the_same_rows_come() -> None:
@@ -48,7 +59,9 @@ def test_without_order_the_same_rows_come() -> None:
             continue
         run = simulation(seed, preserve_order=False).run()
         if not kinds & {"Aligned", "CutEvenly", "Cut", "Bundled", "Exchanged", "Shuffled"}:
-            assert sorted(run.rows) == sorted(row for block in expected_blocks(stages) for row in block)
+            assert sorted(run.rows) == sorted(
+                row for block in expected_blocks(stages) for row in block
+            )
         assert all(point is None for _, point in run.delivered)
 
 
@@ -59,7 +72,9 @@ def test_an_execution_starts_again_at_every_point_and_delivers_exactly_the_rest(
         for at, (_, point) in enumerate(run.delivered):
             rest = simulation(seed, start=json.loads(json.dumps(point)), seed=at).run()
             expected = filled([rows for rows, _ in run.delivered[at:]])
-            assert filled([rows for rows, _ in rest.delivered]) == expected, f"seed {seed}, from {point}"
+            assert filled([rows for rows, _ in rest.delivered]) == expected, (
+                f"seed {seed}, from {point}"
+            )
 
 
 def test_a_restarted_execution_has_points_that_go_on_from_the_beginning() -> None:
@@ -69,7 +84,9 @@ def test_a_restarted_execution_has_points_that_go_on_from_the_beginning() -> Non
             rest = simulation(seed, start=run.delivered[at][1], seed=at + 1).run()
             for later, (_, point) in list(enumerate(rest.delivered))[::4]:
                 again = simulation(seed, start=point, seed=later).run()
-                assert again.rows == [row for rows, _ in rest.delivered[later:] for row in rows], f"seed {seed}, {point}"
+                assert again.rows == [row for rows, _ in rest.delivered[later:] for row in rows], (
+                    f"seed {seed}, {point}"
+                )
 
 
 def test_abandoned_executions_give_everything_back_at_any_moment() -> None:

@@ -9,7 +9,18 @@ import pyarrow.dataset
 import pytest
 
 from syncline.data import DataType, UnknownColumnError
-from syncline.data.expressions import AliasExpr, BinaryExpr, Expr, LiteralExpr, Operation, col, lit, random, udf, uuid
+from syncline.data.expressions import (
+    AliasExpr,
+    BinaryExpr,
+    Expr,
+    LiteralExpr,
+    Operation,
+    col,
+    lit,
+    random,
+    udf,
+    uuid,
+)
 
 TABLE = pa.table(
     {
@@ -50,11 +61,19 @@ CASES: list[tuple[Expr, list[Any], str]] = [
     (lit(3) < col("a"), [True, False, None], "3 < col('a')"),
     (col("a") >= 7, [True, False, None], "col('a') >= 7"),
     (col("d") == "p", [True, False, True], "col('d') == 'p'"),
-    (col("day") >= datetime.date(2020, 6, 1), [False, True, None], "col('day') >= datetime.date(2020, 6, 1)"),
+    (
+        col("day") >= datetime.date(2020, 6, 1),
+        [False, True, None],
+        "col('day') >= datetime.date(2020, 6, 1)",
+    ),
     ((col("a") < 1) == (col("b") < 2), [True, False, None], "(col('a') < 1) == (col('b') < 2)"),
     (~col("t"), [False, True, None], "~col('t')"),
     (~(col("a") > 1), [False, True, None], "~(col('a') > 1)"),
-    (col("t") & (col("a") > 1) | col("s").is_null(), [True, True, None], "col('t') & (col('a') > 1) | col('s').is_null()"),
+    (
+        col("t") & (col("a") > 1) | col("s").is_null(),
+        [True, True, None],
+        "col('t') & (col('a') > 1) | col('s').is_null()",
+    ),
     (col("t") & False, [False, False, False], "col('t') & False"),
     (True | col("t"), [True, True, True], "True | col('t')"),
     (col("n") & col("t"), [None, False, None], "col('n') & col('t')"),
@@ -84,7 +103,11 @@ CASES: list[tuple[Expr, list[Any], str]] = [
     (lit(100).log10(), [2.0, 2.0, 2.0], "log10(100)"),
     (lit(0).exp().ln(), [0.0, 0.0, 0.0], "ln(exp(0))"),
     (lit(0.0).sin() + lit(0.0).cos() + lit(0.0).tan(), [1.0] * 3, "sin(0.0) + cos(0.0) + tan(0.0)"),
-    (lit(0.0).asin() + lit(1.0).acos() + lit(0.0).atan(), [0.0] * 3, "asin(0.0) + acos(1.0) + atan(0.0)"),
+    (
+        lit(0.0).asin() + lit(1.0).acos() + lit(0.0).atan(),
+        [0.0] * 3,
+        "asin(0.0) + acos(1.0) + atan(0.0)",
+    ),
     (lit("x"), ["x", "x", "x"], "'x'"),
     (lit([1, 2]), [[1, 2]] * 3, "[1, 2]"),
     (lit(None), [None, None, None], "None"),
@@ -104,7 +127,9 @@ def test_values_types_and_text(expr: Expr, expected: list[Any], text: str) -> No
 
 
 @pytest.mark.parametrize(("expr", "expected", "text"), CASES, ids=[text for _, _, text in CASES])
-def test_what_is_pushed_to_a_scan_gives_the_same_there(expr: Expr, expected: list[Any], text: str) -> None:
+def test_what_is_pushed_to_a_scan_gives_the_same_there(
+    expr: Expr, expected: list[Any], text: str
+) -> None:
     pushed = expr.to_arrow(TABLE.schema)
     if pushed is not None:
         scanned = pyarrow.dataset.dataset(TABLE).to_table(columns={"x": pushed})
@@ -153,7 +178,11 @@ def test_conjuncts_can_be_pushed_one_by_one() -> None:
     [
         (col("A"), UnknownColumnError, "no column 'A' among"),
         (col("days") > 1, UnknownColumnError, "did you mean 'day'"),
-        (col("a") == col("s"), TypeError, "in col\\('a'\\) == col\\('s'\\): equal does not take int64 and string"),
+        (
+            col("a") == col("s"),
+            TypeError,
+            "in col\\('a'\\) == col\\('s'\\): equal does not take int64 and string",
+        ),
         (col("a") & col("t"), TypeError, "and does not take int64 and bool"),
         (~col("a"), TypeError, "invert does not take int64"),
         (col("a").is_in(["x"]), TypeError, "int64 is never among values of type string"),
@@ -162,7 +191,9 @@ def test_conjuncts_can_be_pushed_one_by_one() -> None:
         (col("a").list.get(0), TypeError, "this takes lists, not int64"),
     ],
 )
-def test_mistakes_are_found_before_and_while_evaluating(expr: Expr, error: type[Exception], message: str) -> None:
+def test_mistakes_are_found_before_and_while_evaluating(
+    expr: Expr, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         expr.evaluate(TABLE)
     with pytest.raises(error, match=message):
@@ -176,7 +207,9 @@ def test_mistakes_are_found_before_and_while_evaluating(expr: Expr, error: type[
         (col("f").cast(pa.int64()), ValueError, "in col\\('f'\\).cast\\(int64\\): .*7.5"),
     ],
 )
-def test_values_that_cannot_be_computed_are_an_error(expr: Expr, error: type[Exception], message: str) -> None:
+def test_values_that_cannot_be_computed_are_an_error(
+    expr: Expr, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         expr.evaluate(TABLE)
 
@@ -244,7 +277,9 @@ def test_columns_and_their_replacement() -> None:
 
 def test_structural_equality() -> None:
     def build() -> Expr:
-        return (col("a") + 1 > lit(2)) & col("s").str.starts_with("x") | col("b").is_in([1, 2]).alias("q")
+        return (col("a") + 1 > lit(2)) & col("s").str.starts_with("x") | col("b").is_in(
+            [1, 2]
+        ).alias("q")
 
     assert build().structurally_equals(build())
     for left, right in [

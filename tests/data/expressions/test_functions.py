@@ -129,7 +129,9 @@ def test_any_column_may_be_returned_and_gets_the_declared_type(result: Any) -> N
         ([1.5, 2.0, 3.0], TypeError, "returned double"),
     ],
 )
-def test_what_is_no_such_column_is_refused(result: Any, error: type[Exception], message: str) -> None:
+def test_what_is_no_such_column_is_refused(
+    result: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         udf(DataType.int64())(lambda _: result)(col("a")).evaluate(TABLE)
 

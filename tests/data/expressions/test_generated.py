@@ -6,7 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data.expressions import EvaluationContext, col, monotonically_increasing_id, random, uuid
+from syncline.data.expressions import (
+    EvaluationContext,
+    col,
+    monotonically_increasing_id,
+    random,
+    uuid,
+)
 from syncline.data.expressions.generated import seeded
 
 ROWS = pa.table({"x": range(100)})
@@ -52,12 +58,17 @@ def test_numbers_are_uniform() -> None:
 
 def test_ids_grow_and_are_unique() -> None:
     ids = monotonically_increasing_id()
-    found = [ids.evaluate(ROWS.slice(0, 3), EvaluationContext(block_index=block)).to_pylist() for block in range(3)]
+    found = [
+        ids.evaluate(ROWS.slice(0, 3), EvaluationContext(block_index=block)).to_pylist()
+        for block in range(3)
+    ]
     flat = [value for block in found for value in block]
     assert flat == sorted(set(flat))
     assert found[0] == [0, 1, 2]
     assert found[1] == [2**33, 2**33 + 1, 2**33 + 2]
-    assert ids.evaluate(ROWS.slice(5, 2), EvaluationContext(block_index=1, row_offset=5)).to_pylist() == [2**33 + 5, 2**33 + 6]
+    assert ids.evaluate(
+        ROWS.slice(5, 2), EvaluationContext(block_index=1, row_offset=5)
+    ).to_pylist() == [2**33 + 5, 2**33 + 6]
 
 
 def test_uuids_are_valid_and_unique() -> None:
@@ -68,7 +79,10 @@ def test_uuids_are_valid_and_unique() -> None:
 
 
 def test_types_and_equality() -> None:
-    types = [expr.get_type(ROWS.schema) for expr in (random(seed=1), uuid(), monotonically_increasing_id())]
+    types = [
+        expr.get_type(ROWS.schema)
+        for expr in (random(seed=1), uuid(), monotonically_increasing_id())
+    ]
     assert types == [pa.float64(), pa.string(), pa.int64()]
     assert random(seed=1).structurally_equals(random(seed=1))
     assert not random(seed=1).structurally_equals(random(seed=2))
@@ -84,7 +98,9 @@ def test_seeded_gives_unseeded_numbers_and_uuids_a_seed_of_their_own() -> None:
         first = seeded(expr, [1, 2]).evaluate(ROWS, context)
         assert first.equals(seeded(expr, [1, 2]).evaluate(ROWS, context))
         assert not first.equals(seeded(expr, [1, 3]).evaluate(ROWS, context))
-        later = seeded(expr, [1, 2]).evaluate(ROWS.slice(10), EvaluationContext(block_index=2, row_offset=15))
+        later = seeded(expr, [1, 2]).evaluate(
+            ROWS.slice(10), EvaluationContext(block_index=2, row_offset=15)
+        )
         assert first.slice(10).equals(later)
     assert 0.0 not in seeded(random() - random(), [1]).evaluate(ROWS, context).to_pylist()
 

@@ -23,7 +23,12 @@ LISTS = pa.table(
         "st": [{"x": 1, "y": {"z": "q"}}, None, {"x": None, "y": None}],
     }
 )
-TIMES = pa.table({"t": [datetime.datetime(2020, 2, 3, 14, 35, 6), None], "d": [datetime.date(2021, 12, 31), None]})
+TIMES = pa.table(
+    {
+        "t": [datetime.datetime(2020, 2, 3, 14, 35, 6), None],
+        "d": [datetime.date(2021, 12, 31), None],
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,10 @@ TIMES = pa.table({"t": [datetime.datetime(2020, 2, 3, 14, 35, 6), None], "d": [d
         (S.split("l", max_splits=1, reverse=True), [["héllo wOr", "d"], [" ab "], None]),
         (S.split_regex("[ lo]+"), [["hé", "wOr", "d"], ["", "ab", ""], None]),
         (S.split_whitespace(), [["héllo", "wOrld"], ["", "ab", ""], None]),
-        (S.extract("(?P<first>[a-z])(?P<second>[a-z])"), [{"first": "l", "second": "l"}, {"first": "a", "second": "b"}, None]),
+        (
+            S.extract("(?P<first>[a-z])(?P<second>[a-z])"),
+            [{"first": "l", "second": "l"}, {"first": "a", "second": "b"}, None],
+        ),
         (S.repeat(2), ["héllo wOrldhéllo wOrld", " ab  ab ", None]),
         (S.repeat(col("n")), ["", " ab ", None]),
         (S.strip(), ["héllo wOrld", "ab", None]),
@@ -122,7 +130,9 @@ def test_nested(expr: Expr, expected: list[Any]) -> None:
     assert found.to_pylist() == expected
     assert expr.get_type(LISTS.schema) == found.type
     assert expr.evaluate(LISTS.slice(1)).to_pylist() == expected[1:]
-    assert expr.evaluate(pa.concat_tables([LISTS.slice(0, 2), LISTS.slice(2)])).to_pylist() == expected
+    assert (
+        expr.evaluate(pa.concat_tables([LISTS.slice(0, 2), LISTS.slice(2)])).to_pylist() == expected
+    )
 
 
 def test_a_list_of_fixed_size_becomes_one_of_any_length() -> None:
@@ -171,7 +181,10 @@ def test_unknown_fields_and_options_are_refused() -> None:
 
 
 def test_methods_have_the_signatures_and_docstrings_of_their_rows() -> None:
-    assert str(inspect.signature(S.starts_with)) == "(pattern: 'str', *, ignore_case: 'bool' = False) -> 'FunctionExpr'"
+    assert (
+        str(inspect.signature(S.starts_with))
+        == "(pattern: 'str', *, ignore_case: 'bool' = False) -> 'FunctionExpr'"
+    )
     assert str(inspect.signature(S.upper)) == "() -> 'FunctionExpr'"
     with pytest.raises(TypeError, match="StringNamespace.starts_with.*'pattern'"):
         S.starts_with()

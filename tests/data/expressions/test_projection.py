@@ -5,9 +5,20 @@ import pyarrow as pa
 import pytest
 
 from syncline.data import DataType, block
-from syncline.data.expressions import col, filter_rows, lit, project, projected_schema, star, udf, unnest
+from syncline.data.expressions import (
+    col,
+    filter_rows,
+    lit,
+    project,
+    projected_schema,
+    star,
+    udf,
+    unnest,
+)
 
-TABLE = pa.table({"a": [1, 2, None], "b": ["x", "y", "z"], "st": [{"p": 1, "q": "u"}, None, {"p": 3, "q": None}]})
+TABLE = pa.table(
+    {"a": [1, 2, None], "b": ["x", "y", "z"], "st": [{"p": 1, "q": "u"}, None, {"p": 3, "q": None}]}
+)
 
 
 def test_columns_come_in_the_order_of_the_expressions() -> None:
@@ -40,7 +51,9 @@ def test_no_columns_still_have_rows() -> None:
 
 
 def test_expressions_without_a_name_or_a_place_are_refused() -> None:
-    with pytest.raises(ValueError, match="col\\('a'\\) \\+ 1 has no name for its column: add .alias"):
+    with pytest.raises(
+        ValueError, match="col\\('a'\\) \\+ 1 has no name for its column: add .alias"
+    ):
         project(TABLE, [col("a") + 1])
     with pytest.raises(TypeError, match="only be one of the expressions of a projection"):
         (star() + 1).evaluate(TABLE)
@@ -65,9 +78,13 @@ def test_a_filter_drops_rows_where_it_is_null() -> None:
 
 
 def test_a_filter_keeps_tensors_and_objects() -> None:
-    table = block.from_rows([{"i": i, "t": np.full(2, i), "r": np.zeros(i), "o": {i: i}} for i in range(5)])
+    table = block.from_rows(
+        [{"i": i, "t": np.full(2, i), "r": np.zeros(i), "o": {i: i}} for i in range(5)]
+    )
     kept = list(block.rows(filter_rows(table, col("i") % 2 == 0)))
-    assert [(row["t"][0], len(row["r"]), row["o"]) for row in kept] == [(i, i, {i: i}) for i in (0, 2, 4)]
+    assert [(row["t"][0], len(row["r"]), row["o"]) for row in kept] == [
+        (i, i, {i: i}) for i in (0, 2, 4)
+    ]
 
 
 def test_a_filter_needs_truth() -> None:

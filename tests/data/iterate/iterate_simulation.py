@@ -1,8 +1,9 @@
-"""A pipeline without an executor and ranks without processes, for tests of dealing, batching and cursors.
+"""A pipeline without an executor and ranks without processes, for tests of dealing, batching and
+cursors.
 
-`SimulatedPipeline` produces a global sequence in blocks, from any of its restart points, with other block bounds each time.
-`SimulatedRanks` deals it and lets the test pull batches from any rank at any time. `expected_own_rows` says, the naive way, what each rank
-has to get.
+`SimulatedPipeline` produces a global sequence in blocks, from any of its restart points, with other
+block bounds each time. `SimulatedRanks` deals it and lets the test pull batches from any rank at
+any time. `expected_own_rows` says, the naive way, what each rank has to get.
 """
 
 import json
@@ -32,7 +33,9 @@ class SimulatedPipeline:
 
     def units(self, epoch: int) -> list[list[int]]:
         """What is read whole: fragments after the filter, or partitions of a shuffle."""
-        units = [[row for row in fragment if row % self.keep_one_in == 0] for fragment in self.fragments]
+        units = [
+            [row for row in fragment if row % self.keep_one_in == 0] for fragment in self.fragments
+        ]
         order = random.Random(f"{self.seed} {epoch}")
         if self.shuffle == "fragments":
             order.shuffle(units)
@@ -45,7 +48,9 @@ class SimulatedPipeline:
     def sequence(self, epoch: int) -> list[int]:
         return [row for unit in self.units(epoch) for row in unit]
 
-    def blocks(self, epoch: int, restart: Restart, rng: random.Random) -> Iterator[tuple[list[int], Restart]]:
+    def blocks(
+        self, epoch: int, restart: Restart, rng: random.Random
+    ) -> Iterator[tuple[list[int], Restart]]:
         unit, skip = restart.point or (0, 0)
         index = restart.index
         self.reads.append(0)
@@ -73,7 +78,10 @@ class SimulatedRanks:
     def __post_init__(self) -> None:
         begin = self.beginning
         self.dealer = Dealer(rounds=begin.rounds, position=begin.position, skip=begin.settled)
-        self.cursors = [begin.cursor(plan=self.plan, rank=rank, windows=self.windows[rank]) for rank in range(begin.rounds.world_size)]
+        self.cursors = [
+            begin.cursor(plan=self.plan, rank=rank, windows=self.windows[rank])
+            for rank in range(begin.rounds.world_size)
+        ]
         self.yielded: list[list[int]] = [[] for _ in self.cursors]
         self._blocks = self.pipeline.blocks(begin.epoch, begin.restart, self.rng)
         self._tables: dict[int, pa.Table] = {}
@@ -86,7 +94,9 @@ class SimulatedRanks:
         cut = next(self._cuts[rank], None)
         if cut is None:
             if not self.cursors[rank].ended:
-                self.cursors[rank] = Cursor.from_dict({**self.cursors[rank].to_dict(), "ended": True}, plan=self.plan)
+                self.cursors[rank] = Cursor.from_dict(
+                    {**self.cursors[rank].to_dict(), "ended": True}, plan=self.plan
+                )
             return False
         self.yielded[rank] += cut.table["v"].to_pylist()
         self.cursors[rank] = self.cursors[rank].advanced(cut.mark)
@@ -104,7 +114,9 @@ class SimulatedRanks:
         return [Cursor.from_dict(json.loads(state), plan=self.plan) for state in states]
 
     def _cut(self, cursor: Cursor) -> Iterator[Cut]:
-        options = BatchOptions(batch_size=cursor.rounds.chunks[cursor.rank], drop_last=self.drop_last)
+        options = BatchOptions(
+            batch_size=cursor.rounds.chunks[cursor.rank], drop_last=self.drop_last
+        )
         return cut_batches(self._pieces(cursor.rank), cursor, options)
 
     def _pieces(self, rank: int) -> Iterator[Piece]:
@@ -113,7 +125,11 @@ class SimulatedRanks:
             while not queue and not self._ended:
                 self._deal_next_block()
             if not queue:
-                yield Piece(table=pa.table({"v": pa.array([], pa.int64())}), restart=Restart(), total=self.dealer.total)
+                yield Piece(
+                    table=pa.table({"v": pa.array([], pa.int64())}),
+                    restart=Restart(),
+                    total=self.dealer.total,
+                )
                 return
             yield queue.popleft()
 
@@ -126,12 +142,16 @@ class SimulatedRanks:
             deals = self.dealer.add(restart.index, len(values), restart)
         for deal in deals:
             table = self._tables[deal.block].slice(deal.start, deal.stop - deal.start)
-            self._queues[deal.rank].append(Piece(table=table, restart=deal.restart, total=self.dealer.total))
+            self._queues[deal.rank].append(
+                Piece(table=table, restart=deal.restart, total=self.dealer.total)
+            )
         kept = self.dealer.held
         self._tables = {block: table for block, table in self._tables.items() if block in kept}
 
 
-def expected_own_rows(rows: list[int], rounds: Rounds, rank: int, windows: Windows | None, epoch: int) -> list[int]:
+def expected_own_rows(
+    rows: list[int], rounds: Rounds, rank: int, windows: Windows | None, epoch: int
+) -> list[int]:
     """What a rank gets of `rows` without an interruption, in order."""
     hands: list[list[int]] = [[] for _ in rounds.chunks]
     left = list(rows)

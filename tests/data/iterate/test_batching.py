@@ -1,4 +1,6 @@
-"""Batches: their rows, what is copied, how far the program is after each, and loops that are left."""
+"""Batches: their rows, what is copied, how far the program is after each, and loops that are
+left.
+"""
 
 import random
 from collections.abc import Iterator
@@ -20,19 +22,30 @@ from syncline.data.iterate.windows import Windows
 def pieces_of(*sizes: int, columns: int = 1) -> Iterator[Piece]:
     index = 0
     for size in sizes:
-        table = pa.table({f"c{column}": np.arange(index, index + size) for column in range(columns)})
+        table = pa.table(
+            {f"c{column}": np.arange(index, index + size) for column in range(columns)}
+        )
         yield Piece(table=table, restart=Restart(index=index, point=index))
         index += size
-    yield Piece(table=pa.table({f"c{column}": pa.array([], pa.int64()) for column in range(columns)}), restart=Restart(), total=index)
+    yield Piece(
+        table=pa.table({f"c{column}": pa.array([], pa.int64()) for column in range(columns)}),
+        restart=Restart(),
+        total=index,
+    )
 
 
 def beginning(windows: Windows | None = None) -> Cursor:
-    return first_beginning(epoch=0, seed=0, rounds=Rounds(chunks=(1,))).cursor(plan="p", rank=0, windows=windows)
+    return first_beginning(epoch=0, seed=0, rounds=Rounds(chunks=(1,))).cursor(
+        plan="p", rank=0, windows=windows
+    )
 
 
 def batches_of(pieces: Iterator[Piece], **options: Any) -> list[list[int]]:
     chosen = BatchOptions(**options)
-    return [cut.table["c0"].to_pylist() for cut in cut_batches(pieces, beginning(chosen.windows(0)), chosen)]
+    return [
+        cut.table["c0"].to_pylist()
+        for cut in cut_batches(pieces, beginning(chosen.windows(0)), chosen)
+    ]
 
 
 def address(array: np.ndarray) -> int:
@@ -55,35 +68,63 @@ def test_a_batch_within_a_piece_is_not_copied() -> None:
 
 
 def test_a_mark_counts_the_rows_and_names_the_piece_of_the_next_one() -> None:
-    marks = [cut.mark for cut in cut_batches(pieces_of(4, 4), beginning(), BatchOptions(batch_size=3))]
-    assert [(mark.rows, mark.restart.index, mark.total) for mark in marks] == [(3, 0, None), (6, 4, None), (8, 4, 8)]
+    marks = [
+        cut.mark for cut in cut_batches(pieces_of(4, 4), beginning(), BatchOptions(batch_size=3))
+    ]
+    assert [(mark.rows, mark.restart.index, mark.total) for mark in marks] == [
+        (3, 0, None),
+        (6, 4, None),
+        (8, 4, 8),
+    ]
 
 
 def test_a_local_shuffle_permutes_windows_and_nothing_else() -> None:
-    batches = batches_of(pieces_of(10, 7, 3, 5), batch_size=4, local_shuffle_buffer_size=7, local_shuffle_seed=3)
+    batches = batches_of(
+        pieces_of(10, 7, 3, 5), batch_size=4, local_shuffle_buffer_size=7, local_shuffle_seed=3
+    )
     assert [len(batch) for batch in batches] == [4, 4, 4, 4, 4, 4, 1]
     rows = [row for batch in batches for row in batch]
     windows = [rows[start : start + 8] for start in range(0, 25, 8)]
-    assert [sorted(window) for window in windows] == [list(range(start, min(start + 8, 25))) for start in range(0, 25, 8)]
+    assert [sorted(window) for window in windows] == [
+        list(range(start, min(start + 8, 25))) for start in range(0, 25, 8)
+    ]
     assert rows != sorted(rows)
     assert rows == [
-        row for batch in batches_of(pieces_of(25), batch_size=4, local_shuffle_buffer_size=8, local_shuffle_seed=3) for row in batch
+        row
+        for batch in batches_of(
+            pieces_of(25), batch_size=4, local_shuffle_buffer_size=8, local_shuffle_seed=3
+        )
+        for row in batch
     ]
-    assert [len(batch) for batch in batches_of(pieces_of(25), batch_size=4, local_shuffle_buffer_size=8, drop_last=True)] == [4] * 6
+    assert [
+        len(batch)
+        for batch in batches_of(
+            pieces_of(25), batch_size=4, local_shuffle_buffer_size=8, drop_last=True
+        )
+    ] == [4] * 6
 
 
 def test_marks_of_a_shuffle_name_the_piece_that_the_window_begins_in() -> None:
     windows = Windows(rows=6, seed=0)
-    marks = [cut.mark for cut in cut_batches(pieces_of(4, 4, 4), beginning(windows), BatchOptions(batch_size=3))]
+    marks = [
+        cut.mark
+        for cut in cut_batches(pieces_of(4, 4, 4), beginning(windows), BatchOptions(batch_size=3))
+    ]
     assert [(mark.rows, mark.restart.index) for mark in marks] == [(3, 0), (6, 4), (9, 4), (12, 8)]
 
 
 def test_a_shuffle_of_wide_rows_is_taken_in_parts_and_yields_each_once() -> None:
-    table = block.from_batch({"image": np.arange(300, dtype=np.int64)[:, None].repeat(4096, axis=1)})
-    cuts = cut_batches(
-        iter([Piece(table=table, restart=Restart(), total=300)]), beginning(Windows(rows=300, seed=1)), BatchOptions(batch_size=10)
+    table = block.from_batch(
+        {"image": np.arange(300, dtype=np.int64)[:, None].repeat(4096, axis=1)}
     )
-    assert sorted(int(row[0]) for cut in cuts for row in block.to_batch(cut.table)["image"]) == list(range(300))
+    cuts = cut_batches(
+        iter([Piece(table=table, restart=Restart(), total=300)]),
+        beginning(Windows(rows=300, seed=1)),
+        BatchOptions(batch_size=10),
+    )
+    assert sorted(
+        int(row[0]) for cut in cuts for row in block.to_batch(cut.table)["image"]
+    ) == list(range(300))
 
 
 @pytest.mark.parametrize("options", [{}, {"local_shuffle_buffer_size": 4}])
@@ -103,7 +144,9 @@ def test_input_that_merely_stops_is_an_error_not_an_end(options: dict[str, int])
         ({"prefetch_batches": -1}, ValueError, "prefetch_batches=-1"),
     ],
 )
-def test_options_that_make_no_sense_are_errors(options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_options_that_make_no_sense_are_errors(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         BatchOptions(**options)
 
@@ -145,7 +188,9 @@ def test_every_loop_is_a_pass_that_ends(prefetch_batches: int) -> None:
 
 
 @pytest.mark.parametrize("prefetch_batches", [0, 2])
-def test_progress_counts_what_the_program_got_not_what_is_fetched_ahead(prefetch_batches: int) -> None:
+def test_progress_counts_what_the_program_got_not_what_is_fetched_ahead(
+    prefetch_batches: int,
+) -> None:
     loop = Loop()
     seen = []
     for batch in loop.batches(prefetch_batches):
@@ -179,4 +224,9 @@ def test_a_shuffled_epoch_is_the_same_whatever_the_pieces() -> None:
     expected = batches_of(pieces_of(200), batch_size=8, local_shuffle_buffer_size=32)
     for _ in range(20):
         sizes = [rng.randint(1, 30) for _ in range(6)]
-        assert batches_of(pieces_of(*sizes, 200 - sum(sizes)), batch_size=8, local_shuffle_buffer_size=32) == expected
+        assert (
+            batches_of(
+                pieces_of(*sizes, 200 - sum(sizes)), batch_size=8, local_shuffle_buffer_size=32
+            )
+            == expected
+        )

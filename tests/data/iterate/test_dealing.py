@@ -6,7 +6,9 @@ from syncline.data.iterate.dealing import Deal, Dealer, Equal, Rounds, equal_mod
 from syncline.data.iterate.position import Position, Restart
 
 
-def deal(rounds: Rounds, *blocks: int, position: Position | None = None) -> tuple[list[list[int]], Dealer]:
+def deal(
+    rounds: Rounds, *blocks: int, position: Position | None = None
+) -> tuple[list[list[int]], Dealer]:
     """The global indices that each rank gets of blocks of so many rows, and the dealer."""
     dealer = Dealer(rounds=rounds, position=position or Position())
     index, deals, starts = dealer.position.restart.index, [], {}
@@ -36,11 +38,16 @@ def test_a_round_takes_a_chunk_for_each_rank_across_blocks() -> None:
         ("pad", [[*range(6)], [*range(6, 11), 0]]),
     ],
 )
-def test_the_last_round_is_dealt_as_it_is_or_in_equal_shares(equal: Equal, expected: list[list[int]]) -> None:
+def test_the_last_round_is_dealt_as_it_is_or_in_equal_shares(
+    equal: Equal, expected: list[list[int]]
+) -> None:
     shares, dealer = deal(Rounds(chunks=(8, 8), equal=equal), 3, 3, 5)
     assert shares == expected
     statistics = dealer.statistics()
-    assert (statistics.dropped_rows, statistics.padded_rows) == (int(equal == "drop"), int(equal == "pad"))
+    assert (statistics.dropped_rows, statistics.padded_rows) == (
+        int(equal == "drop"),
+        int(equal == "pad"),
+    )
     assert statistics.rows == tuple(map(len, expected))
 
 
@@ -63,7 +70,11 @@ def test_a_round_with_equal_shares_is_held_back_until_it_is_full() -> None:
     assert dealer.held == {"a"}
     assert dealer.statistics().held_rows == 3
     deals = dealer.add("b", 2, Restart(index=3))
-    assert [(each.rank, each.block, each.start, each.stop) for each in deals] == [(0, "a", 0, 2), (1, "a", 2, 3), (1, "b", 0, 1)]
+    assert [(each.rank, each.block, each.start, each.stop) for each in deals] == [
+        (0, "a", 0, 2),
+        (1, "a", 2, 3),
+        (1, "b", 0, 1),
+    ]
     assert dealer.held == {"b"}
     assert dealer.end() == []
     assert dealer.statistics().dropped_rows == 1
@@ -106,7 +117,12 @@ def test_gaps_between_blocks_and_a_late_beginning_are_errors() -> None:
 
 
 def test_choices_for_equal() -> None:
-    assert [equal_mode(choice) for choice in (False, True, "drop", "pad")] == [False, "drop", "drop", "pad"]
+    assert [equal_mode(choice) for choice in (False, True, "drop", "pad")] == [
+        False,
+        "drop",
+        "drop",
+        "pad",
+    ]
     with pytest.raises(ValueError, match="equal='most' is not known"):
         equal_mode("most")
     with pytest.raises(ValueError, match="at least one row"):

@@ -1,4 +1,6 @@
-"""Batches as tensors: what is shared, what is refused, collate functions, and the way to a GPU (with fakes)."""
+"""Batches as tensors: what is shared, what is refused, collate functions, and the way to a GPU
+(with fakes).
+"""
 
 import datetime
 import warnings
@@ -34,7 +36,9 @@ def test_columns_become_tensors_that_share_the_blocks_memory_without_a_warning()
     assert (batch["id"].tolist(), batch["id"].dtype) == ([1, 2], torch.int64)
     assert torch.equal(batch["image"], torch.as_tensor(images[1:3].copy()))
     shared = block.to_batch(table.slice(1, 2))
-    assert all(batch[name].data_ptr() == shared[name].__array_interface__["data"][0] for name in batch)
+    assert all(
+        batch[name].data_ptr() == shared[name].__array_interface__["data"][0] for name in batch
+    )
 
 
 def test_tensors_keep_the_memory_of_their_block_alive() -> None:
@@ -46,8 +50,14 @@ def test_tensors_keep_the_memory_of_their_block_alive() -> None:
 
 def test_dtypes_are_for_all_columns_or_by_name() -> None:
     table = pa.table({"a": [1, 2], "b": [0.5, None], "c": [True, False]})
-    assert {name: each.dtype for name, each in tensors_of(table).items()} == {"a": torch.int64, "b": torch.float64, "c": torch.bool}
-    assert {each.dtype for each in tensors_of(table, dtypes=torch.float32).values()} == {torch.float32}
+    assert {name: each.dtype for name, each in tensors_of(table).items()} == {
+        "a": torch.int64,
+        "b": torch.float64,
+        "c": torch.bool,
+    }
+    assert {each.dtype for each in tensors_of(table, dtypes=torch.float32).values()} == {
+        torch.float32
+    }
     assert tensors_of(table, dtypes={"a": torch.int32})["a"].dtype == torch.int32
     with pytest.raises(ValueError, match="dtypes names 'd', but the columns are 'a', 'b', 'c'"):
         tensors_of(table, dtypes={"d": torch.int32})
@@ -69,7 +79,9 @@ def test_lists_of_equal_lengths_are_stacked() -> None:
         ([np.zeros((2, 2)), np.zeros((2, 3))], RuntimeError, "column 'x' is ragged"),
     ],
 )
-def test_what_torch_has_no_tensors_of_is_an_error_that_names_the_column(values: list[Any], error: type[Exception], message: str) -> None:
+def test_what_torch_has_no_tensors_of_is_an_error_that_names_the_column(
+    values: list[Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         tensors_of(block.from_rows([{"x": value} for value in values]))
 
@@ -88,7 +100,11 @@ def test_collate_functions_get_the_input_that_their_class_names() -> None:
             return type(batch)
 
     table = pa.table({"x": [1, 2]})
-    assert [tensors_of(table, collate_fn=each) for each in (Arrow(), Numpy(), Pandas())] == [pa.Table, np.ndarray, pd.DataFrame]
+    assert [tensors_of(table, collate_fn=each) for each in (Arrow(), Numpy(), Pandas())] == [
+        pa.Table,
+        np.ndarray,
+        pd.DataFrame,
+    ]
     assert tensors_of(table, collate_fn=lambda batch: batch["x"].sum()) == 3
     with pytest.raises(ValueError, match="exclude each other"):
         torch_conversion(collate_fn=Numpy(), dtypes=torch.int32)
@@ -98,9 +114,20 @@ def test_collate_functions_get_the_input_that_their_class_names() -> None:
 
 def test_only_batches_of_tensors_alone_are_moved() -> None:
     one = torch.zeros(1)
-    moved = [one, [one, one], (one,), Pair(one, one), {"a": one}, {"a": [one, one]}, [[one], (one, one)], []]
+    moved = [
+        one,
+        [one, one],
+        (one,),
+        Pair(one, one),
+        {"a": one},
+        {"a": [one, one]},
+        [[one], (one, one)],
+        [],
+    ]
     kept = [1, "text", None, {"a": 1}, [one, 1], {"a": {"b": one}}, [[[one]]]]
-    assert [is_tensor_batch(batch) for batch in moved + kept] == [True] * len(moved) + [False] * len(kept)
+    assert [is_tensor_batch(batch) for batch in moved + kept] == [True] * len(moved) + [
+        False
+    ] * len(kept)
 
 
 def test_batches_of_tensors_reach_the_device_in_their_own_shape() -> None:
@@ -150,7 +177,9 @@ class FakeStream:
         self.waited.append(other)
 
 
-def test_a_gpu_gets_its_batches_on_a_stream_that_the_computation_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_gets_its_batches_on_a_stream_that_the_computation_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     computation, copies, current, moves, recorded = FakeStream(), [], [], [], []
 
     @contextmanager
@@ -163,11 +192,15 @@ def test_a_gpu_gets_its_batches_on_a_stream_that_the_computation_waits_for(monke
         moves.append((str(device), non_blocking, current[-1]))
         return tensor
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: copies.append(FakeStream()) or copies[-1])
+    monkeypatch.setattr(
+        torch.cuda, "Stream", lambda device: copies.append(FakeStream()) or copies[-1]
+    )
     monkeypatch.setattr(torch.cuda, "stream", stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: computation)
     monkeypatch.setattr(torch.Tensor, "to", to)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: recorded.append(stream))
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda tensor, stream: recorded.append(stream)
+    )
 
     conversion = torch_conversion(device="cuda:0")
     first, second = [conversion.convert(pa.table({"a": [1], "b": [2]})) for _ in range(2)]
@@ -181,7 +214,9 @@ def test_a_gpu_gets_its_batches_on_a_stream_that_the_computation_waits_for(monke
 
 
 def test_what_is_no_batch_of_tensors_does_not_touch_the_gpu() -> None:
-    assert tensors_of(pa.table({"a": [1]}), device="cuda:0", collate_fn=lambda batch: "text") == "text"
+    assert (
+        tensors_of(pa.table({"a": [1]}), device="cuda:0", collate_fn=lambda batch: "text") == "text"
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

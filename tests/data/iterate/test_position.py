@@ -20,7 +20,9 @@ def random_position(rng: random.Random) -> tuple[Position, list[int]]:
         if index not in consumed and start is not None:
             holes.append((start, index))
             start = None
-    return Position(prefix=prefix, holes=tuple(holes)), [index for index in range(100) if index not in consumed]
+    return Position(prefix=prefix, holes=tuple(holes)), [
+        index for index in range(100) if index not in consumed
+    ]
 
 
 @pytest.mark.parametrize("case", range(20))
@@ -30,7 +32,11 @@ def test_both_numberings_of_the_remaining_rows_agree(case: int) -> None:
     for index in range(100):
         assert position.remaining_before(index) == sum(each < index for each in remaining)
     for start, stop in [(0, 100), (5, 30), (30, 31), (31, 31)]:
-        rows = [index for begin, end in position.remaining_ranges(start, stop) for index in range(begin, end)]
+        rows = [
+            index
+            for begin, end in position.remaining_ranges(start, stop)
+            for index in range(begin, end)
+        ]
         assert rows == [index for index in remaining if start <= index < stop]
     assert Position.from_dict(json.loads(json.dumps(position.to_dict()))) == position
 
@@ -42,7 +48,9 @@ def test_consumed_rows_move_the_prefix_and_leave_holes(case: int) -> None:
     contiguous = rng.randint(0, 20)
     scattered = rng.sample(range(contiguous, len(remaining)), 10)
     after = position_after(position, contiguous, np.array(scattered), [])
-    left = [index for row, index in enumerate(remaining) if row >= contiguous and row not in scattered]
+    left = [
+        index for row, index in enumerate(remaining) if row >= contiguous and row not in scattered
+    ]
     assert after.global_indices(np.arange(len(left))).tolist() == left
 
 

@@ -1,4 +1,6 @@
-"""Every sample exactly once and in the order of an uninterrupted epoch, however often and however a job is restarted."""
+"""Every sample exactly once and in the order of an uninterrupted epoch, however often and however a
+job is restarted.
+"""
 
 import random
 from collections import Counter
@@ -22,16 +24,21 @@ class Job:
     pipeline: SimulatedPipeline
     epoch: int = 0
     cursors: list[Cursor] = field(default_factory=list)
-    # What the current dealing began with, and what each of its ranks got since, over all restarts that only continued it.
+    # What the current dealing began with, and what each of its ranks got since, over all restarts
+    # that only continued it.
     rows: list[int] = field(default_factory=list)
     got: list[list[int]] = field(default_factory=list)
     # Rows of the epoch that earlier dealings yielded.
     before: list[int] = field(default_factory=list)
 
-    def run(self, rounds: Rounds, windows: list[Windows | None], pulls: int | None) -> SimulatedRanks:
+    def run(
+        self, rounds: Rounds, windows: list[Windows | None], pulls: int | None
+    ) -> SimulatedRanks:
         """One session: `pulls` batches by random ranks, or all that there are."""
         continues = bool(self.cursors) and rounds == self.cursors[0].rounds
-        continues = continues and windows == [c.windows for c in sorted(self.cursors, key=lambda c: c.rank)]
+        continues = continues and windows == [
+            c.windows for c in sorted(self.cursors, key=lambda c: c.rank)
+        ]
         begin = (
             continue_from(self.cursors, rounds=rounds, windows=windows)
             if self.cursors
@@ -43,7 +50,9 @@ class Job:
             self.rows = [row for row in self.pipeline.sequence(self.epoch) if row not in consumed]
             self.got = [[] for _ in rounds.chunks]
         assert begin.epoch == self.epoch
-        ranks = SimulatedRanks(pipeline=self.pipeline, beginning=begin, windows=windows, rng=self.rng)
+        ranks = SimulatedRanks(
+            pipeline=self.pipeline, beginning=begin, windows=windows, rng=self.rng
+        )
         if pulls is None:
             ranks.finish()
         else:
@@ -53,7 +62,9 @@ class Job:
         for rank, own in enumerate(ranks.yielded):
             self.got[rank] += own
             expected = expected_own_rows(self.rows, rounds, rank, windows[rank], self.epoch)
-            assert self.got[rank] == expected[: len(self.got[rank])], f"rank {rank} of {rounds}, {windows}"
+            assert self.got[rank] == expected[: len(self.got[rank])], (
+                f"rank {rank} of {rounds}, {windows}"
+            )
             if ranks.cursors[rank].ended:
                 assert len(self.got[rank]) == len(expected)
         return ranks
@@ -65,17 +76,27 @@ class Job:
 
 def random_pipeline(rng: random.Random) -> SimulatedPipeline:
     rows = iter(range(10_000))
-    fragments = [[next(rows) for _ in range(rng.choice([0, 1, 5, 20, 40]))] for _ in range(rng.randint(1, 6))]
+    fragments = [
+        [next(rows) for _ in range(rng.choice([0, 1, 5, 20, 40]))] for _ in range(rng.randint(1, 6))
+    ]
     return SimulatedPipeline(
-        fragments=fragments, keep_one_in=rng.choice([1, 1, 2, 3]), shuffle=rng.choice([None, "fragments", "rows"]), seed=rng.randrange(100)
+        fragments=fragments,
+        keep_one_in=rng.choice([1, 1, 2, 3]),
+        shuffle=rng.choice([None, "fragments", "rows"]),
+        seed=rng.randrange(100),
     )
 
 
 def random_session(rng: random.Random, equal: bool | str) -> tuple[Rounds, list[Windows | None]]:
     world_size, batch_size = rng.randint(1, 5), rng.randint(1, 8)
-    chunks = tuple(batch_size if rng.random() < 0.9 else rng.randint(1, 8) for _ in range(world_size))
+    chunks = tuple(
+        batch_size if rng.random() < 0.9 else rng.randint(1, 8) for _ in range(world_size)
+    )
     windowed = rng.random() < 0.4
-    windows = [Windows(rows=chunk * rng.randint(1, 4), seed=rng.randrange(5)) if windowed else None for chunk in chunks]
+    windows = [
+        Windows(rows=chunk * rng.randint(1, 4), seed=rng.randrange(5)) if windowed else None
+        for chunk in chunks
+    ]
     return Rounds(chunks=chunks, equal=equal), windows  # type: ignore[arg-type]
 
 

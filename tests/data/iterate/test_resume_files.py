@@ -1,7 +1,9 @@
-"""Every row of real files exactly once and in the order of an uninterrupted epoch, however often a job is stopped and started again.
+"""Every row of real files exactly once and in the order of an uninterrupted epoch, however often a
+job is stopped and started again.
 
-Random cases over files, row groups, read tasks, block sizes, filters, shuffles, local shuffles, batch sizes, positions, kinds of `equal`,
-and numbers of ranks before and after. Ranks are threads; the executor runs in this process.
+Random cases over files, row groups, read tasks, block sizes, filters, shuffles, local shuffles,
+batch sizes, positions, kinds of `equal`, and numbers of ranks before and after. Ranks are threads;
+the executor runs in this process.
 """
 
 import json
@@ -43,18 +45,32 @@ def random_dataset(rng: random.Random, directory: Path) -> Dataset:
     first = 0
     for number in range(rng.randint(1, 4)):
         rows = rng.choice([0, 1, 17, 40, 60])
-        table = pa.table({"v": pa.array(range(first, first + rows), pa.int64()), "text": [f"row {row}" for row in range(rows)]})
-        pq.write_table(table, directory / f"{number}.parquet", row_group_size=rng.choice([4, 9, 100]))
+        table = pa.table(
+            {
+                "v": pa.array(range(first, first + rows), pa.int64()),
+                "text": [f"row {row}" for row in range(rows)],
+            }
+        )
+        pq.write_table(
+            table, directory / f"{number}.parquet", row_group_size=rng.choice([4, 9, 100])
+        )
         first += rows
-    context = DataContext(target_max_block_size=rng.choice([None, 300, 3000]), enable_progress_bars=False)
+    context = DataContext(
+        target_max_block_size=rng.choice([None, 300, 3000]), enable_progress_bars=False
+    )
     with DataContext.current(context):
         dataset = read_parquet(
-            str(directory), override_num_blocks=rng.choice([None, 1, 7]), shuffle="files" if rng.random() < 0.2 else None
+            str(directory),
+            override_num_blocks=rng.choice([None, 1, 7]),
+            shuffle="files" if rng.random() < 0.2 else None,
         )
         if rng.random() < 0.4:
             dataset = dataset.filter(expr=col("v") % rng.choice([2, 3]) == 0)
         if rng.random() < 0.4:
-            dataset = dataset.map_batches(lambda batch: {"v": batch["v"], "twice": batch["v"] * 2}, batch_size=rng.choice([None, 6]))
+            dataset = dataset.map_batches(
+                lambda batch: {"v": batch["v"], "twice": batch["v"] * 2},
+                batch_size=rng.choice([None, 6]),
+            )
         return rng.choice(
             [
                 lambda: dataset,
@@ -83,7 +99,11 @@ class Session:
 
     @staticmethod
     def random(rng: random.Random) -> "Session":
-        return Session(world_size=rng.randint(1, 4), batch_size=rng.randint(1, 9), buffer_rows=rng.choice([None, None, 5, 20]))
+        return Session(
+            world_size=rng.randint(1, 4),
+            batch_size=rng.randint(1, 9),
+            buffer_rows=rng.choice([None, None, 5, 20]),
+        )
 
 
 @dataclass(kw_only=True)
@@ -95,7 +115,8 @@ class Job:
     equal: bool | str
     states: list[dict[str, Any]] = field(default_factory=list)
     session: Session | None = None
-    # What the current dealing began with, and what each rank got of it, over all sessions that only continued it.
+    # What the current dealing began with, and what each rank got of it, over all sessions that only
+    # continued it.
     rows: list[int] = field(default_factory=list)
     got: list[list[int]] = field(default_factory=list)
     # What earlier dealings of the epoch gave.
@@ -108,17 +129,27 @@ class Job:
     def sequence(self) -> list[int]:
         """All rows of the epoch, in order."""
         state = self.states[0]
-        with start(self.dataset._node, self.dataset.context, seed=state["seed"], epoch=state["epoch"]) as execution:
+        with start(
+            self.dataset._node, self.dataset.context, seed=state["seed"], epoch=state["epoch"]
+        ) as execution:
             return [row for block in execution for row in block.table()["v"].to_pylist()]
 
     def run(self, session: Session, *, finishes: bool = False) -> None:
-        pulls = [None if finishes else self.rng.choice([0, 1, 2, 5, 12]) for _ in range(session.world_size)]
+        pulls = [
+            None if finishes else self.rng.choice([0, 1, 2, 5, 12])
+            for _ in range(session.world_size)
+        ]
         iterators = self._iterators(session)
         if self.states:
             for iterator in iterators:
                 iterator.load_state_dict(json.loads(json.dumps(self.states)))
         with ThreadPoolExecutor(session.world_size) as threads:
-            yielded = list(threads.map(lambda pair: _read(pair[0], session, pair[1]), zip(iterators, pulls, strict=True)))
+            yielded = list(
+                threads.map(
+                    lambda pair: _read(pair[0], session, pair[1]),
+                    zip(iterators, pulls, strict=True),
+                )
+            )
         self.states = [iterator.state_dict() for iterator in iterators]
         if session != self.session:
             consumed = Counter(self.everything)
@@ -138,8 +169,14 @@ class Job:
         return self.dataset.streaming_split(session.world_size, equal=self.equal)
 
     def _check(self, session: Session, yielded: list[list[int]]) -> None:
-        rounds = Rounds(chunks=(session.batch_size,) * session.world_size, equal=equal_mode(self.equal))
-        windows = windows_for(buffer_rows=session.buffer_rows, batch_size=session.batch_size, seed=self.states[0]["seed"])
+        rounds = Rounds(
+            chunks=(session.batch_size,) * session.world_size, equal=equal_mode(self.equal)
+        )
+        windows = windows_for(
+            buffer_rows=session.buffer_rows,
+            batch_size=session.batch_size,
+            seed=self.states[0]["seed"],
+        )
         for rank, own in enumerate(yielded):
             self.got[rank] += own
             expected = expected_own_rows(self.rows, rounds, rank, windows, self.states[0]["epoch"])
@@ -150,7 +187,11 @@ class Job:
 
 def _read(iterator: DataIterator, session: Session, pulls: int | None) -> list[int]:
     """The rows of the next `pulls` batches, or of all that are left."""
-    batches = iter(iterator.iter_batches(batch_size=session.batch_size, local_shuffle_buffer_size=session.buffer_rows))
+    batches = iter(
+        iterator.iter_batches(
+            batch_size=session.batch_size, local_shuffle_buffer_size=session.buffer_rows
+        )
+    )
     rows: list[int] = []
     # A rank begins its pass though it pulls nothing, since all have to come.
     while pulls is None or pulls >= 0:
@@ -186,7 +227,9 @@ def test_every_row_comes_once_and_in_order_over_any_restarts(case: int, tmp_path
 
 
 @pytest.mark.parametrize("case", range(CASES, CASES + 8))
-def test_dropping_the_remainder_repeats_nothing_over_any_restarts(case: int, tmp_path: Path) -> None:
+def test_dropping_the_remainder_repeats_nothing_over_any_restarts(
+    case: int, tmp_path: Path
+) -> None:
     job = interrupted_job(case, "drop", tmp_path)
     assert job.session is not None
     missing = Counter(job.sequence())
@@ -201,7 +244,9 @@ def test_padding_loses_nothing_over_any_restarts(case: int, tmp_path: Path) -> N
     assert set(job.everything) == set(job.sequence())
 
 
-def test_the_epoch_after_a_resumed_one_is_that_of_a_job_that_was_never_stopped(tmp_path: Path) -> None:
+def test_the_epoch_after_a_resumed_one_is_that_of_a_job_that_was_never_stopped(
+    tmp_path: Path,
+) -> None:
     pq.write_table(pa.table({"v": range(100)}), tmp_path / "a.parquet", row_group_size=10)
     dataset = read_parquet(str(tmp_path)).random_shuffle()
     whole = dataset.iterator()

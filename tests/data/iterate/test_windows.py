@@ -11,7 +11,10 @@ def test_an_order_is_a_permutation_that_only_its_arguments_decide() -> None:
     order = windows.order(2, 3, 4, 100)
     assert sorted(order.tolist()) == list(range(100))
     assert np.array_equal(order, Windows(rows=100, seed=1).order(2, 3, 4, 100))
-    others = [Windows(rows=100, seed=2).order(2, 3, 4, 100), *(windows.order(*key, 100) for key in [(1, 3, 4), (2, 1, 4), (2, 3, 1)])]
+    others = [
+        Windows(rows=100, seed=2).order(2, 3, 4, 100),
+        *(windows.order(*key, 100) for key in [(1, 3, 4), (2, 1, 4), (2, 3, 1)]),
+    ]
     assert not any(np.array_equal(order, other) for other in others)
 
 

@@ -27,19 +27,34 @@ def random_table(seed: int, rows: int = 400) -> pa.Table:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("keys", "descending"),
-    [("a", False), ("a", True), (["a", "b"], [False, True]), (["b", "c", "a"], [True, True, False]), (["c"], [True])],
+    [
+        ("a", False),
+        ("a", True),
+        (["a", "b"], [False, True]),
+        (["b", "c", "a"], [True, True, False]),
+        (["c"], [True]),
+    ],
 )
-def test_sorts_as_pandas_does_whole_and_in_parts(seed: int, keys: str | list[str], descending: bool | list[bool]) -> None:
+def test_sorts_as_pandas_does_whole_and_in_parts(
+    seed: int, keys: str | list[str], descending: bool | list[bool]
+) -> None:
     table = random_table(seed)
-    ascending = [not flag for flag in descending] if isinstance(descending, list) else not descending
+    ascending = (
+        [not flag for flag in descending] if isinstance(descending, list) else not descending
+    )
     frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    expected = frame.sort_values(keys, ascending=ascending, kind="stable", na_position="last")["row"].tolist()
+    expected = frame.sort_values(keys, ascending=ascending, kind="stable", na_position="last")[
+        "row"
+    ].tolist()
     assert sort.sort(table, keys, descending)["row"].to_pylist() == expected
     pieces = [table.slice(0, 150), table.slice(150, 0), table.slice(150, 90), table.slice(240)]
     samples = [sort.sample(piece, keys, 40, seed=seed) for piece in pieces]
     cuts = sort.boundaries(samples, keys, 5, descending)
     parted = [partition.by_range(piece, keys, cuts, descending) for piece in pieces]
-    merged = [sort.merge([part.part(index) for part in parted], keys, descending) for index in range(cuts.num_rows + 1)]
+    merged = [
+        sort.merge([part.part(index) for part in parted], keys, descending)
+        for index in range(cuts.num_rows + 1)
+    ]
     assert [row for part in merged for row in part["row"].to_pylist()] == expected
 
 
@@ -50,7 +65,10 @@ def test_boundaries_make_even_parts_and_never_an_empty_one() -> None:
     assert len(sizes) == 8
     assert sizes.min() > 600
     assert sort.boundaries([pa.table({"a": [7] * 100})], "a", 8).num_rows <= 1
-    assert sort.boundaries([pa.table({"a": pa.array([], pa.int64())}), pa.table({})], "a", 8).num_rows == 0
+    assert (
+        sort.boundaries([pa.table({"a": pa.array([], pa.int64())}), pa.table({})], "a", 8).num_rows
+        == 0
+    )
 
 
 def test_nan_comes_before_null_at_the_end() -> None:
@@ -80,15 +98,31 @@ def test_every_type_with_an_order_is_sorted_and_kept(values: pa.Array) -> None:
 
 def test_no_rows_and_columns_of_nulls() -> None:
     assert sort.sort(pa.table({"v": pa.array([], pa.string())}), "v").num_rows == 0
-    assert sort.sort(pa.table({"v": pa.nulls(2), "w": [2, 1]}), ["v", "w"])["w"].to_pylist() == [1, 2]
+    assert sort.sort(pa.table({"v": pa.nulls(2), "w": [2, 1]}), ["v", "w"])["w"].to_pylist() == [
+        1,
+        2,
+    ]
     assert sort.merge([pa.table({"v": pa.array([], pa.int64())})] * 2, "v").num_rows == 0
 
 
 def test_what_cannot_be_sorted_is_named_with_its_type() -> None:
-    table = pa.table({"price": [1], "l": [[1]], "s": [{"x": 1}], "t": tensor_array(np.zeros((1, 2))), "o": object_array([object])})
+    table = pa.table(
+        {
+            "price": [1],
+            "l": [[1]],
+            "s": [{"x": 1}],
+            "t": tensor_array(np.zeros((1, 2))),
+            "o": object_array([object]),
+        }
+    )
     with pytest.raises(UnknownColumnError, match="no column 'prise'.*did you mean 'price'"):
         sort.sort(table, "prise")
-    for name, type_ in {"l": "list<", "s": "struct<", "t": ".*fixed_shape_tensor", "o": ".*object"}.items():
+    for name, type_ in {
+        "l": "list<",
+        "s": "struct<",
+        "t": ".*fixed_shape_tensor",
+        "o": ".*object",
+    }.items():
         with pytest.raises(TypeError, match=f"cannot sort by column '{name}' of type .*{type_}"):
             sort.sort(table, ["price", name])
         with pytest.raises(TypeError, match="cannot sort by"):

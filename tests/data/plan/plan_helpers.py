@@ -1,4 +1,6 @@
-"""Small plans, a printer for them, and two ways to run them without an executor: node by node, and stage by stage."""
+"""Small plans, a printer for them, and two ways to run them without an executor: node by node, and
+stage by stage.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -38,7 +40,12 @@ def numbers(rows: int = 100, tasks: int | None = None) -> n.Read:
 
 def held(*tables: pa.Table) -> n.Held:
     return n.Held(
-        blocks=tuple(n.HeldBlock(value=table, num_rows=table.num_rows, size_bytes=table.nbytes, schema=table.schema) for table in tables)
+        blocks=tuple(
+            n.HeldBlock(
+                value=table, num_rows=table.num_rows, size_bytes=table.nbytes, schema=table.schema
+            )
+            for table in tables
+        )
     )
 
 
@@ -58,7 +65,12 @@ class Opaque(Datasource):
         self._source = source
         self._answers = answers
 
-    def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None) -> list[Any]:
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
+    ) -> list[Any]:
         return self._source.get_read_tasks(parallelism, per_task_row_limit, data_context)
 
     @property
@@ -78,8 +90,12 @@ def mapped(node: n.Node, call: Callable[..., Any], **options: Any) -> n.MapRows:
     return n.MapRows(input=node, function=function(call, **options))
 
 
-def batches(node: n.Node, call: Callable[..., Any], *, size: Any = None, keeps: bool = False, **options: Any) -> n.MapBatches:
-    return n.MapBatches(input=node, function=function(call, **options), batch_size=size, keeps_row_count=keeps)
+def batches(
+    node: n.Node, call: Callable[..., Any], *, size: Any = None, keeps: bool = False, **options: Any
+) -> n.MapBatches:
+    return n.MapBatches(
+        input=node, function=function(call, **options), batch_size=size, keeps_row_count=keeps
+    )
 
 
 def project(node: n.Node, *exprs: Expr, **options: Any) -> n.Project:
@@ -160,9 +176,13 @@ _INTERPRETERS: dict[type, Callable[..., pa.Table]] = {
     n.Project: _projected,
     n.FilterExpr: lambda node, table: expressions.filter_rows(table, node.predicate),
     n.MapRows: lambda node, table: (
-        blocks.from_rows([node.function.function(row) for row in blocks.rows(table)]) if table.num_rows else table
+        blocks.from_rows([node.function.function(row) for row in blocks.rows(table)])
+        if table.num_rows
+        else table
     ),
-    n.MapBatches: lambda node, table: blocks.from_batch(node.function.function(blocks.to_batch(table, "pyarrow"))),
+    n.MapBatches: lambda node, table: blocks.from_batch(
+        node.function.function(blocks.to_batch(table, "pyarrow"))
+    ),
     n.Limit: lambda node, table: table.slice(0, node.limit),
     n.Repartition: lambda node, table: table,
     n.HashPartition: lambda node, table: table,
@@ -173,7 +193,13 @@ _INTERPRETERS: dict[type, Callable[..., pa.Table]] = {
     n.Union: lambda node, *tables: blocks.concat(list(tables)),
     n.Zip: lambda node, *tables: functools.reduce(combine.zip_tables, tables),
     n.Join: lambda node, left, right: join.join(
-        left, right, node.join_type, node.left_on, node.right_on, left_suffix=node.left_suffix, right_suffix=node.right_suffix
+        left,
+        right,
+        node.join_type,
+        node.left_on,
+        node.right_on,
+        left_suffix=node.left_suffix,
+        right_suffix=node.right_suffix,
     ),
     n.Cache: lambda node, table: table,
 }
@@ -183,7 +209,12 @@ _INTERPRETERS: dict[type, Callable[..., pa.Table]] = {
 
 
 def lowered(
-    node: n.Node, *, context: DataContext | None = None, shape: Shape = SHAPE, seed: int = 7, epoch: int = 0
+    node: n.Node,
+    *,
+    context: DataContext | None = None,
+    shape: Shape = SHAPE,
+    seed: int = 7,
+    epoch: int = 0,
 ) -> tuple[st.Stage, ...]:
     return lower(node, context or DataContext(), shape, seed=seed, epoch=epoch)
 
@@ -212,7 +243,9 @@ def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
             return [table for tables in inputs for table in tables]
         case st.First(rows=rows):
             whole = blocks.concat(inputs[0])
-            return [whole.slice(0, min(rows, whole.num_rows))]  # Arrow makes rows up for tables without columns
+            return [
+                whole.slice(0, min(rows, whole.num_rows))
+            ]  # Arrow makes rows up for tables without columns
         case st.Shuffled(seed=seed):
             order = np.random.RandomState(seed % 2**32).permutation(len(inputs[0]))
             return [inputs[0][index] for index in order]
@@ -224,7 +257,9 @@ def _run_stage(stage: st.Stage, inputs: list[list[pa.Table]]) -> list[pa.Table]:
     return [
         output.table
         for number, (ports, payload) in enumerate(tasks)
-        for output in run_chain(stage.chain, ports, payload, TaskState(stage=stage.name, task=number))
+        for output in run_chain(
+            stage.chain, ports, payload, TaskState(stage=stage.name, task=number)
+        )
     ]
 
 
@@ -241,10 +276,15 @@ def _ports(grouping: Any, inputs: list[list[pa.Table]]) -> list[tuple[list[pa.Ta
         case st.CutEvenly(parts=parts):
             whole = blocks.concat(full)
             bounds = [index * whole.num_rows // parts for index in range(parts + 1)]
-            return [([whole.slice(start, end - start)],) for start, end in zip(bounds, bounds[1:], strict=False)]
+            return [
+                ([whole.slice(start, end - start)],)
+                for start, end in zip(bounds, bounds[1:], strict=False)
+            ]
         case st.Cut(rows=rows):
             whole = blocks.concat(full)
-            return [([whole.slice(start, rows)],) for start in range(0, max(1, whole.num_rows), rows)]
+            return [
+                ([whole.slice(start, rows)],) for start in range(0, max(1, whole.num_rows), rows)
+            ]
         case st.Aligned():
             return [tuple([blocks.concat(tables)] for tables in inputs)]
         case st.Exchanged():
@@ -252,19 +292,32 @@ def _ports(grouping: Any, inputs: list[list[pa.Table]]) -> list[tuple[list[pa.Ta
     raise AssertionError(grouping)
 
 
-def _exchanged(grouping: st.Exchanged, inputs: list[list[pa.Table]]) -> list[tuple[list[pa.Table], ...]]:
-    if grouping.parts is None and sum(table.nbytes for tables in inputs for table in tables) <= grouping.direct_bytes:
+def _exchanged(
+    grouping: st.Exchanged, inputs: list[list[pa.Table]]
+) -> list[tuple[list[pa.Table], ...]]:
+    if (
+        grouping.parts is None
+        and sum(table.nbytes for tables in inputs for table in tables) <= grouping.direct_bytes
+    ):
         return [tuple(inputs)]
     count = grouping.default_parts if grouping.parts is None else grouping.parts
     prepared = None
     if grouping.sample is not None:
         assert grouping.prepare is not None
-        prepared = grouping.prepare([grouping.sample(table, number) for number, table in enumerate(inputs[0])], count)
+        prepared = grouping.prepare(
+            [grouping.sample(table, number) for number, table in enumerate(inputs[0])], count
+        )
     split = [
-        [partition(table, count, prepared, number) for number, table in enumerate(tables) if table.num_rows]
+        [
+            partition(table, count, prepared, number)
+            for number, table in enumerate(tables)
+            if table.num_rows
+        ]
         for partition, tables in zip(grouping.partition, inputs, strict=True)
     ]
-    return [tuple([each.part(index) for each in of_port] for of_port in split) for index in range(count)]
+    return [
+        tuple([each.part(index) for each in of_port] for of_port in split) for index in range(count)
+    ]
 
 
 GPU = Resources(num_gpus=1)

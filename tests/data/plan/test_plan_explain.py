@@ -3,7 +3,17 @@
 from pathlib import Path
 
 import pyarrow as pa
-from plan_helpers import SHAPE, batches, grouped, mapped, numbers, parquet, project, sorted_by, where
+from plan_helpers import (
+    SHAPE,
+    batches,
+    grouped,
+    mapped,
+    numbers,
+    parquet,
+    project,
+    sorted_by,
+    where,
+)
 
 from syncline.data.aggregate import Sum
 from syncline.data.compute import ActorPoolStrategy
@@ -32,7 +42,9 @@ def test_tree_shows_operators_above_their_inputs() -> None:
 
 
 def test_text_shows_the_plan_as_written_as_executed_and_its_stages(tmp_path: Path) -> None:
-    read = parquet(tmp_path / "a.parquet", pa.table({"a": range(20), "b": range(20), "c": range(20)}))
+    read = parquet(
+        tmp_path / "a.parquet", pa.table({"a": range(20), "b": range(20), "c": range(20)})
+    )
     prepared = where(project(read, star(), (col("a") * 2).alias("d")), col("a") > 3)
     plan = grouped(batches(prepared, add, compute=ActorPoolStrategy(size=2)), ["b"], Sum("d"))
     assert explain.text(plan, DataContext(), SHAPE) == "\n".join(

@@ -4,7 +4,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from plan_helpers import batches, grouped, held, mapped, memory, numbers, parquet, project, sorted_by, where
+from plan_helpers import (
+    batches,
+    grouped,
+    held,
+    mapped,
+    memory,
+    numbers,
+    parquet,
+    project,
+    sorted_by,
+    where,
+)
 
 from syncline.data.aggregate import Count, Sum
 from syncline.data.expressions import col, lit, star
@@ -44,14 +55,29 @@ def test_known_rows(plan: n.Node, rows: int | None) -> None:
     ("plan", "columns"),
     [
         (memory(TABLE), {"a": "int64", "b": "string"}),
-        (project(held(TABLE), star(), (col("a") / 2).alias("half"), lit("t").alias("b")), {"a": "int64", "b": "string", "half": "double"}),
+        (
+            project(held(TABLE), star(), (col("a") / 2).alias("half"), lit("t").alias("b")),
+            {"a": "int64", "b": "string", "half": "double"},
+        ),
         (n.Project(input=held(TABLE), renamed={"a": "c"}), {"c": "int64", "b": "string"}),
         (n.Project(input=held(TABLE), dropped=("a",)), {"b": "string"}),
         (grouped(held(TABLE), ["b"], Sum("a")), {"b": "string", "sum(a)": "int64"}),
-        (n.Zip(parts=(held(TABLE), held(TABLE))), {"a": "int64", "b": "string", "a_1": "int64", "b_1": "string"}),
-        (n.Union(parts=(held(TABLE), held(pa.table({"a": [1.5]})))), {"a": "double", "b": "string"}),
         (
-            n.Join(parts=(held(TABLE), held(TABLE)), join_type="inner", left_on=("a",), right_on=("a",), right_suffix="_r"),
+            n.Zip(parts=(held(TABLE), held(TABLE))),
+            {"a": "int64", "b": "string", "a_1": "int64", "b_1": "string"},
+        ),
+        (
+            n.Union(parts=(held(TABLE), held(pa.table({"a": [1.5]})))),
+            {"a": "double", "b": "string"},
+        ),
+        (
+            n.Join(
+                parts=(held(TABLE), held(TABLE)),
+                join_type="inner",
+                left_on=("a",),
+                right_on=("a",),
+                right_suffix="_r",
+            ),
             {"a": "int64", "b": "string", "b_r": "string"},
         ),
         (sorted_by(where(held(TABLE), col("a") > 1), "a"), {"a": "int64", "b": "string"}),
@@ -108,4 +134,9 @@ def test_long_plans_are_no_matter() -> None:
     schema = facts.known_schema(node)
     assert schema is not None
     assert schema.names == ["id"]
-    assert facts.bytes_at_most(n.FilterExpr(input=n.Sort(input=numbers(100), keys=("id",), descending=(False,)), predicate=col("id") > 3))
+    assert facts.bytes_at_most(
+        n.FilterExpr(
+            input=n.Sort(input=numbers(100), keys=("id",), descending=(False,)),
+            predicate=col("id") > 3,
+        )
+    )

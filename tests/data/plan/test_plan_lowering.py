@@ -1,4 +1,6 @@
-"""Stages of small plans: which nodes share tasks, where they run, how they are cut; and the rows that come out."""
+"""Stages of small plans: which nodes share tasks, where they run, how they are cut; and the rows
+that come out.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -68,7 +70,13 @@ class Scale:
 
 
 class Sink(Datasink[int]):
-    def __init__(self, *, min_rows: int | None = None, distributed: bool = True, done: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        *,
+        min_rows: int | None = None,
+        distributed: bool = True,
+        done: frozenset[int] = frozenset(),
+    ) -> None:
         self._min_rows, self._distributed, self._done = min_rows, distributed, done
 
     def write(self, blocks: Any, ctx: Any) -> int:
@@ -90,7 +98,9 @@ class Sink(Datasink[int]):
 
 
 def test_reads_and_expressions_share_tasks_on_threads() -> None:
-    (stage,) = lowered(where(project(numbers(), star(), (col("id") * 2).alias("twice")), col("twice") > 10))
+    (stage,) = lowered(
+        where(project(numbers(), star(), (col("id") * 2).alias("twice")), col("twice") > 10)
+    )
     assert stage.name == "ReadRange->Project->Filter"
     assert stage.lane == st.Threads()
     assert not stage.keeps_rows
@@ -110,7 +120,9 @@ def test_classes_get_actors_and_later_expressions_go_with_them() -> None:
     plan = project(batches(project(numbers(), star()), Model, compute=pool, resources=GPU), star())
     read, model = lowered(plan)
     assert names([read, model]) == ["ReadRange->Project", "MapBatches(Model)->Project"]
-    assert model.lane == st.Actors(min_size=1, max_size=3, initial_size=1, in_flight=2, resources=GPU)
+    assert model.lane == st.Actors(
+        min_size=1, max_size=3, initial_size=1, in_flight=2, resources=GPU
+    )
     assert model.slots == 0.0
     assert model.grouping == st.Bundled(min_rows=1)
 
@@ -132,7 +144,9 @@ def test_functions_after_actors_do_not_hold_them_up() -> None:
         ({"resources_fn": dict}, {"resources_fn": Model}, 3),
     ],
 )
-def test_what_holds_other_resources_has_tasks_of_its_own(first: dict[str, Any], second: dict[str, Any], stages: int) -> None:
+def test_what_holds_other_resources_has_tasks_of_its_own(
+    first: dict[str, Any], second: dict[str, Any], stages: int
+) -> None:
     assert len(lowered(mapped(mapped(numbers(), add_one, **first), add_one, **second))) == stages
 
 
@@ -152,7 +166,9 @@ def test_expressions_with_user_functions_run_in_worker_processes_and_classes_in_
 
 
 def test_time_limit_of_a_chain_is_the_shortest() -> None:
-    (stage,) = lowered(mapped(mapped(mapped(numbers(), add_one, timeout_s=5.0), add_one), add_one, timeout_s=3.0))
+    (stage,) = lowered(
+        mapped(mapped(mapped(numbers(), add_one, timeout_s=5.0), add_one), add_one, timeout_s=3.0)
+    )
     assert stage.chain is not None
     assert stage.chain.timeout_s == 3.0
 
@@ -160,7 +176,9 @@ def test_time_limit_of_a_chain_is_the_shortest() -> None:
 def test_python_sources_read_in_worker_processes_unless_they_are_bound_to_the_program() -> None:
     (stage,) = lowered(n.Read(source=Opaque(RangeDatasource(10))))
     assert stage.lane == st.Workers()
-    read, map_ = lowered(mapped(n.Read(source=Opaque(RangeDatasource(10), distributed=False)), add_one))
+    read, map_ = lowered(
+        mapped(n.Read(source=Opaque(RangeDatasource(10), distributed=False)), add_one)
+    )
     assert (read.lane, map_.lane) == (st.Threads(), st.Workers())
 
 
@@ -169,7 +187,11 @@ def test_functions_and_datasets_of_the_program_read_in_worker_processes(tmp_path
     shard.write_bytes(bytes(10240))
     lanes = [
         lowered(n.Read(source=source))[0].lane
-        for source in (WebDatasetDatasource(str(shard)), WebDatasetDatasource(str(shard), decoder=[add_one]), TorchDatasource([1, 2, 3]))
+        for source in (
+            WebDatasetDatasource(str(shard)),
+            WebDatasetDatasource(str(shard), decoder=[add_one]),
+            TorchDatasource([1, 2, 3]),
+        )
     ]
     assert lanes == [st.Threads(), st.Workers(), st.Workers()]
 
@@ -178,8 +200,12 @@ def test_functions_and_datasets_of_the_program_read_in_worker_processes(tmp_path
 
 
 def test_batches_share_the_tasks_of_a_read_that_has_enough_rows() -> None:
-    assert names(lowered(batches(numbers(1000, tasks=4), len, size=250))) == ["ReadRange->MapBatches(len)"]
-    assert names(lowered(batches(numbers(100, tasks=1), len, size=250))) == ["ReadRange->MapBatches(len)"]
+    assert names(lowered(batches(numbers(1000, tasks=4), len, size=250))) == [
+        "ReadRange->MapBatches(len)"
+    ]
+    assert names(lowered(batches(numbers(100, tasks=1), len, size=250))) == [
+        "ReadRange->MapBatches(len)"
+    ]
 
 
 def test_small_blocks_are_bundled_until_there_is_a_batch() -> None:
@@ -203,7 +229,9 @@ def test_bundles_grow_for_later_batches() -> None:
 
 
 def test_limit_on_a_read_of_known_sizes_needs_no_stage() -> None:
-    (stage,) = lowered(optimize(n.Limit(input=mapped(numbers(100, tasks=4), add_one), limit=30), DataContext()))
+    (stage,) = lowered(
+        optimize(n.Limit(input=mapped(numbers(100, tasks=4), add_one), limit=30), DataContext())
+    )
     assert stage.name == "ReadRange->Limit(30)->Map(add_one)"
     assert isinstance(stage.grouping, st.Listed)
     assert [task.num_rows for task in stage.grouping.payloads] == [25, 5]
@@ -215,7 +243,10 @@ def test_limit_elsewhere_is_a_stage_that_lets_rows_pass() -> None:
     assert stages[-1].grouping == st.First(rows=5)
     assert stages[-1].chain is None
     assert rows_of(stages).column("id").to_pylist() == [4, 5, 6, 7, 8]
-    assert isinstance(lowered(n.Limit(input=n.Read(source=Opaque(RangeDatasource(0))), limit=5))[-1].grouping, st.First)
+    assert isinstance(
+        lowered(n.Limit(input=n.Read(source=Opaque(RangeDatasource(0))), limit=5))[-1].grouping,
+        st.First,
+    )
 
 
 def test_repartition_gives_the_blocks_that_were_asked_for() -> None:
@@ -253,7 +284,9 @@ def test_a_node_that_is_used_twice_is_computed_twice() -> None:
 
 def test_random_order_of_read_tasks_depends_on_the_epoch() -> None:
     plan = optimize(n.RandomizeBlocks(input=numbers(100, tasks=10)), DataContext())
-    first, again, next_epoch = (rows_of(lowered(plan, epoch=epoch)).column("id").to_pylist() for epoch in (0, 0, 1))
+    first, again, next_epoch = (
+        rows_of(lowered(plan, epoch=epoch)).column("id").to_pylist() for epoch in (0, 0, 1)
+    )
     assert first == again != next_epoch
     assert sorted(first) == sorted(next_epoch) == list(range(100))
 
@@ -286,7 +319,12 @@ def test_aggregation_without_keys_has_one_partition() -> None:
 
 
 def test_accumulators_of_the_program_run_in_worker_processes() -> None:
-    own = AggregateFn(init=lambda key: 0, merge=lambda a, b: a + b, accumulate_row=lambda a, row: a + row["a"], name="own")
+    own = AggregateFn(
+        init=lambda key: 0,
+        merge=lambda a, b: a + b,
+        accumulate_row=lambda a, row: a + row["a"],
+        name="own",
+    )
     stages = lowered(grouped(memory(TABLE), ["b"], own))
     assert [stage.lane for stage in stages] == [st.Workers(), st.Workers()]
     assert sum(rows_of(stages).column("own").to_pylist()) == sum(range(40))
@@ -307,19 +345,28 @@ def test_sort_is_direct_for_little_and_by_sampled_ranges_for_more() -> None:
 def with_parts(stages: tuple[st.Stage, ...], parts: int) -> tuple[st.Stage, ...]:
     last = stages[-1]
     assert isinstance(last.grouping, st.Exchanged)
-    return (*stages[:-1], dataclasses.replace(last, grouping=dataclasses.replace(last.grouping, parts=parts)))
+    return (
+        *stages[:-1],
+        dataclasses.replace(last, grouping=dataclasses.replace(last.grouping, parts=parts)),
+    )
 
 
 def test_sort_by_given_boundaries_makes_their_blocks() -> None:
     plan = n.Sort(input=numbers(10, tasks=3), keys=("id",), descending=(False,), boundaries=(3, 7))
-    assert [block.column("id").to_pylist() for block in run(lowered(plan))] == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]
+    assert [block.column("id").to_pylist() for block in run(lowered(plan))] == [
+        [0, 1, 2],
+        [3, 4, 5, 6],
+        [7, 8, 9],
+    ]
 
 
 def test_shuffle_draws_from_its_seed() -> None:
     plan = n.RandomShuffle(input=numbers(100, tasks=4), seed=5, num_blocks=3)
     first, again = rows_of(lowered(plan, seed=1)), rows_of(lowered(plan, seed=2))
     assert first.equals(again)
-    assert sorted(first.column("id").to_pylist()) == list(range(100)) != first.column("id").to_pylist()
+    assert (
+        sorted(first.column("id").to_pylist()) == list(range(100)) != first.column("id").to_pylist()
+    )
     assert len(run(lowered(plan))) == 3
     free = n.RandomShuffle(input=numbers(100, tasks=4))
     assert not rows_of(lowered(free, seed=1)).equals(rows_of(lowered(free, seed=2)))
@@ -329,11 +376,15 @@ def test_partition_by_keys_brings_equal_keys_together() -> None:
     found = run(lowered(n.HashPartition(input=memory(TABLE), keys=("b",), num_blocks=3, sort=True)))
     keys = [set(block.column("b").to_pylist()) for block in found]
     assert sum(map(len, keys)) == 7
-    assert all(block.column("b").to_pylist() == sorted(block.column("b").to_pylist()) for block in found)
+    assert all(
+        block.column("b").to_pylist() == sorted(block.column("b").to_pylist()) for block in found
+    )
 
 
 def test_groups_run_in_several_worker_tasks_also_for_little() -> None:
-    plan = n.MapGroups(input=memory(TABLE), function=function(lambda group: {"n": [len(group["a"])]}), keys=("b",))
+    plan = n.MapGroups(
+        input=memory(TABLE), function=function(lambda group: {"n": [len(group["a"])]}), keys=("b",)
+    )
     stages = lowered(plan)
     grouping = stages[-1].grouping
     assert isinstance(grouping, st.Exchanged)
@@ -344,7 +395,14 @@ def test_groups_run_in_several_worker_tasks_also_for_little() -> None:
 
 
 def test_join_has_two_ports_and_knows_both_schemas() -> None:
-    plan = n.Join(parts=(memory(TABLE), memory(TABLE)), join_type="inner", left_on=("a",), right_on=("a",), right_suffix="_r", num_blocks=3)
+    plan = n.Join(
+        parts=(memory(TABLE), memory(TABLE)),
+        join_type="inner",
+        left_on=("a",),
+        right_on=("a",),
+        right_suffix="_r",
+        num_blocks=3,
+    )
     stages = lowered(plan)
     assert stages[-1].inputs == (0, 1)
     assert stages[-1].chain is not None
@@ -361,11 +419,20 @@ def test_nothing_of_the_programs_goes_into_the_tasks_of_an_exchange() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "budget_mib", "most", "parts"),
-    [(1000, 64, 200, 4), (100 * MIB, 64, 200, 76), (100 * MIB, 64, 10, 10), (100 * MIB, 6000, 200, 4)],
+    [
+        (1000, 64, 200, 4),
+        (100 * MIB, 64, 200, 76),
+        (100 * MIB, 64, 10, 10),
+        (100 * MIB, 6000, 200, 4),
+    ],
 )
 def test_partitions_fit_into_the_budget(rows: int, budget_mib: int, most: int, parts: int) -> None:
     context = DataContext(default_hash_shuffle_parallelism=most)
-    stages = lowered(n.RandomShuffle(input=numbers(rows, tasks=2)), context=context, shape=Shape(cpus=2, budget_bytes=budget_mib * MIB))
+    stages = lowered(
+        n.RandomShuffle(input=numbers(rows, tasks=2)),
+        context=context,
+        shape=Shape(cpus=2, budget_bytes=budget_mib * MIB),
+    )
     grouping = stages[-1].grouping
     assert isinstance(grouping, st.Exchanged)
     assert grouping.default_parts == parts
@@ -400,7 +467,10 @@ def test_what_is_written_already_is_not_read() -> None:
 
 
 def begins_small(node: n.Node) -> list[bool]:
-    return [stage.chain is not None and stage.chain.first_block_bytes is not None for stage in lowered(node)]
+    return [
+        stage.chain is not None and stage.chain.first_block_bytes is not None
+        for stage in lowered(node)
+    ]
 
 
 def test_tasks_begin_with_small_blocks_where_rows_stream() -> None:
@@ -412,7 +482,10 @@ def test_tasks_begin_with_small_blocks_where_rows_stream() -> None:
 
 def test_blocks_that_the_program_asked_for_do_not_begin_small() -> None:
     assert begins_small(numbers(100, tasks=4)) == [False]
-    assert begins_small(n.Repartition(input=numbers(100), target_num_rows=10, strict=True)) == [True, False]
+    assert begins_small(n.Repartition(input=numbers(100), target_num_rows=10, strict=True)) == [
+        True,
+        False,
+    ]
 
 
 def test_small_blocks_are_of_no_use_to_what_gathers_or_writes() -> None:
@@ -420,7 +493,11 @@ def test_small_blocks_are_of_no_use_to_what_gathers_or_writes() -> None:
     assert begins_small(n.RandomShuffle(input=read)) == [False, False]
     assert begins_small(n.Repartition(input=read, num_blocks=3)) == [False, False]
     assert begins_small(n.Write(input=read, sink=Sink(min_rows=60))) == [False, True]
-    assert begins_small(mapped(sorted_by(mapped(read, add_one), "id"), add_one)) == [False, False, True]
+    assert begins_small(mapped(sorted_by(mapped(read, add_one), "id"), add_one)) == [
+        False,
+        False,
+        True,
+    ]
 
 
 # -- caches
@@ -429,7 +506,11 @@ def test_small_blocks_are_of_no_use_to_what_gathers_or_writes() -> None:
 def test_the_stages_of_a_cache_do_not_depend_on_what_reads_it() -> None:
     cached = n.Cache(input=mapped(numbers(100), add_one))
     below = lowered(cached)
-    for node in (n.RandomShuffle(input=cached), n.Write(input=cached, sink=Sink()), mapped(cached, add_one)):
+    for node in (
+        n.RandomShuffle(input=cached),
+        n.Write(input=cached, sink=Sink()),
+        mapped(cached, add_one),
+    ):
         stages = lowered(node)
         assert names(stages)[:2] == names(below) == ["ReadRange->Map(add_one)", "Cache"]
         assert begins_small(node)[:2] == [True, False]

@@ -9,7 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from plan_helpers import function, grouped, held, interpreted, lowered, memory, project, rows_of, shown, where
+from plan_helpers import (
+    function,
+    grouped,
+    held,
+    interpreted,
+    lowered,
+    memory,
+    project,
+    rows_of,
+    shown,
+    where,
+)
 
 from syncline.data import expressions
 from syncline.data.aggregate import AsList, Count, Max, Sum
@@ -69,11 +80,20 @@ class Plans:
         makers: list[Callable[[], n.Node]] = [
             lambda: where(node, self.predicate(names)),
             lambda: where(node, self.predicate(names)),
-            lambda: project(node, *map(col, self.choice.sample(names, self.choice.randint(1, len(names))))),
-            lambda: project(node, star(), self.value(names).alias(self.choice.choice([*names, "x", "y"]))),
+            lambda: project(
+                node, *map(col, self.choice.sample(names, self.choice.randint(1, len(names))))
+            ),
+            lambda: project(
+                node, star(), self.value(names).alias(self.choice.choice([*names, "x", "y"]))
+            ),
             lambda: project(node, *(col(name).alias(f"{name}{name}") for name in names[:3])),
             lambda: n.Project(input=node, dropped=tuple(names[1:2])),
-            lambda: n.Project(input=node, renamed={names[0]: "renamed"} if "renamed" not in names else {names[-1]: f"{names[-1]}_"}),
+            lambda: n.Project(
+                input=node,
+                renamed={names[0]: "renamed"}
+                if "renamed" not in names
+                else {names[-1]: f"{names[-1]}_"},
+            ),
             lambda: self.sorted(node, names),
             lambda: n.Limit(input=self.sorted(node, names), limit=self.choice.randint(0, 12)),
             lambda: n.RandomShuffle(input=node, seed=self.choice.choice([None, 3])),
@@ -81,7 +101,12 @@ class Plans:
             lambda: n.RandomizeBlocks(input=node),
             lambda: n.HashPartition(input=node, keys=tuple(names[:1]), num_blocks=2),
             lambda: n.MapRows(input=node, function=function(mapped_row)),
-            lambda: n.MapBatches(input=node, function=function(mapped_batch), batch_format="pyarrow", keeps_row_count=True),
+            lambda: n.MapBatches(
+                input=node,
+                function=function(mapped_batch),
+                batch_format="pyarrow",
+                keeps_row_count=True,
+            ),
             lambda: grouped(node, [names[0]], Count(), Sum(names[-1]), Max(names[-1])),
             lambda: grouped(self.sorted(node, names), [names[0]], AsList(names[-1])),
             lambda: grouped(node, [], Count()),
@@ -92,23 +117,41 @@ class Plans:
 
     def sorted(self, node: n.Node, names: list[str]) -> n.Sort:
         keys = self.choice.sample(names, len(names))
-        return n.Sort(input=node, keys=tuple(keys), descending=tuple(self.choice.random() < 0.5 for _ in keys))
+        return n.Sort(
+            input=node, keys=tuple(keys), descending=tuple(self.choice.random() < 0.5 for _ in keys)
+        )
 
     def joined(self, node: n.Node, names: list[str]) -> n.Join:
         other = held(some_table(self.choice, 6))
         kind = self.choice.choice(["inner", "left_outer", "left_semi", "full_outer"])
         keys = {"left_on": (names[0],), "right_on": ("c",)}
-        return n.Join(parts=(node, other), join_type=kind, left_suffix="_l", right_suffix="_r", num_blocks=2, **keys)
+        return n.Join(
+            parts=(node, other),
+            join_type=kind,
+            left_suffix="_l",
+            right_suffix="_r",
+            num_blocks=2,
+            **keys,
+        )
 
     def predicate(self, names: list[str]) -> Expr:
         name, number = col(self.choice.choice(names)), self.choice.randrange(5)
-        kinds = [name > number, name == number, name.is_not_null(), name.is_in([1, number]), (name + 1) * 2 > number, ~(name < number)]
+        kinds = [
+            name > number,
+            name == number,
+            name.is_not_null(),
+            name.is_in([1, number]),
+            (name + 1) * 2 > number,
+            ~(name < number),
+        ]
         chosen: Expr = self.choice.choice(kinds)
         return chosen & self.predicate(names) if self.choice.random() < 0.4 else chosen
 
     def value(self, names: list[str]) -> Expr:
         name = col(self.choice.choice(names))
-        chosen: Expr = self.choice.choice([name, name + 1, lit(3), name * col(names[0]), name.is_null()])
+        chosen: Expr = self.choice.choice(
+            [name, name + 1, lit(3), name * col(names[0]), name.is_null()]
+        )
         return chosen if chosen.name is None else chosen + 0
 
 
@@ -122,7 +165,9 @@ def as_rows(table: Table) -> list[str]:
 
 
 def is_valid(node: n.Node) -> bool:
-    """Plans that fail by themselves (a sum of booleans that became text, names that meet) say nothing."""
+    """Plans that fail by themselves (a sum of booleans that became text, names that meet) say
+    nothing.
+    """
     try:
         return bool(interpreted(node).num_columns)
     except (TypeError, ValueError, KeyError, pa.ArrowException):
@@ -165,11 +210,15 @@ def test_stages_give_the_rows_of_the_plan(plans: list[n.Node]) -> None:
             assert not found.num_rows
 
 
-def test_generated_predicates_are_evaluated_alike_by_arrow_scans_and_by_tables(tmp_path: Path) -> None:
+def test_generated_predicates_are_evaluated_alike_by_arrow_scans_and_by_tables(
+    tmp_path: Path,
+) -> None:
     maker = Plans(0, tmp_path)
     table = some_table(maker.choice, 30)
     path = tmp_path / "rows.parquet"
     pq.write_table(table, path)
     for _ in range(50):
         plan = where(n.Read(source=ParquetDatasource(str(path))), maker.predicate(COLUMNS))
-        assert interpreted(optimize(plan, DataContext())).equals(expressions.filter_rows(table, plan.predicate))
+        assert interpreted(optimize(plan, DataContext())).equals(
+            expressions.filter_rows(table, plan.predicate)
+        )

@@ -5,15 +5,40 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from plan_helpers import batches, grouped, held, mapped, numbers, parquet, project, shown, sorted_by, where
+from plan_helpers import (
+    batches,
+    grouped,
+    held,
+    mapped,
+    numbers,
+    parquet,
+    project,
+    shown,
+    sorted_by,
+    where,
+)
 
 from syncline.data.aggregate import AsList, Count, Sum
 from syncline.data.context import DataContext
-from syncline.data.expressions import UDFExpr, col, lit, monotonically_increasing_id, random, star, udf
+from syncline.data.expressions import (
+    UDFExpr,
+    col,
+    lit,
+    monotonically_increasing_id,
+    random,
+    star,
+    udf,
+)
 from syncline.data.plan import nodes as n
 from syncline.data.plan.rules import optimize
 
-TABLE = pa.table({"a": range(40), "b": [value % 7 for value in range(40)], "c": [str(value) for value in range(40)]})
+TABLE = pa.table(
+    {
+        "a": range(40),
+        "b": [value % 7 for value in range(40)],
+        "c": [str(value) for value in range(40)],
+    }
+)
 
 
 def optimized(node: n.Node, context: DataContext | None = None) -> str:
@@ -46,11 +71,17 @@ def test_filter_stays_above_a_source_that_does_not() -> None:
 
 
 def test_conjunction_is_split_so_that_what_can_go_down_goes(read: n.Read) -> None:
-    assert optimized(where(read, (col("a") > 3) & (10 // col("b") > 2))) == "Read( where col('a') > 3) | Filter(10 // col('b') > 2)"
+    assert (
+        optimized(where(read, (col("a") > 3) & (10 // col("b") > 2)))
+        == "Read( where col('a') > 3) | Filter(10 // col('b') > 2)"
+    )
 
 
 def test_filter_goes_through_projections_in_their_inputs_terms(read: n.Read) -> None:
-    plan = where(project(read, col("a").alias("x"), (col("b") == 2).alias("is_two")), (col("x") > 3) & col("is_two"))
+    plan = where(
+        project(read, col("a").alias("x"), (col("b") == 2).alias("is_two")),
+        (col("x") > 3) & col("is_two"),
+    )
     assert (
         optimized(plan)
         == "Read(a,b where (col('a') > 3) & (col('b') == 2)) | Project(col('a').alias('x'), (col('b') == 2).alias('is_two'))"
@@ -58,19 +89,32 @@ def test_filter_goes_through_projections_in_their_inputs_terms(read: n.Read) -> 
 
 
 def test_filter_goes_through_renames_and_drops(read: n.Read) -> None:
-    plan = where(n.Project(input=n.Project(input=read, dropped=("c",)), renamed={"a": "b", "b": "a"}), col("a") > 3)
-    assert optimized(plan) == "Read(a,b where col('b') > 3) | Project(col('a').alias('b'), col('b').alias('a'))"
+    plan = where(
+        n.Project(input=n.Project(input=read, dropped=("c",)), renamed={"a": "b", "b": "a"}),
+        col("a") > 3,
+    )
+    assert (
+        optimized(plan)
+        == "Read(a,b where col('b') > 3) | Project(col('a').alias('b'), col('b').alias('a'))"
+    )
 
 
 def test_filter_on_a_column_that_is_no_more_stays_where_it_fails(read: n.Read) -> None:
-    assert optimized(where(project(read, col("b")), col("a") > 3)) == "Read(b) | Filter(col('a') > 3)"
+    assert (
+        optimized(where(project(read, col("b")), col("a") > 3)) == "Read(b) | Filter(col('a') > 3)"
+    )
     renamed = where(n.Project(input=read, renamed={"a": "x"}), col("a") > 3)
     assert optimized(renamed).endswith("| Filter(col('a') > 3)")
 
 
 def test_filter_on_a_computed_column_stays(read: n.Read) -> None:
-    plan = where(project(read, star(), (col("a") + 1).alias("next")), (col("next") > 3) & (col("b") > 1))
-    assert optimized(plan) == "Read( where col('b') > 1) | Project(star(), (col('a') + 1).alias('next')) | Filter(col('next') > 3)"
+    plan = where(
+        project(read, star(), (col("a") + 1).alias("next")), (col("next") > 3) & (col("b") > 1)
+    )
+    assert (
+        optimized(plan)
+        == "Read( where col('b') > 1) | Project(star(), (col('a') + 1).alias('next')) | Filter(col('next') > 3)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +140,9 @@ def test_filter_goes_into_every_input_of_a_union(read: n.Read) -> None:
 
 def test_filter_on_keys_goes_through_grouping(read: n.Read) -> None:
     plan = where(grouped(read, ["b"], Sum("a")), (col("b") > 3) & (col("sum(a)") > 1))
-    assert optimized(plan) == "Read(a,b where col('b') > 3) | Aggregate(b) | Filter(col('sum(a)') > 1)"
+    assert (
+        optimized(plan) == "Read(a,b where col('b') > 3) | Aggregate(b) | Filter(col('sum(a)') > 1)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,16 +165,23 @@ def test_filter_does_not_go_through(barrier: Any, read: n.Read) -> None:
 
 
 def test_user_function_in_a_filter_stays_and_is_called_for_fewer_rows(read: n.Read) -> None:
-    assert optimized(where(read, (double(col("a")) > 3) & (col("b") > 1))) == ("Read( where col('b') > 1) | Filter(double(col('a')) > 3)")
+    assert optimized(where(read, (double(col("a")) > 3) & (col("b") > 1))) == (
+        "Read( where col('b') > 1) | Filter(double(col('a')) > 3)"
+    )
 
 
 def test_filter_that_may_fail_does_not_overtake_the_one_that_guards_it(read: n.Read) -> None:
-    guarded = where(where(project(read, star(), (col("b") + 0).alias("x")), col("x") != 0), 10 // col("b") > 2)
+    guarded = where(
+        where(project(read, star(), (col("b") + 0).alias("x")), col("x") != 0), 10 // col("b") > 2
+    )
     assert optimized(guarded).endswith("| Filter(col('x') != 0) | Filter(10 // col('b') > 2)")
 
 
 def test_adjacent_filters_become_one() -> None:
-    assert optimized(where(where(numbers(), col("id") > 3), col("id") < 9)) == "Read() | Filter((col('id') > 3) & (col('id') < 9))"
+    assert (
+        optimized(where(where(numbers(), col("id") > 3), col("id") < 9))
+        == "Read() | Filter((col('id') > 3) & (col('id') < 9))"
+    )
 
 
 def test_predicate_of_types_that_do_not_fit_is_left_for_a_clear_error(read: n.Read) -> None:
@@ -147,8 +200,13 @@ def test_selection_of_all_columns_is_nothing(read: n.Read) -> None:
     assert optimized(project(held(TABLE), col("a"), col("b"), col("c"))) == "Held"
 
 
-def test_unknown_column_leaves_the_read_alone_so_that_the_error_knows_all_names(read: n.Read) -> None:
-    assert optimized(project(read, col("a"), col("colour"))) == "Read() | Project(col('a'), col('colour'))"
+def test_unknown_column_leaves_the_read_alone_so_that_the_error_knows_all_names(
+    read: n.Read,
+) -> None:
+    assert (
+        optimized(project(read, col("a"), col("colour")))
+        == "Read() | Project(col('a'), col('colour'))"
+    )
 
 
 def test_columns_that_later_nodes_do_not_need_are_not_read(read: n.Read) -> None:
@@ -156,7 +214,10 @@ def test_columns_that_later_nodes_do_not_need_are_not_read(read: n.Read) -> None
     assert optimized(project(where(sorted_by(read, "b"), 10 // col("a") > 1), col("c"))) == (
         "Read() | Filter(10 // col('a') > 1) | Sort(b) | Project(col('c'))"
     )
-    assert optimized(grouped(sorted_by(read, "a"), ["b"], AsList("a"))) == "Read(a,b) | Sort(a) | Aggregate(b)"
+    assert (
+        optimized(grouped(sorted_by(read, "a"), ["b"], AsList("a")))
+        == "Read(a,b) | Sort(a) | Aggregate(b)"
+    )
 
 
 def test_drop_columns_reads_fewer(read: n.Read) -> None:
@@ -169,15 +230,26 @@ def test_unneeded_expressions_are_not_computed(read: n.Read) -> None:
 
 
 def test_user_functions_get_all_columns_and_are_called_whatever_is_needed(read: n.Read) -> None:
-    assert optimized(project(mapped(read, identity), col("a"))) == "Read() | MapRows | Project(col('a'))"
+    assert (
+        optimized(project(mapped(read, identity), col("a")))
+        == "Read() | MapRows | Project(col('a'))"
+    )
     plan = project(sorted_by(project(read, star(), double(col("a")).alias("twice")), "b"), col("b"))
-    assert optimized(plan) == "Read(a,b) | Project(star(), double(col('a')).alias('twice')) | Sort(b) | Project(col('b'))"
+    assert (
+        optimized(plan)
+        == "Read(a,b) | Project(star(), double(col('a')).alias('twice')) | Sort(b) | Project(col('b'))"
+    )
 
 
 def test_count_reads_the_cheapest_column(read: n.Read) -> None:
-    counted = grouped(where(sorted_by(project(read, col("c"), col("a")), "a"), 10 // col("a") > 1), [], Count())
+    counted = grouped(
+        where(sorted_by(project(read, col("c"), col("a")), "a"), 10 // col("a") > 1), [], Count()
+    )
     assert optimized(counted) == "Read(a) | Filter(10 // col('a') > 1) | Aggregate()"
-    assert optimized(grouped(n.RandomSample(input=read, fraction=0.5), [], Count())) == "Read(a) | RandomSample | Aggregate()"
+    assert (
+        optimized(grouped(n.RandomSample(input=read, fraction=0.5), [], Count()))
+        == "Read(a) | RandomSample | Aggregate()"
+    )
 
 
 def test_cache_gets_all_columns_of_its_input(read: n.Read) -> None:
@@ -186,28 +258,51 @@ def test_cache_gets_all_columns_of_its_input(read: n.Read) -> None:
 
 def test_join_reads_what_is_needed_and_keeps_suffixes(read: n.Read, tmp_path: Path) -> None:
     other = parquet(tmp_path / "other.parquet", TABLE)
-    joined = n.Join(parts=(read, other), join_type="inner", left_on=("a",), right_on=("a",), left_suffix="_l", right_suffix="_r")
-    assert optimized(project(joined, col("b_l"))) == "Join[Read(a,b), Read(a,b)] | Project(col('b_l'))"
+    joined = n.Join(
+        parts=(read, other),
+        join_type="inner",
+        left_on=("a",),
+        right_on=("a",),
+        left_suffix="_l",
+        right_suffix="_r",
+    )
+    assert (
+        optimized(project(joined, col("b_l"))) == "Join[Read(a,b), Read(a,b)] | Project(col('b_l'))"
+    )
 
 
 # -- projections
 
 
 def test_projections_of_projections_are_one(read: n.Read) -> None:
-    plan = project(project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("b") + 1).alias("y"))
-    assert optimized(plan) == "Held | Project(star(), (col('a') + 1).alias('x'), (col('b') + 1).alias('y'))"
+    plan = project(
+        project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("b") + 1).alias("y")
+    )
+    assert (
+        optimized(plan)
+        == "Held | Project(star(), (col('a') + 1).alias('x'), (col('b') + 1).alias('y'))"
+    )
 
 
 def test_projections_are_not_merged_where_something_would_be_computed_twice() -> None:
-    plan = project(project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("x") * 2).alias("y"))
+    plan = project(
+        project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("x") * 2).alias("y")
+    )
     assert optimized(plan).count("Project") == 2
-    replaced = project(project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("x") * 2).alias("x"))
+    replaced = project(
+        project(held(TABLE), star(), (col("a") + 1).alias("x")), star(), (col("x") * 2).alias("x")
+    )
     assert optimized(replaced) == "Held | Project(star(), ((col('a') + 1) * 2).alias('x'))"
 
 
 def test_projections_with_user_functions_or_random_numbers_stay_apart() -> None:
     for expr in (double(col("a")).alias("x"), random(seed=1).alias("x")):
-        assert optimized(project(project(held(TABLE), star(), expr), star(), lit(1).alias("y"))).count("Project") == 2
+        assert (
+            optimized(project(project(held(TABLE), star(), expr), star(), lit(1).alias("y"))).count(
+                "Project"
+            )
+            == 2
+        )
     assert isinstance(double(col("a")), UDFExpr)
 
 
@@ -215,8 +310,16 @@ def test_projections_with_user_functions_or_random_numbers_stay_apart() -> None:
 
 
 def test_limit_goes_through_nodes_with_a_row_for_a_row() -> None:
-    plan = n.Limit(input=mapped(batches(project(numbers(), col("id").alias("x")), identity, keeps=True), identity), limit=5)
-    assert optimized(plan) == "Read() | Limit(5) | Project(col('id').alias('x')) | MapBatches | MapRows"
+    plan = n.Limit(
+        input=mapped(
+            batches(project(numbers(), col("id").alias("x")), identity, keeps=True), identity
+        ),
+        limit=5,
+    )
+    assert (
+        optimized(plan)
+        == "Read() | Limit(5) | Project(col('id').alias('x')) | MapBatches | MapRows"
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +338,10 @@ def test_limit_does_not_go_through(barrier: Any) -> None:
 
 def test_limit_stays_above_functions_whose_failing_blocks_are_dropped() -> None:
     context = DataContext(max_errored_blocks=3)
-    assert optimized(n.Limit(input=mapped(numbers(), identity), limit=5), context) == "Read() | MapRows | Limit(5)"
+    assert (
+        optimized(n.Limit(input=mapped(numbers(), identity), limit=5), context)
+        == "Read() | MapRows | Limit(5)"
+    )
 
 
 def test_limits_are_merged_and_copied_into_unions() -> None:
@@ -253,11 +359,25 @@ def test_limits_are_merged_and_copied_into_unions() -> None:
         (lambda read: sorted_by(sorted_by(read, "a"), "a", "b"), "Sort(a,b)"),
         (lambda read: sorted_by(sorted_by(read, "b"), "a"), "Sort(b) | Sort(a)"),
         (lambda read: grouped(n.RandomShuffle(input=read), ["b"], Sum("a")), "Aggregate(b)"),
-        (lambda read: grouped(n.RandomShuffle(input=read), ["b"], AsList("a")), "RandomShuffle | Aggregate(b)"),
-        (lambda read: n.RandomShuffle(input=n.Repartition(input=n.RandomShuffle(input=read), num_blocks=3)), "RandomShuffle"),
+        (
+            lambda read: grouped(n.RandomShuffle(input=read), ["b"], AsList("a")),
+            "RandomShuffle | Aggregate(b)",
+        ),
+        (
+            lambda read: n.RandomShuffle(
+                input=n.Repartition(input=n.RandomShuffle(input=read), num_blocks=3)
+            ),
+            "RandomShuffle",
+        ),
         (lambda read: n.RandomShuffle(input=sorted_by(read, "a")), "RandomShuffle"),
-        (lambda read: n.RandomShuffle(input=sorted_by(read, "a"), seed=3), "Sort(a) | RandomShuffle"),
-        (lambda read: n.Repartition(input=n.Repartition(input=read, num_blocks=3), num_blocks=4), "Repartition"),
+        (
+            lambda read: n.RandomShuffle(input=sorted_by(read, "a"), seed=3),
+            "Sort(a) | RandomShuffle",
+        ),
+        (
+            lambda read: n.Repartition(input=n.Repartition(input=read, num_blocks=3), num_blocks=4),
+            "Repartition",
+        ),
         (lambda read: grouped(sorted_by(project(read, col("a")), "a"), [], Count()), "Aggregate()"),
     ],
 )
@@ -274,9 +394,15 @@ def test_unions_of_unions_are_flat() -> None:
 
 
 def test_random_order_of_blocks_becomes_that_of_read_tasks() -> None:
-    assert optimized(n.RandomizeBlocks(input=mapped(numbers(), identity))) == "Read( shuffled) | MapRows"
+    assert (
+        optimized(n.RandomizeBlocks(input=mapped(numbers(), identity)))
+        == "Read( shuffled) | MapRows"
+    )
     assert optimized(n.RandomizeBlocks(input=held(TABLE))) == "Held | RandomizeBlocks"
-    assert optimized(n.RandomizeBlocks(input=sorted_by(numbers(), "id"))) == "Read() | Sort(id) | RandomizeBlocks"
+    assert (
+        optimized(n.RandomizeBlocks(input=sorted_by(numbers(), "id")))
+        == "Read() | Sort(id) | RandomizeBlocks"
+    )
 
 
 def test_rules_leave_the_plan_that_they_were_given_alone(read: n.Read) -> None:

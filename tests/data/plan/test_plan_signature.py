@@ -156,13 +156,11 @@ def test_changed_files_change_the_signature(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"compute": TaskPoolStrategy(2)}, {}),
-        ({"timeout_s": 3.0}, {}),
-    ],
+    ("one", "other"), [({"compute": TaskPoolStrategy(2)}, {}), ({"timeout_s": 3.0}, {})]
 )
-def test_where_functions_run_makes_no_difference(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_where_functions_run_makes_no_difference(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
     assert signature(mapped(numbers(), plus, **one)) == signature(mapped(numbers(), plus, **other))
 
 
@@ -182,7 +180,11 @@ def test_functions_that_call_themselves_have_a_signature() -> None:
 
 
 def test_digest_of_values_goes_by_content() -> None:
-    assert digest_of({"a": {1, 2}}, "x") == digest_of({"a": {2, 1}}, "x") != digest_of({"a": {1, 3}}, "x")
+    assert (
+        digest_of({"a": {1, 2}}, "x")
+        == digest_of({"a": {2, 1}}, "x")
+        != digest_of({"a": {1, 3}}, "x")
+    )
     assert digest_of(("ab", "c")) != digest_of(("a", "bc"))
 
 
@@ -206,16 +208,26 @@ def uses_globals(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [([1], [2]), (Palette(["red"]), Palette(["blue"])), ({"a": Palette(1)}, {"a": Palette(2)}), (np.ones(3), np.zeros(3))]
+    ("one", "other"),
+    [
+        ([1], [2]),
+        (Palette(["red"]), Palette(["blue"])),
+        ({"a": Palette(1)}, {"a": Palette(2)}),
+        (np.ones(3), np.zeros(3)),
+    ],
 )
-def test_objects_that_functions_close_over_count_only_with_their_state(one: Any, other: Any) -> None:
+def test_objects_that_functions_close_over_count_only_with_their_state(
+    one: Any, other: Any
+) -> None:
     assert signature(using(one)) == signature(using(other))
     assert signature(using(one), with_state=True) != signature(using(other), with_state=True)
     assert signature(using(one), with_state=True) == signature(using(one), with_state=True)
 
 
 @pytest.mark.parametrize(("name", "value"), [("SIZES", [3]), ("PALETTE", Palette(["blue"]))])
-def test_globals_that_functions_use_count_only_with_their_state(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+def test_globals_that_functions_use_count_only_with_their_state(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
     plan = mapped(numbers(), uses_globals)
     before = signature(plan), signature(plan, with_state=True)
     monkeypatch.setitem(uses_globals.__globals__, name, value)

@@ -25,10 +25,17 @@ class FakeDataset:
     def aggregate(self, *aggregates: AggregateFn) -> dict[str, Any]:
         self.passes.append([aggregate.name for aggregate in aggregates])
         partials = [steps.partial(table, [], aggregates) for table in self.tables]
-        return next(blocks.rows(steps.finalize(steps.merge(partials, [], aggregates), [], aggregates)))
+        return next(
+            blocks.rows(steps.finalize(steps.merge(partials, [], aggregates), [], aggregates))
+        )
 
-    def map_batches(self, function: Callable[[Any], Any], *, batch_format: str, **options: Any) -> "FakeDataset":
-        results = [blocks.from_batch(function(blocks.to_batch(table, batch_format))) for table in self.tables]
+    def map_batches(
+        self, function: Callable[[Any], Any], *, batch_format: str, **options: Any
+    ) -> "FakeDataset":
+        results = [
+            blocks.from_batch(function(blocks.to_batch(table, batch_format)))
+            for table in self.tables
+        ]
         return FakeDataset(results, self.passes, options)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -44,7 +51,11 @@ def dataset() -> Callable[[Any], Any]:
     """From a DataFrame, a table or a dict of columns to a dataset."""
 
     def make(data: Any) -> FakeDataset:
-        table = blocks.from_batch(data) if isinstance(data, pd.DataFrame | pa.Table) else blocks.from_batch(dict(data))
+        table = (
+            blocks.from_batch(data)
+            if isinstance(data, pd.DataFrame | pa.Table)
+            else blocks.from_batch(dict(data))
+        )
         half = (table.num_rows + 1) // 2
         return FakeDataset([table.slice(0, half), table.slice(half)])
 

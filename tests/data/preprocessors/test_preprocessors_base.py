@@ -1,4 +1,6 @@
-"""The life of a preprocessor: fit status, formats of batches, chains, pickles, and preprocessors of a program's own."""
+"""The life of a preprocessor: fit status, formats of batches, chains, pickles, and preprocessors of
+a program's own.
+"""
 
 import pickle
 import subprocess
@@ -66,7 +68,10 @@ def test_fit_status_and_stats(dataset: Any) -> None:
 
 
 def test_transforming_before_fitting_is_an_error_that_says_what_to_do(dataset: Any) -> None:
-    with pytest.raises(PreprocessorNotFittedException, match=r"StandardScaler is not fitted, so it cannot transform: call fit"):
+    with pytest.raises(
+        PreprocessorNotFittedException,
+        match=r"StandardScaler is not fitted, so it cannot transform: call fit",
+    ):
         StandardScaler(["x"]).transform(dataset(FEATURES))
     with pytest.raises(PreprocessorNotFittedException, match="cannot transform_batch"):
         StandardScaler(["x"]).transform_batch(pd.DataFrame(FEATURES))
@@ -79,7 +84,9 @@ def test_fitting_again_warns_and_replaces(dataset: Any) -> None:
     assert scaler.stats_ == {"min(x)": 10, "max(x)": 20}
 
 
-def test_transform_batch_keeps_frames_and_tables_and_leaves_the_given_batch_as_it_is(dataset: Any) -> None:
+def test_transform_batch_keeps_frames_and_tables_and_leaves_the_given_batch_as_it_is(
+    dataset: Any,
+) -> None:
     scaler = MinMaxScaler(["x"]).fit(dataset(FEATURES))
     frame = pd.DataFrame(FEATURES, index=[7, 8, 9])
     frame["payload"] = [object(), object(), object()]
@@ -97,7 +104,12 @@ def test_transform_batch_keeps_frames_and_tables_and_leaves_the_given_batch_as_i
 def test_options_reach_map_batches(dataset: Any) -> None:
     scaler = MinMaxScaler(["x"]).fit(dataset(FEATURES))
     options = scaler.transform(dataset(FEATURES), batch_size=2, num_cpus=0.5, concurrency=3).options
-    assert options == {"batch_size": 2, "num_cpus": 0.5, "concurrency": 3, "udf_modifying_row_count": False}
+    assert options == {
+        "batch_size": 2,
+        "num_cpus": 0.5,
+        "concurrency": 3,
+        "udf_modifying_row_count": False,
+    }
 
 
 def test_columns_are_told() -> None:
@@ -120,13 +132,20 @@ def test_chain_fits_each_on_what_those_before_it_made(dataset: Any) -> None:
     assert transformed.column("X") == [pytest.approx(row) for row in expected]
     assert transformed.column("k") == [0, 1, 2]
     assert chain.fit_status() == Status.FITTED
-    assert chain.transform_batch(pd.DataFrame(FEATURES))["X"].iloc[0].tolist() == pytest.approx(expected[0])
+    assert chain.transform_batch(pd.DataFrame(FEATURES))["X"].iloc[0].tolist() == pytest.approx(
+        expected[0]
+    )
 
 
 def test_chain_fits_neighbours_without_common_columns_in_one_pass(dataset: Any) -> None:
     data = dataset({"x": [1.0, None, 3.0], "y": [1, 2, 3], "k": ["a", "b", "a"]})
-    Chain(SimpleImputer(["x"]), MinMaxScaler(["y"]), LabelEncoder("k"), StandardScaler(["x"])).fit(data)
-    assert data.passes == [["mean(x)", "min(y)", "max(y)", "unique_values(k)"], ["mean(x)", "std(x)"]]
+    Chain(SimpleImputer(["x"]), MinMaxScaler(["y"]), LabelEncoder("k"), StandardScaler(["x"])).fit(
+        data
+    )
+    assert data.passes == [
+        ["mean(x)", "min(y)", "max(y)", "unique_values(k)"],
+        ["mean(x)", "std(x)"],
+    ]
 
 
 def test_chain_with_a_preprocessor_of_a_programs_own(dataset: Any) -> None:
@@ -154,13 +173,23 @@ def test_pickles_hold_no_dataset_and_load_in_another_process(dataset: Any, tmp_p
         "chain = pickle.load(open(sys.argv[1], 'rb'))\n"
         "print(chain.transform_batch(pa.table({'x': [3], 'k': ['b']})).to_pylist())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert done.stdout.strip() == "[{'x': 1.0, 'k': [0, 1, 0]}]"
 
 
 def test_serialize_and_deserialize(dataset: Any) -> None:
-    tokenizer = Preprocessor.deserialize(Tokenizer(["t"], tokenization_fn=lambda text: text.split("-")).serialize())
-    assert tokenizer.transform_batch(pa.table({"t": ["a-b"]})).column("t").to_pylist() == [["a", "b"]]
+    tokenizer = Preprocessor.deserialize(
+        Tokenizer(["t"], tokenization_fn=lambda text: text.split("-")).serialize()
+    )
+    assert tokenizer.transform_batch(pa.table({"t": ["a-b"]})).column("t").to_pylist() == [
+        ["a", "b"]
+    ]
     scaler = Preprocessor.deserialize(MinMaxScaler(["x"]).fit(dataset(FEATURES)).serialize())
     assert scaler.fit_status() == Status.FITTED
     assert isinstance(Doubled().serialize(), str)
@@ -182,11 +211,15 @@ def test_torchvision_preprocessor_applies_transforms_to_images_and_batches() -> 
     def to_float(image: Any) -> Any:
         return torch.as_tensor(image).permute(2, 0, 1).float() / 255
 
-    result = TorchVisionPreprocessor(["image"], to_float, output_columns=["tensor"]).transform_batch({"image": images})
+    result = TorchVisionPreprocessor(
+        ["image"], to_float, output_columns=["tensor"]
+    ).transform_batch({"image": images})
     assert result["tensor"].shape == (2, 3, 2, 2)
     assert result["image"] is images
     np.testing.assert_allclose(result["tensor"][0, 1], images[0, :, :, 1] / np.float32(255))
-    batched = TorchVisionPreprocessor(["image"], lambda batch: batch.float().mean(dim=(1, 2, 3)), batched=True)
+    batched = TorchVisionPreprocessor(
+        ["image"], lambda batch: batch.float().mean(dim=(1, 2, 3)), batched=True
+    )
     assert batched.transform_batch({"image": images})["image"].tolist() == [5.5, 17.5]
 
 
@@ -198,7 +231,9 @@ def test_torchvision_preprocessor_gives_ndarrays_to_what_takes_no_tensors() -> N
             raise TypeError("pic should be ndarray")
         return image[: image[0, 0]]
 
-    ragged = TorchVisionPreprocessor(["i"], wants_ndarray).transform_batch({"i": np.array([[[1], [0]], [[2], [0]]])})
+    ragged = TorchVisionPreprocessor(["i"], wants_ndarray).transform_batch(
+        {"i": np.array([[[1], [0]], [[2], [0]]])}
+    )
     assert [row.shape for row in ragged["i"]] == [(1, 1), (2, 1)]
     with pytest.raises(ValueError, match="the transform returned str"):
         TorchVisionPreprocessor(["i"], lambda image: "x").transform_batch({"i": np.zeros((1, 2))})  # type: ignore[arg-type,return-value]

@@ -1,4 +1,6 @@
-"""Scalers, the normalizer and the power transformer, against values that Ray's give for the same frames."""
+"""Scalers, the normalizer and the power transformer, against values that Ray's give for the same
+frames.
+"""
 
 from typing import Any
 
@@ -8,7 +10,14 @@ import pyarrow as pa
 import pytest
 
 from syncline.data import UnknownColumnError
-from syncline.data.preprocessors import MaxAbsScaler, MinMaxScaler, Normalizer, PowerTransformer, RobustScaler, StandardScaler
+from syncline.data.preprocessors import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
 
 NUMBERS = {"a": [-2, 0, 2, 6], "b": [1.5, None, 3.0, -9.0], "c": [1, 1, 1, 1], "z": [0, 0, 0, 0]}
 
@@ -31,15 +40,27 @@ def near(expected: list[float | None]) -> list[Any]:
         ),
         (
             MinMaxScaler,
-            {"a": [0.0, 0.25, 0.5, 1.0], "b": [0.875, None, 1.0, 0.0], "c": [0.0, 0.0, 0.0, 0.0], "z": [0.0, 0.0, 0.0, 0.0]},
+            {
+                "a": [0.0, 0.25, 0.5, 1.0],
+                "b": [0.875, None, 1.0, 0.0],
+                "c": [0.0, 0.0, 0.0, 0.0],
+                "z": [0.0, 0.0, 0.0, 0.0],
+            },
         ),
         (
             MaxAbsScaler,
-            {"a": [-1 / 3, 0.0, 1 / 3, 1.0], "b": [1 / 6, None, 1 / 3, -1.0], "c": [1.0, 1.0, 1.0, 1.0], "z": [0.0, 0.0, 0.0, 0.0]},
+            {
+                "a": [-1 / 3, 0.0, 1 / 3, 1.0],
+                "b": [1 / 6, None, 1 / 3, -1.0],
+                "c": [1.0, 1.0, 1.0, 1.0],
+                "z": [0.0, 0.0, 0.0, 0.0],
+            },
         ),
     ],
 )
-def test_scalers_give_what_rays_give_for_nulls_constants_and_zeros(dataset: Any, scaler: Any, expected: dict[str, list[Any]]) -> None:
+def test_scalers_give_what_rays_give_for_nulls_constants_and_zeros(
+    dataset: Any, scaler: Any, expected: dict[str, list[Any]]
+) -> None:
     data = dataset(NUMBERS)
     scaled = scaler(columns=["a", "b", "c", "z"]).fit_transform(data)
     for name, values in expected.items():
@@ -48,14 +69,33 @@ def test_scalers_give_what_rays_give_for_nulls_constants_and_zeros(dataset: Any,
 
 
 def test_statistics_have_rays_names(dataset: Any) -> None:
-    assert StandardScaler(["a"]).fit(dataset(NUMBERS)).stats_ == {"mean(a)": 1.5, "std(a)": pytest.approx(2.958039891549808)}
+    assert StandardScaler(["a"]).fit(dataset(NUMBERS)).stats_ == {
+        "mean(a)": 1.5,
+        "std(a)": pytest.approx(2.958039891549808),
+    }
     assert MinMaxScaler(["a"]).fit(dataset(NUMBERS)).stats_ == {"min(a)": -2, "max(a)": 6}
-    assert MaxAbsScaler(["a", "b"]).fit(dataset(NUMBERS)).stats_ == {"abs_max(a)": 6, "abs_max(b)": 9.0}
-    assert RobustScaler(["a"]).fit(dataset({"a": [1, 2, 3, 4, 5]})).stats_ == {"low_quantile(a)": 2, "median(a)": 3, "high_quantile(a)": 4}
+    assert MaxAbsScaler(["a", "b"]).fit(dataset(NUMBERS)).stats_ == {
+        "abs_max(a)": 6,
+        "abs_max(b)": 9.0,
+    }
+    assert RobustScaler(["a"]).fit(dataset({"a": [1, 2, 3, 4, 5]})).stats_ == {
+        "low_quantile(a)": 2,
+        "median(a)": 3,
+        "high_quantile(a)": 4,
+    }
 
 
-def test_robust_scaler_takes_the_median_off_and_divides_by_the_quartiles_distance(dataset: Any) -> None:
-    data = dataset({"a": [1, 2, 3, 4, 5], "b": [13, 5, 14, 2, 8], "c": [1, 2, 2, 2, 3], "constant": [2.0, 2.0, None, 2.0, 2.0]})
+def test_robust_scaler_takes_the_median_off_and_divides_by_the_quartiles_distance(
+    dataset: Any,
+) -> None:
+    data = dataset(
+        {
+            "a": [1, 2, 3, 4, 5],
+            "b": [13, 5, 14, 2, 8],
+            "c": [1, 2, 2, 2, 3],
+            "constant": [2.0, 2.0, None, 2.0, 2.0],
+        }
+    )
     scaled = RobustScaler(columns=["a", "b", "constant"]).fit_transform(data)
     assert scaled.column("a") == [-1.0, -0.5, 0.0, 0.5, 1.0]
     assert scaled.column("b") == [0.625, -0.375, 0.75, -0.75, 0.0]
@@ -79,13 +119,18 @@ def test_output_columns_are_added_and_inputs_stay(dataset: Any) -> None:
 
 def test_an_output_that_has_the_name_of_a_later_input_does_not_change_it(dataset: Any) -> None:
     data = dataset({"a": [0.0, 2.0], "b": [0.0, 4.0]})
-    assert MaxAbsScaler(["a", "b"], output_columns=["b", "c"]).fit_transform(data).column("c") == [0.0, 1.0]
+    assert MaxAbsScaler(["a", "b"], output_columns=["b", "c"]).fit_transform(data).column("c") == [
+        0.0,
+        1.0,
+    ]
 
 
 def test_float32_stays_float32_where_ray_keeps_it(dataset: Any) -> None:
     data = dataset({"a": np.array([1, 2, 3], np.float32)})
     assert MinMaxScaler(["a"]).fit_transform(data).tables[0].schema.field("a").type == pa.float32()
-    assert StandardScaler(["a"]).fit_transform(data).tables[0].schema.field("a").type == pa.float64()
+    assert (
+        StandardScaler(["a"]).fit_transform(data).tables[0].schema.field("a").type == pa.float64()
+    )
 
 
 def test_a_column_that_is_not_there_is_named_with_the_nearest_one(dataset: Any) -> None:
@@ -107,7 +152,11 @@ def test_strings_cannot_be_scaled(dataset: Any) -> None:
     ("norm", "a", "b"),
     [
         ("l1", [-0.5714285714285714, 0.4, 0.4], [0.42857142857142855, 0.6, -0.6]),
-        ("l2", [-0.8, 0.5547001962252291, 0.554700196225229], [0.6, 0.8320502943378437, -0.8320502943378436]),
+        (
+            "l2",
+            [-0.8, 0.5547001962252291, 0.554700196225229],
+            [0.6, 0.8320502943378437, -0.8320502943378436],
+        ),
         ("max", [-1.0, 2 / 3, 2 / 3], [0.75, 1.0, -1.0]),
     ],
 )
@@ -120,7 +169,9 @@ def test_normalizer_gives_rows_of_unit_norm(norm: Any, a: list[float], b: list[f
 
 
 def test_normalizer_leaves_missing_values_out_of_the_norm() -> None:
-    normal = Normalizer(["a", "b"]).transform_batch(pa.table({"a": [3.0, 0.0], "b": pa.array([None, 0.0], pa.float64())}))
+    normal = Normalizer(["a", "b"]).transform_batch(
+        pa.table({"a": [3.0, 0.0], "b": pa.array([None, 0.0], pa.float64())})
+    )
     assert normal.column("a")[0].as_py() == 1.0
     assert normal.column("b")[0].as_py() is None
     assert np.isnan(normal.column("a")[1].as_py())
@@ -129,9 +180,17 @@ def test_normalizer_leaves_missing_values_out_of_the_norm() -> None:
 @pytest.mark.parametrize(
     ("power", "a", "b"),
     [
-        (0, [-4.0, 0.0, 1.0986122886681098, 1.9459101490553132], [0.9162907318741551, None, 1.3862943611198906, -49.5]),
+        (
+            0,
+            [-4.0, 0.0, 1.0986122886681098, 1.9459101490553132],
+            [0.9162907318741551, None, 1.3862943611198906, -49.5],
+        ),
         (2, [-1.0986122886681098, 0.0, 4.0, 24.0], [2.625, None, 7.5, -2.302585092994046]),
-        (0.5, [-2.797434948471088, 0.0, 1.4641016151377544, 3.2915026221291814], [1.1622776601683795, None, 2.0, -20.415184401122527]),
+        (
+            0.5,
+            [-2.797434948471088, 0.0, 1.4641016151377544, 3.2915026221291814],
+            [1.1622776601683795, None, 2.0, -20.415184401122527],
+        ),
         (-1, [-26 / 3, 0.0, 2 / 3, 6 / 7], [0.6, None, 0.75, -333.0]),
     ],
 )
@@ -143,8 +202,12 @@ def test_yeo_johnson(dataset: Any, power: float, a: list[float], b: list[float |
 
 def test_box_cox() -> None:
     batch = pa.table({"a": [1.0, 4.0, 9.0]})
-    assert PowerTransformer(["a"], 0.5, "box-cox").transform_batch(batch).column("a").to_pylist() == [0.0, 2.0, 4.0]
-    assert PowerTransformer(["a"], 0, "box-cox").transform_batch(batch).column("a").to_pylist() == near([0.0, np.log(4), np.log(9)])
+    assert PowerTransformer(["a"], 0.5, "box-cox").transform_batch(batch).column(
+        "a"
+    ).to_pylist() == [0.0, 2.0, 4.0]
+    assert PowerTransformer(["a"], 0, "box-cox").transform_batch(batch).column(
+        "a"
+    ).to_pylist() == near([0.0, np.log(4), np.log(9)])
 
 
 def test_parameters_that_are_not_known_are_refused() -> None:
@@ -152,7 +215,9 @@ def test_parameters_that_are_not_known_are_refused() -> None:
         Normalizer(["a"], norm="l3")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="method='log' is not known"):
         PowerTransformer(["a"], 1, method="log")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="1 columns .a. need as many output_columns, but there are 2"):
+    with pytest.raises(
+        ValueError, match="1 columns .a. need as many output_columns, but there are 2"
+    ):
         StandardScaler(["a"], ["b", "c"])
     with pytest.raises(TypeError, match=r"a list of names is needed, \['a'\]"):
         StandardScaler("a")  # type: ignore[arg-type]

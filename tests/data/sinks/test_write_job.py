@@ -1,4 +1,6 @@
-"""The commit protocol: results appear whole or not at all, and a job that was cut off anywhere goes on."""
+"""The commit protocol: results appear whole or not at all, and a job that was cut off anywhere goes
+on.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,20 +28,31 @@ class LinesDatasink(BlockBasedFileDatasink):
 
 
 def sink_at(place, mode="append", job="job", **arguments) -> LinesDatasink:
-    sink = LinesDatasink(f"{place.path}/out", filesystem=place.filesystem, file_format="txt", mode=mode, **arguments)
+    sink = LinesDatasink(
+        f"{place.path}/out", filesystem=place.filesystem, file_format="txt", mode=mode, **arguments
+    )
     sink.set_job(job)
     return sink
 
 
-def run_job(sink: LinesDatasink, positions: Iterable[int] = POSITIONS, prefix: str = "new") -> list[int]:
+def run_job(
+    sink: LinesDatasink, positions: Iterable[int] = POSITIONS, prefix: str = "new"
+) -> list[int]:
     """Write as the executor does; the positions that were really written."""
     sink.on_write_start()
     if sink.skips_write:
         return []
     written = [position for position in positions if position not in sink.positions_done()]
     try:
-        returns = [sink.write([pa.table({"line": [f"{prefix}-{position}"]})], TaskContext(task_idx=position)) for position in written]
-        sink.on_write_complete(WriteResult(num_rows=len(returns), size_bytes=0, write_returns=returns))
+        returns = [
+            sink.write(
+                [pa.table({"line": [f"{prefix}-{position}"]})], TaskContext(task_idx=position)
+            )
+            for position in written
+        ]
+        sink.on_write_complete(
+            WriteResult(num_rows=len(returns), size_bytes=0, write_returns=returns)
+        )
     except FaultInjected as error:
         sink.on_write_failed(error)
         raise
@@ -131,9 +144,16 @@ def crash_points(place, mode: str, existing: bool) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("existing", [False, True])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_on(place, mode, existing):
+def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_on(
+    place, mode, existing
+):
     points = crash_points(place, mode, existing)
-    assert {point for point, _ in points} >= {"data.sink.done", "data.commit.decided", "data.commit.published", "data.commit.cleaned"}
+    assert {point for point, _ in points} >= {
+        "data.sink.done",
+        "data.commit.decided",
+        "data.commit.published",
+        "data.commit.cleaned",
+    }
     before = OLD if existing else None
     after = sorted(OLD + NEW) if existing and mode == "append" else NEW
     for point, time in points:
@@ -142,11 +162,20 @@ def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_o
         with faults_set({point: f"raise:{time}"}), pytest.raises(FaultInjected):
             run_job(sink_at(place, mode))
         seen = content_of(place)
-        assert seen in ((before, []) if before is None else (before,)) or seen == after, (point, time)
+        assert seen in ((before, []) if before is None else (before,)) or seen == after, (
+            point,
+            time,
+        )
 
         written = run_job(sink_at(place, mode))
         assert content_of(place) == after, (point, time)
-        done_before = time if point == "data.sink.done" else time - 1 if point == "data.sink.staged" else len(POSITIONS)
+        done_before = (
+            time
+            if point == "data.sink.done"
+            else time - 1
+            if point == "data.sink.staged"
+            else len(POSITIONS)
+        )
         assert len(written) <= len(POSITIONS) - done_before, (point, time)
         assert leftovers(place) == [], (point, time)
         place.arrow.delete_dir(f"{place.path}/out")
@@ -154,7 +183,12 @@ def test_cut_off_anywhere_the_target_is_as_before_or_complete_and_the_job_goes_o
 
 def test_overwrite_without_an_exchange_of_directories_still_recovers(place, monkeypatch):
     monkeypatch.setattr(commit.filesystems, "exchange", lambda one, other: False)
-    for point in ("data.commit.decided", "data.commit.moved", "data.commit.published", "data.commit.cleaned"):
+    for point in (
+        "data.commit.decided",
+        "data.commit.moved",
+        "data.commit.published",
+        "data.commit.cleaned",
+    ):
         run_job(sink_at(place, "overwrite", job="first"), prefix="old")
         with faults_set({point: "raise:1"}), pytest.raises(FaultInjected):
             run_job(sink_at(place, "overwrite"))
@@ -180,7 +214,8 @@ def test_two_jobs_that_append_to_one_new_target_keep_each_others_files(place):
     for sink in (one, other):
         sink.on_write_start()
     returns = {
-        sink: [sink.write([pa.table({"line": [name]})], TaskContext(task_idx=0))] for sink, name in ((one, "new-0"), (other, "new-1"))
+        sink: [sink.write([pa.table({"line": [name]})], TaskContext(task_idx=0))]
+        for sink, name in ((one, "new-0"), (other, "new-1"))
     }
     for sink in (one, other):
         sink.on_write_complete(WriteResult(num_rows=1, size_bytes=0, write_returns=returns[sink]))
@@ -210,7 +245,9 @@ def test_a_killed_task_leaves_nothing_that_is_published(place):
 def test_two_positions_with_one_name_are_an_error_and_publish_nothing(place):
     sink = sink_at(place)
     sink.on_write_start()
-    same = [Done(position=position, files=("a.txt",), num_rows=1, size_bytes=1) for position in (0, 1)]
+    same = [
+        Done(position=position, files=("a.txt",), num_rows=1, size_bytes=1) for position in (0, 1)
+    ]
     with pytest.raises(ValueError, match="tasks 0 and 1 both name their file 'a.txt'"):
         sink.on_write_complete(WriteResult(num_rows=2, size_bytes=2, write_returns=same))
     assert content_of(place) in (None, [])

@@ -25,11 +25,16 @@ from syncline.data.sources.torch_dataset import TorchDatasource
 
 def read(source: Datasource, parallelism: int = 3, limit: int | None = None) -> pa.Table:
     tasks = [pickle.loads(pickle.dumps(task)) for task in source.get_read_tasks(parallelism, limit)]
-    return pa.concat_tables([table for task in tasks for table in task()], promote_options="permissive")
+    return pa.concat_tables(
+        [table for task in tasks for table in task()], promote_options="permissive"
+    )
 
 
 def test_a_task_makes_tables_of_whatever_is_read():
-    task = ReadTask(lambda: [{"a": [1]}, pd.DataFrame({"a": [2]}), pa.table({"a": [3]})], BlockMetadata(3, None, None, None))
+    task = ReadTask(
+        lambda: [{"a": [1]}, pd.DataFrame({"a": [2]}), pa.table({"a": [3]})],
+        BlockMetadata(3, None, None, None),
+    )
     assert [table["a"].to_pylist() for table in task()] == [[1], [2], [3]]
 
 
@@ -46,12 +51,16 @@ def test_a_task_stops_at_its_limit_without_reading_on():
 
 def test_a_task_without_rows_still_knows_its_schema():
     empty = pa.table({"a": pa.array([], pa.int8())})
-    assert [table.schema for table in ReadTask(lambda: [empty, empty], BlockMetadata(0, 0))()] == [empty.schema]
+    assert [table.schema for table in ReadTask(lambda: [empty, empty], BlockMetadata(0, 0))()] == [
+        empty.schema
+    ]
 
 
 def test_metadata_is_hashable_and_keeps_files_as_a_tuple():
     assert BlockMetadata(1, 2, input_files=["a"]).input_files == ("a",)
-    assert hash(BlockMetadata(1, 2, input_files=["a"])) == hash(BlockMetadata(1, 2, input_files=("a",)))
+    assert hash(BlockMetadata(1, 2, input_files=["a"])) == hash(
+        BlockMetadata(1, 2, input_files=("a",))
+    )
 
 
 @pytest.mark.parametrize("limit", [0, 1, 9, 10, 11, 25, 100])
@@ -62,7 +71,11 @@ def test_a_limit_needs_only_the_first_tasks(limit):
 
 
 def test_a_limit_keeps_tasks_of_unknown_size():
-    tasks = [ReadTask(list, BlockMetadata(None, None)), ReadTask(list, BlockMetadata(5, None)), ReadTask(list, BlockMetadata(5, None))]
+    tasks = [
+        ReadTask(list, BlockMetadata(None, None)),
+        ReadTask(list, BlockMetadata(5, None)),
+        ReadTask(list, BlockMetadata(5, None)),
+    ]
     assert len(limit_tasks(tasks, 5)) == 2
 
 
@@ -91,7 +104,11 @@ def test_slices_cover_the_rows_and_differ_by_one(rows, count):
 def test_range_counts_in_blocks_of_the_context():
     source = RangeDatasource(100)
     assert read(source)["id"].to_pylist() == list(range(100))
-    assert (source.num_rows(), source.estimate_inmemory_data_size(), source.schema().names) == (100, 800, ["id"])
+    assert (source.num_rows(), source.estimate_inmemory_data_size(), source.schema().names) == (
+        100,
+        800,
+        ["id"],
+    )
     context = DataContext(target_max_block_size=80)
     (task,) = source.get_read_tasks(1, None, context)
     assert [table.num_rows for table in task()] == [10] * 10
@@ -108,7 +125,9 @@ def test_range_of_tensors_fills_each_with_its_number():
 
 
 def test_memory_reads_its_tables_and_knows_their_content():
-    source = MemoryDatasource([pa.table({"a": [1, 2], "b": [1, 1]}), pa.table({"a": [3.5], "b": [2]})])
+    source = MemoryDatasource(
+        [pa.table({"a": [1, 2], "b": [1, 1]}), pa.table({"a": [3.5], "b": [2]})]
+    )
     assert (source.num_rows(), source.schema().field("a").type) == (3, pa.float64())
     narrow = source.apply_projection(["a"])
     assert read(narrow)["a"].to_pylist() == [1, 2, 3.5]
@@ -117,10 +136,18 @@ def test_memory_reads_its_tables_and_knows_their_content():
 
 
 def test_tables_are_made_of_items_frames_arrays_and_arrow():
-    assert [table.to_pylist() for table in tables_from_items([1, 2, 3], 2)] == [[{"item": 1}], [{"item": 2}, {"item": 3}]]
-    assert tables_from_items([{"a": 1}, {"b": 2}], 1)[0].to_pylist() == [{"a": 1, "b": None}, {"a": None, "b": 2}]
+    assert [table.to_pylist() for table in tables_from_items([1, 2, 3], 2)] == [
+        [{"item": 1}],
+        [{"item": 2}, {"item": 3}],
+    ]
+    assert tables_from_items([{"a": 1}, {"b": 2}], 1)[0].to_pylist() == [
+        {"a": 1, "b": None},
+        {"a": None, "b": 2},
+    ]
     assert tables_from_pandas(pd.DataFrame({"a": [1]}))[0].to_pylist() == [{"a": 1}]
-    assert [table.num_rows for table in tables_from_numpy([np.zeros((2, 3)), np.zeros((1, 3))])] == [2, 1]
+    assert [
+        table.num_rows for table in tables_from_numpy([np.zeros((2, 3)), np.zeros((1, 3))])
+    ] == [2, 1]
     table = pa.table({"a": [1]})
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, table.schema) as writer:
@@ -131,7 +158,12 @@ def test_tables_are_made_of_items_frames_arrays_and_arrow():
 def test_tables_are_split_anew():
     tables = [pa.table({"a": [0, 1, 2]}), pa.table({"a": [3]}), pa.table({"a": [4, 5]})]
     assert [table["a"].to_pylist() for table in split_tables(tables, 2)] == [[0, 1, 2], [3, 4, 5]]
-    assert [table["a"].to_pylist() for table in split_tables(tables, 4)] == [[0], [1, 2], [3], [4, 5]]
+    assert [table["a"].to_pylist() for table in split_tables(tables, 4)] == [
+        [0],
+        [1, 2],
+        [3],
+        [4, 5],
+    ]
 
 
 class Squares:
@@ -151,7 +183,9 @@ def test_map_style_torch_datasets_are_read_in_slices():
     source = TorchDatasource(Squares())
     assert [task.num_rows for task in source.get_read_tasks(3)] == [100, 100, 100]
     table = read(source)
-    assert [row[0] for row in table["item"].combine_chunks().to_numpy_ndarray()] == [index * index for index in range(300)]
+    assert [row[0] for row in table["item"].combine_chunks().to_numpy_ndarray()] == [
+        index * index for index in range(300)
+    ]
     assert len(TorchDatasource(Squares(), local_read=True).get_read_tasks(3)) == 1
     assert not TorchDatasource(Squares(), local_read=True).supports_distributed_reads
 

@@ -5,7 +5,14 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline.data import filesystem as filesystems
 from syncline.data.sinks.record import CommitRecord
-from syncline.data.sources.files import FileInfo, FileShuffleConfig, has_extension, list_files, runs, shuffled
+from syncline.data.sources.files import (
+    FileInfo,
+    FileShuffleConfig,
+    has_extension,
+    list_files,
+    runs,
+    shuffled,
+)
 from syncline.data.sources.text import TextDatasource
 
 
@@ -15,7 +22,15 @@ def names(place, *paths, **arguments) -> list[str]:
 
 
 def test_a_directory_is_read_recursively_sorted_and_without_hidden_names(place):
-    for name in ("b.txt", "a/z.txt", "a/y.txt", ".hidden", "_SUCCESS", "a/_temporary/x.txt", "_part=1/w.txt"):
+    for name in (
+        "b.txt",
+        "a/z.txt",
+        "a/y.txt",
+        ".hidden",
+        "_SUCCESS",
+        "a/_temporary/x.txt",
+        "_part=1/w.txt",
+    ):
         place.write(name, b"x")
     assert names(place) == ["_part=1/w.txt", "a/y.txt", "a/z.txt", "b.txt"]
 
@@ -29,7 +44,9 @@ def test_given_files_keep_their_order_and_know_their_sizes(place):
 def test_a_missing_path_is_an_error_at_once_that_names_it(place):
     place.write("a.txt", b"x")
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        TextDatasource([f"{place.path}/a.txt", f"{place.path}/nowhere"], filesystem=place.filesystem)
+        TextDatasource(
+            [f"{place.path}/a.txt", f"{place.path}/nowhere"], filesystem=place.filesystem
+        )
     with pytest.raises(FileNotFoundError, match="globs are not expanded"):
         names(place, f"{place.path}/*.txt")
 
@@ -53,16 +70,29 @@ def test_extensions_choose_files(place):
 def test_a_partition_filter_chooses_files(place):
     place.write("a.txt", b"x")
     place.write("b.txt", b"x")
-    assert names(place, partition_filter=lambda paths: [path for path in paths if path.endswith("b.txt")]) == ["b.txt"]
+    assert names(
+        place, partition_filter=lambda paths: [path for path in paths if path.endswith("b.txt")]
+    ) == ["b.txt"]
     with pytest.raises(ValueError, match="partition_filter accepts none"):
         names(place, partition_filter=lambda paths: [])
 
 
 def test_files_of_a_decided_commit_count_and_those_it_replaces_do_not(place):
-    for name in ("old.txt", "both.txt", ".staging-j/data/new.txt", ".staging-j/data/both.txt", ".staging-i/data/undecided.txt"):
+    for name in (
+        "old.txt",
+        "both.txt",
+        ".staging-j/data/new.txt",
+        ".staging-j/data/both.txt",
+        ".staging-i/data/undecided.txt",
+    ):
         place.write(name, b"x")
     assert names(place) == ["both.txt", "old.txt"]
-    place.write(".staging-j/COMMIT", CommitRecord(job="j", files=("new.txt", "both.txt"), replaced=("old.txt", "both.txt")).encode())
+    place.write(
+        ".staging-j/COMMIT",
+        CommitRecord(
+            job="j", files=("new.txt", "both.txt"), replaced=("old.txt", "both.txt")
+        ).encode(),
+    )
     assert names(place) == [".staging-j/data/both.txt", ".staging-j/data/new.txt"]
 
 
@@ -90,7 +120,12 @@ def test_runs_cover_all_files_in_order_with_about_equal_bytes(count):
 def test_paths_may_be_uris_home_directories_and_fsspec_schemes(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.txt").write_bytes(b"x")
-    for path in (f"file://{tmp_path}/a.txt", f"local://{tmp_path}/a.txt", "~/a.txt", tmp_path / "a.txt"):
+    for path in (
+        f"file://{tmp_path}/a.txt",
+        f"local://{tmp_path}/a.txt",
+        "~/a.txt",
+        tmp_path / "a.txt",
+    ):
         filesystem, (resolved,) = filesystems.resolve(path)
         assert isinstance(filesystem, pyarrow_fs.LocalFileSystem)
         assert resolved == str(tmp_path / "a.txt")
@@ -116,7 +151,9 @@ def test_retries_pause_longer_each_time_and_end():
         raise OSError("AWS Error SLOW_DOWN during GetObject")
 
     with pytest.raises(OSError, match="SLOW_DOWN"):
-        filesystems.call_with_retry(fail, "reading", ["AWS Error SLOW_DOWN"], max_attempts=4, sleep=pauses.append)
+        filesystems.call_with_retry(
+            fail, "reading", ["AWS Error SLOW_DOWN"], max_attempts=4, sleep=pauses.append
+        )
     assert len(pauses) == 3
     assert all(0.1 * 2**n <= pause <= 0.2 * 2**n for n, pause in enumerate(pauses))
     pauses.clear()

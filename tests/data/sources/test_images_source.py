@@ -74,7 +74,10 @@ def test_a_file_that_is_no_image_is_named(place, read_all):
     place.write("b.jpg", b"\xff\xd8\xff nonsense")
     place.write("c.png", b"nonsense")
     for name in ("b.jpg", "c.png"):
-        with pytest.raises(ValueError, match=rf"{name} cannot be read as an image: it is none, or of a format that pillow does not know$"):
+        with pytest.raises(
+            ValueError,
+            match=rf"{name} cannot be read as an image: it is none, or of a format that pillow does not know$",
+        ):
             read_all(ImageDatasource(f"{place.path}/{name}", filesystem=place.filesystem))
 
 
@@ -83,7 +86,11 @@ def test_a_limit_decodes_no_more_images_than_it_needs(place, read_all, monkeypat
         place.write(f"{index:03}.png", encoded(picture(), "png"))
     decoded = []
     decode = images_source.ImageDecoder.decode
-    monkeypatch.setattr(images_source.ImageDecoder, "decode", lambda *arguments: decoded.append(1) or decode(*arguments))
+    monkeypatch.setattr(
+        images_source.ImageDecoder,
+        "decode",
+        lambda *arguments: decoded.append(1) or decode(*arguments),
+    )
     (task,) = ImageDatasource(place.path, filesystem=place.filesystem).get_read_tasks(1, 5)
     assert sum(table.num_rows for table in task()) == 5
     assert len(decoded) == 5

@@ -28,7 +28,11 @@ def source_of(place, **arguments) -> ParquetDatasource:
 
 def numbers(start: int, end: int) -> pa.Table:
     return pa.table(
-        {"id": list(range(start, end)), "text": [f"row {n}" for n in range(start, end)], "half": [n / 2 for n in range(start, end)]}
+        {
+            "id": list(range(start, end)),
+            "text": [f"row {n}" for n in range(start, end)],
+            "half": [n / 2 for n in range(start, end)],
+        }
     )
 
 
@@ -52,7 +56,9 @@ def test_row_groups_are_tasks_with_exact_numbers_of_rows(place, read_all):
     tasks = source.get_read_tasks(10, None, SMALL)
     assert [task.num_rows for task in tasks] == [10] * 10
     assert len({task.fragment for task in tasks}) == 10
-    assert [task.fragment for task in source.get_read_tasks(10, None, SMALL)] == [task.fragment for task in tasks]
+    assert [task.fragment for task in source.get_read_tasks(10, None, SMALL)] == [
+        task.fragment for task in tasks
+    ]
     (one,) = source.get_read_tasks(1)
     assert one.num_rows == 100
     assert len(one.metadata.input_files) == 2
@@ -62,7 +68,9 @@ def test_row_groups_are_tasks_with_exact_numbers_of_rows(place, read_all):
 def test_tasks_have_at_most_the_size_of_a_block(place):
     source = source_of(place)
     whole = source.estimate_inmemory_data_size()
-    tasks = source.get_read_tasks(1, None, DataContext(target_max_block_size=whole // 4, target_min_block_size=1))
+    tasks = source.get_read_tasks(
+        1, None, DataContext(target_max_block_size=whole // 4, target_min_block_size=1)
+    )
     assert 4 <= len(tasks) <= 6
     assert sum(task.num_rows for task in tasks) == 100
 
@@ -81,8 +89,13 @@ def test_columns_are_chosen_by_the_call_and_by_the_plan(place, read_all):
 @pytest.mark.usefixtures("hundred")
 def test_a_projection_by_the_plan_keeps_the_estimate_and_reads_no_footer_again(place, monkeypatch):
     source = source_of(place)
-    monkeypatch.setattr(ParquetDatasource, "_footer", lambda self, path: pytest.fail(f"{path} is read again"))
-    whole, narrow = source.estimate_inmemory_data_size(), source.apply_projection(["id"]).estimate_inmemory_data_size()
+    monkeypatch.setattr(
+        ParquetDatasource, "_footer", lambda self, path: pytest.fail(f"{path} is read again")
+    )
+    whole, narrow = (
+        source.estimate_inmemory_data_size(),
+        source.apply_projection(["id"]).estimate_inmemory_data_size(),
+    )
     assert 0 < narrow < whole
     assert source.apply_projection(["id"]).num_rows() == 100
 
@@ -90,7 +103,12 @@ def test_a_projection_by_the_plan_keeps_the_estimate_and_reads_no_footer_again(p
 @pytest.mark.usefixtures("hundred")
 def test_no_columns_at_all_still_count(place):
     tables = [
-        table for task in source_of(place).apply_projection([]).apply_predicate(col("id") >= 95).get_read_tasks(1) for table in task()
+        table
+        for task in source_of(place)
+        .apply_projection([])
+        .apply_predicate(col("id") >= 95)
+        .get_read_tasks(1)
+        for table in task()
     ]
     assert sum(table.num_rows for table in tables) == 5
 
@@ -112,14 +130,23 @@ def test_a_limit_ends_the_planning_behind_it(place):
     source = source_of(place).apply_limit(25)
     assert [task.num_rows for task in source.get_read_tasks(10, None, SMALL)] == [10, 10, 10]
     filtered = source.apply_predicate(col("id") >= 90)
-    assert [row["id"] for task in filtered.get_read_tasks(1) for table in task() for row in table.to_pylist()] == list(range(90, 100))
+    assert [
+        row["id"]
+        for task in filtered.get_read_tasks(1)
+        for table in task()
+        for row in table.to_pylist()
+    ] == list(range(90, 100))
 
 
 def test_partitions_are_strings_last_and_leave_out_whole_files(place, read_all):
     for year in (2023, 2024):
         put(place, f"year={year}/a.parquet", pa.table({"x": [year, year + 1]}))
     place.write("year=2025/broken.parquet", b"nonsense")
-    source = ParquetDatasource([f"{place.path}/year=2023", f"{place.path}/year=2024"], filesystem=place.filesystem, include_paths=True)
+    source = ParquetDatasource(
+        [f"{place.path}/year=2023", f"{place.path}/year=2024"],
+        filesystem=place.filesystem,
+        include_paths=True,
+    )
     table = read_all(source)
     assert table.column_names == ["x", "year", "path"]
     assert table["year"].to_pylist() == ["2023", "2023", "2024", "2024"]
@@ -127,13 +154,24 @@ def test_partitions_are_strings_last_and_leave_out_whole_files(place, read_all):
     assert table.schema == source.schema()
     (task,) = source.apply_predicate(col("year") == "2024").get_read_tasks(5)
     assert [table.to_pydict()["x"] for table in task()] == [[2024, 2025]]
-    assert read_all(source.apply_predicate(col("year") != "2024").apply_projection(["x"]))["x"].to_pylist() == [2023, 2024]
-    assert read_all(source.apply_projection(["year"]))["year"].to_pylist() == ["2023", "2023", "2024", "2024"]
+    assert read_all(source.apply_predicate(col("year") != "2024").apply_projection(["x"]))[
+        "x"
+    ].to_pylist() == [2023, 2024]
+    assert read_all(source.apply_projection(["year"]))["year"].to_pylist() == [
+        "2023",
+        "2023",
+        "2024",
+        "2024",
+    ]
     typed = ParquetDatasource(
-        f"{place.path}/year=2023", filesystem=place.filesystem, partitioning=Partitioning("hive", field_types={"year": int})
+        f"{place.path}/year=2023",
+        filesystem=place.filesystem,
+        partitioning=Partitioning("hive", field_types={"year": int}),
     )
     assert read_all(typed)["year"].to_pylist() == [2023, 2023]
-    assert read_all(ParquetDatasource(f"{place.path}/year=2023", filesystem=place.filesystem, partitioning=None)).column_names == ["x"]
+    assert read_all(
+        ParquetDatasource(f"{place.path}/year=2023", filesystem=place.filesystem, partitioning=None)
+    ).column_names == ["x"]
 
 
 def test_a_null_partition_is_null(place, read_all):
@@ -153,8 +191,13 @@ def test_files_that_differ_are_widened_and_filled(place, read_all):
     put(place, "a.parquet", pa.table({"x": pa.array([1], pa.int32()), "y": ["a"]}))
     put(place, "b.parquet", pa.table({"z": [True], "x": [2.5]}))
     source = source_of(place)
-    assert read_all(source).to_pylist() == [{"x": 1.0, "y": "a", "z": None}, {"x": 2.5, "y": None, "z": True}]
-    assert read_all(source.apply_predicate(col("x") > 2)).to_pylist() == [{"x": 2.5, "y": None, "z": True}]
+    assert read_all(source).to_pylist() == [
+        {"x": 1.0, "y": "a", "z": None},
+        {"x": 2.5, "y": None, "z": True},
+    ]
+    assert read_all(source.apply_predicate(col("x") > 2)).to_pylist() == [
+        {"x": 2.5, "y": None, "z": True}
+    ]
     put(place, "c.parquet", pa.table({"x": ["word"]}))
     with pytest.raises(SchemaMismatchError, match=r"c\.parquet does not fit.*'x'"):
         source_of(place)
@@ -164,7 +207,9 @@ def test_tensors_come_back_with_their_shapes(place, read_all):
     fixed = blocks.from_batch({"t": np.arange(12, dtype=np.float32).reshape(3, 2, 2)})
     put(place, "a.parquet", fixed)
     assert read_all(source_of(place)).schema.field("t").type == fixed.schema.field("t").type
-    ragged = blocks.from_rows([{"t": np.zeros((1, 2), np.float32)}, {"t": np.ones((3, 1), np.float32)}])
+    ragged = blocks.from_rows(
+        [{"t": np.zeros((1, 2), np.float32)}, {"t": np.ones((3, 1), np.float32)}]
+    )
     put(place, "b.parquet", ragged)
     rows = list(blocks.rows(read_all(source_of(place))))
     assert [row["t"].shape for row in rows] == [(2, 2)] * 3 + [(1, 2), (3, 1)]
@@ -201,8 +246,12 @@ def test_a_file_that_is_corrupt_in_the_middle_names_itself_and_the_row_group(pla
 
 @pytest.mark.usefixtures("hundred")
 def test_arguments_of_arrow_are_taken_or_named(place, read_all):
-    assert read_all(source_of(place, arrow_parquet_args={"filter": pc.field("id") < 5}))["id"].to_pylist() == list(range(5))
-    both = source_of(place, arrow_parquet_args={"filter": pc.field("id") < 5}).apply_predicate(col("id") > 2)
+    assert read_all(source_of(place, arrow_parquet_args={"filter": pc.field("id") < 5}))[
+        "id"
+    ].to_pylist() == list(range(5))
+    both = source_of(place, arrow_parquet_args={"filter": pc.field("id") < 5}).apply_predicate(
+        col("id") > 2
+    )
     assert read_all(both)["id"].to_pylist() == [3, 4]
     schema = pa.schema([("id", pa.float64()), ("new", pa.string())])
     assert read_all(source_of(place, arrow_parquet_args={"schema": schema})).schema == schema
@@ -215,14 +264,18 @@ def test_a_pickled_source_plans_the_same_tasks(place):
     source = source_of(place).apply_predicate(col("id") > 44)
     again = pickle.loads(pickle.dumps(source))
     assert again._fragments == {}
-    assert [task.fragment for task in again.get_read_tasks(5)] == [task.fragment for task in source.get_read_tasks(5)]
+    assert [task.fragment for task in again.get_read_tasks(5)] == [
+        task.fragment for task in source.get_read_tasks(5)
+    ]
     assert again.identity() == source.identity() != source_of(place).identity()
 
 
 def test_a_large_row_group_is_streamed(place):
     put(place, "a.parquet", numbers(0, 1000))
     source = source_of(place)
-    context = DataContext(target_max_block_size=source.estimate_inmemory_data_size() // 8, target_min_block_size=1)
+    context = DataContext(
+        target_max_block_size=source.estimate_inmemory_data_size() // 8, target_min_block_size=1
+    )
     (task,) = source.get_read_tasks(1, None, context)
     (piece,) = task.read_fn.args[0]
     batches = list(source._batches_of(piece, context.target_max_block_size))

@@ -3,18 +3,29 @@
 import pyarrow as pa
 import pytest
 
-from syncline.data.sources.partitioning import Partitioning, PartitionStyle, PathPartitionFilter, PathPartitionParser, append_columns
+from syncline.data.sources.partitioning import (
+    Partitioning,
+    PartitionStyle,
+    PathPartitionFilter,
+    PathPartitionParser,
+    append_columns,
+)
 
 
 def test_hive_values_are_decoded_strings():
     parse = PathPartitionParser.of()
-    assert parse("/data/year=2024/city=New%20York/a=b=c/part.csv") == {"year": "2024", "city": "New York"}
+    assert parse("/data/year=2024/city=New%20York/a=b=c/part.csv") == {
+        "year": "2024",
+        "city": "New York",
+    }
     assert parse("/data/part.csv") == {}
     assert parse("/data/year=__HIVE_DEFAULT_PARTITION__/x") == {"year": None}
 
 
 def test_types_and_names_are_checked():
-    parse = PathPartitionParser(Partitioning("hive", field_names=["year", "ok"], field_types={"year": int, "ok": bool}))
+    parse = PathPartitionParser(
+        Partitioning("hive", field_names=["year", "ok"], field_types={"year": int, "ok": bool})
+    )
     assert parse("year=2024/ok=True/x") == {"year": 2024, "ok": True}
     with pytest.raises(ValueError, match="field_names"):
         parse("ok=True/year=2024/x")
@@ -25,7 +36,9 @@ def test_types_and_names_are_checked():
 
 
 def test_directories_need_names_and_levels_that_fit(tmp_path):
-    parse = PathPartitionParser.of(PartitionStyle.DIRECTORY, base_dir=str(tmp_path), field_names=["label", "split"])
+    parse = PathPartitionParser.of(
+        PartitionStyle.DIRECTORY, base_dir=str(tmp_path), field_names=["label", "split"]
+    )
     assert parse(f"{tmp_path}/cat/train/0.png") == {"label": "cat", "split": "train"}
     assert parse(f"{tmp_path}/0.png") == {}
     assert parse("/elsewhere/cat/train/0.png") == {}

@@ -27,7 +27,9 @@ from syncline.data.sources.text import TextDatasource
 def test_csv_with_partitions_and_paths_last(place, read_all):
     place.write("year=2023/a.csv", b"x,y\n1,a\n2,b\n")
     last = place.write("year=2024/b.csv", b"x,y\n3.5,c\n")
-    source = CSVDatasource(place.path, filesystem=place.filesystem, partitioning=HIVE, include_paths=True)
+    source = CSVDatasource(
+        place.path, filesystem=place.filesystem, partitioning=HIVE, include_paths=True
+    )
     table = read_all(source)
     assert table.column_names == ["x", "y", "year", "path"]
     assert table["x"].to_pylist() == [1.0, 2.0, 3.5]
@@ -38,7 +40,10 @@ def test_csv_with_partitions_and_paths_last(place, read_all):
 
 def test_csv_is_decompressed_by_its_name_and_takes_arrows_options(place, read_all):
     place.write("a.csv.gz", gzip.compress(b"1|2\n3|4\n"))
-    arguments = {"parse_options": pyarrow_csv.ParseOptions(delimiter="|"), "read_options": pyarrow_csv.ReadOptions(column_names=["a", "b"])}
+    arguments = {
+        "parse_options": pyarrow_csv.ParseOptions(delimiter="|"),
+        "read_options": pyarrow_csv.ReadOptions(column_names=["a", "b"]),
+    }
     source = CSVDatasource(place.path, arguments, filesystem=place.filesystem)
     assert read_all(source).to_pylist() == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
     with pytest.raises(TypeError, match=r"\['delimiter'\].*parse_options"):
@@ -65,16 +70,27 @@ def test_json_lines_in_pieces_keep_all_rows(place, read_all, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ['[{"a": 1}, {"a": 2, "b": null}]', '[\n {"a": 1},\n {"a": 2}\n]', '{"a": 1}\n{"a": 2}\n', '{\n "a":\n 1}\n{"a": 2}']
+    "text",
+    [
+        '[{"a": 1}, {"a": 2, "b": null}]',
+        '[\n {"a": 1},\n {"a": 2}\n]',
+        '{"a": 1}\n{"a": 2}\n',
+        '{\n "a":\n 1}\n{"a": 2}',
+    ],
 )
 def test_json_documents_and_lines_give_the_same_rows(place, read_all, text):
     place.write("a.json", text.encode())
-    assert read_all(JSONDatasource(place.path, filesystem=place.filesystem))["a"].to_pylist() == [1, 2]
+    assert read_all(JSONDatasource(place.path, filesystem=place.filesystem))["a"].to_pylist() == [
+        1,
+        2,
+    ]
 
 
 def test_one_object_over_several_lines_is_a_row(place, read_all):
     place.write("a.json", b'{\n  "a": 1,\n  "b": [\n    1,\n    2\n  ]\n}\n')
-    assert read_all(JSONDatasource(place.path, filesystem=place.filesystem)).to_pylist() == [{"a": 1, "b": [1, 2]}]
+    assert read_all(JSONDatasource(place.path, filesystem=place.filesystem)).to_pylist() == [
+        {"a": 1, "b": [1, 2]}
+    ]
 
 
 def test_broken_json_names_the_file(place, read_all):
@@ -95,7 +111,9 @@ def test_text_lines_do_not_depend_on_pieces(place, read_all, monkeypatch, chunk,
     place.write("a.txt", "eins\r\nzwei äöü\n\n \nfünf".encode(encoding))
     source = TextDatasource(place.path, encoding=encoding, filesystem=place.filesystem)
     assert read_all(source)["text"].to_pylist() == ["eins", "zwei äöü", "", " ", "fünf"]
-    source = TextDatasource(place.path, encoding=encoding, drop_empty_lines=True, filesystem=place.filesystem)
+    source = TextDatasource(
+        place.path, encoding=encoding, drop_empty_lines=True, filesystem=place.filesystem
+    )
     assert read_all(source)["text"].to_pylist() == ["eins", "zwei äöü", "fünf"]
 
 
@@ -110,12 +128,15 @@ def test_text_in_another_encoding_names_the_file(place, read_all):
 def test_binary_files_are_a_row_each_with_exact_counts(place, read_all):
     for index in range(10):
         place.write(f"label={index % 2}/{index}.bin", bytes([index]) * index)
-    source = BinaryDatasource(place.path, filesystem=place.filesystem, partitioning=HIVE, include_paths=True)
+    source = BinaryDatasource(
+        place.path, filesystem=place.filesystem, partitioning=HIVE, include_paths=True
+    )
     table = read_all(source)
     assert sorted(map(len, table["bytes"].to_pylist())) == list(range(10))
     assert table["label"].to_pylist() == ["0"] * 5 + ["1"] * 5
     assert all(
-        path.endswith(f"{len(content)}.bin") for content, path in zip(table["bytes"].to_pylist(), table["path"].to_pylist(), strict=True)
+        path.endswith(f"{len(content)}.bin")
+        for content, path in zip(table["bytes"].to_pylist(), table["path"].to_pylist(), strict=True)
     )
     assert source.num_rows() == 10
     assert sum(task.num_rows for task in source.get_read_tasks(3)) == 10
@@ -140,7 +161,12 @@ def test_arrays_of_objects_ask_for_trust(place, read_all):
     place.write("a.npy", buffer.getvalue())
     with pytest.raises(ValueError, match=r"a\.npy.*allow_pickle=True if you trust"):
         read_all(NumpyDatasource(place.path, filesystem=place.filesystem))
-    assert read_all(NumpyDatasource(place.path, allow_pickle=True, filesystem=place.filesystem)).num_rows == 1
+    assert (
+        read_all(
+            NumpyDatasource(place.path, allow_pickle=True, filesystem=place.filesystem)
+        ).num_rows
+        == 1
+    )
     place.write("a.npy", b"nonsense")
     with pytest.raises(ValueError, match=r"a\.npy cannot be read"):
         read_all(NumpyDatasource(place.path, filesystem=place.filesystem))
@@ -152,7 +178,10 @@ def test_orc_reads_only_columns_that_are_needed_in_their_order(place, read_all):
     place.write("part=7/a.orc", buffer.getvalue().to_pybytes())
     source = ORCDatasource(place.path, filesystem=place.filesystem, partitioning=HIVE)
     assert source.schema().names == ["a", "b", "part"]
-    assert read_all(source).to_pylist() == [{"a": 1, "b": "x", "part": "7"}, {"a": 2, "b": "y", "part": "7"}]
+    assert read_all(source).to_pylist() == [
+        {"a": 1, "b": "x", "part": "7"},
+        {"a": 2, "b": "y", "part": "7"},
+    ]
     narrow = source.apply_projection(["part", "b"])
     assert read_all(narrow).to_pylist() == [{"part": "7", "b": "x"}, {"part": "7", "b": "y"}]
     assert narrow.schema().names == ["part", "b"]
@@ -172,7 +201,9 @@ class UsersDatasource(FileBasedDatasource):
 def test_a_format_of_ones_own_reads_streams(place, read_all):
     place.write("a", bytes([1, 2]))
     place.write("b.gz", gzip.compress(bytes([3])))
-    assert read_all(UsersDatasource(place.path, filesystem=place.filesystem))["value"].to_pylist() == [1, 2, 3]
+    assert read_all(UsersDatasource(place.path, filesystem=place.filesystem))[
+        "value"
+    ].to_pylist() == [1, 2, 3]
 
 
 def test_a_transient_error_in_the_middle_of_a_file_repeats_no_row(place, read_all, monkeypatch):
@@ -198,18 +229,31 @@ def test_shuffled_files_follow_the_seed_and_the_epoch(place, read_all):
 
     def order(source: Datasource, epoch: int, seed: int = 0) -> list[str]:
         context = DataContext(_execution_idx=epoch, _execution_seed=seed)
-        return [text for task in source.get_read_tasks(4, None, context) for table in task() for text in table["text"].to_pylist()]
+        return [
+            text
+            for task in source.get_read_tasks(4, None, context)
+            for table in task()
+            for text in table["text"].to_pylist()
+        ]
 
-    source = TextDatasource(place.path, filesystem=place.filesystem, shuffle=FileShuffleConfig(seed=1))
-    same = TextDatasource(place.path, filesystem=place.filesystem, shuffle=FileShuffleConfig(seed=1))
+    source = TextDatasource(
+        place.path, filesystem=place.filesystem, shuffle=FileShuffleConfig(seed=1)
+    )
+    same = TextDatasource(
+        place.path, filesystem=place.filesystem, shuffle=FileShuffleConfig(seed=1)
+    )
     assert order(source, 0) == order(same, 0) != order(source, 1)
     assert sorted(order(source, 1), key=int) == [str(index) for index in range(20)]
-    drawn, again = (TextDatasource(place.path, filesystem=place.filesystem, shuffle="files") for _ in range(2))
+    drawn, again = (
+        TextDatasource(place.path, filesystem=place.filesystem, shuffle="files") for _ in range(2)
+    )
     assert drawn.identity() == again.identity() != source.identity()
     assert order(drawn, 3, seed=1) == order(again, 3, seed=1) != order(drawn, 4, seed=1)
     assert order(drawn, 3, seed=1) != order(drawn, 3, seed=2)
     fixed = FileShuffleConfig(reseed_after_execution=False)
-    one, other = (TextDatasource(place.path, filesystem=place.filesystem, shuffle=fixed) for _ in range(2))
+    one, other = (
+        TextDatasource(place.path, filesystem=place.filesystem, shuffle=fixed) for _ in range(2)
+    )
     assert order(one, 3, seed=1) == order(one, 4, seed=2) != order(other, 3, seed=1)
     assert one.identity() != other.identity()
     with pytest.raises(ValueError, match="shuffle='rows'"):

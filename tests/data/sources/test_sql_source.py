@@ -27,7 +27,10 @@ def connect(path: str) -> sqlite3.Connection:
 def database(tmp_path: Path) -> functools.partial[sqlite3.Connection]:
     connection = connect(str(tmp_path / "a.db"))
     connection.execute("CREATE TABLE t (id INTEGER, name TEXT)")
-    connection.executemany("INSERT INTO t VALUES (?, ?)", [(index, None if index == 3 else f"n{index}") for index in range(1000)])
+    connection.executemany(
+        "INSERT INTO t VALUES (?, ?)",
+        [(index, None if index == 3 else f"n{index}") for index in range(1000)],
+    )
     connection.commit()
     connection.close()
     return functools.partial(connect, str(tmp_path / "a.db"))
@@ -57,20 +60,33 @@ def test_a_database_without_the_hash_reads_in_one_task(database, read_all):
 
 
 def test_an_empty_result_still_has_its_columns(database, read_all):
-    assert read_all(SQLDatasource("SELECT * FROM t WHERE id < 0", database)).column_names == ["id", "name"]
+    assert read_all(SQLDatasource("SELECT * FROM t WHERE id < 0", database)).column_names == [
+        "id",
+        "name",
+    ]
 
 
 def test_a_wrong_query_and_a_wrong_factory_fail(database, read_all):
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         read_all(SQLDatasource("SELECT * FROM missing", database))
-    with pytest.raises(TypeError, match=r"returned dict, which has no cursor, commit, close.*sqlite3\.connect"):
+    with pytest.raises(
+        TypeError, match=r"returned dict, which has no cursor, commit, close.*sqlite3\.connect"
+    ):
         read_all(SQLDatasource("SELECT 1", dict))
 
 
 def test_writing_is_one_transaction_for_each_task(database, read_all):
     sink = SQLDatasink("INSERT INTO t VALUES (?, ?)", database)
-    sink.write([pa.table({"id": [1000, 1001], "name": ["a", None]}), pa.table({"id": [1002], "name": ["c"]})], TaskContext(task_idx=0))
-    assert read_all(SQLDatasource("SELECT COUNT(*) AS n FROM t", database))["n"].to_pylist() == [1003]
+    sink.write(
+        [
+            pa.table({"id": [1000, 1001], "name": ["a", None]}),
+            pa.table({"id": [1002], "name": ["c"]}),
+        ],
+        TaskContext(task_idx=0),
+    )
+    assert read_all(SQLDatasource("SELECT COUNT(*) AS n FROM t", database))["n"].to_pylist() == [
+        1003
+    ]
 
     def rows():
         yield pa.table({"id": list(range(5000)), "name": ["x"] * 5000})
@@ -78,14 +94,20 @@ def test_writing_is_one_transaction_for_each_task(database, read_all):
 
     with pytest.raises(RuntimeError, match="stopped"):
         sink.write(rows(), TaskContext(task_idx=1))
-    assert read_all(SQLDatasource("SELECT COUNT(*) AS n FROM t", database))["n"].to_pylist() == [1003]
+    assert read_all(SQLDatasource("SELECT COUNT(*) AS n FROM t", database))["n"].to_pylist() == [
+        1003
+    ]
 
 
 def test_what_the_database_says_is_all_that_a_program_sees(database):
     with pytest.raises(sqlite3.OperationalError) as read:
         list(sql_source.read_query("SELECT * FROM missing", database, None))
     with pytest.raises(sqlite3.ProgrammingError) as written:
-        SQLDatasink("INSERT INTO t VALUES (?, ?)", database).write([pa.table({"id": [1]})], TaskContext(task_idx=0))
+        SQLDatasink("INSERT INTO t VALUES (?, ?)", database).write(
+            [pa.table({"id": [1]})], TaskContext(task_idx=0)
+        )
     for caught in (read, written):
-        caught.value.__traceback__ = caught.value.__traceback__.tb_next  # without the frame of this test
+        caught.value.__traceback__ = (
+            caught.value.__traceback__.tb_next
+        )  # without the frame of this test
         assert says_all(caught.value)

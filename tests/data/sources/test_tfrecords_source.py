@@ -11,12 +11,15 @@ from syncline.data.sources.tfrecords import TFRecordDatasource
 
 pytest.importorskip("google.protobuf")
 
-# {"a": int64 7} as TensorFlow writes it: Example{features{feature{key "a" value{int64_list{value: 7}}}}}.
+# {"a": int64 7} as TensorFlow writes it: Example{features{feature{key "a" value{int64_list{value:
+# 7}}}}}.
 BYTES_OF_TENSORFLOW = bytes.fromhex("0a0c0a0a0a016112051a030a0107")
 
 
 def schema(**kinds: int) -> types.SimpleNamespace:
-    return types.SimpleNamespace(feature=[types.SimpleNamespace(name=name, type=kind) for name, kind in kinds.items()])
+    return types.SimpleNamespace(
+        feature=[types.SimpleNamespace(name=name, type=kind) for name, kind in kinds.items()]
+    )
 
 
 def test_messages_are_tensorflows():
@@ -48,7 +51,10 @@ def test_a_schema_makes_lists_and_refuses_what_differs(place, read_all):
     place.write("a.tfrecords", frame(BYTES_OF_TENSORFLOW))
     source = TFRecordDatasource(place.path, tf_schema=schema(a=2), filesystem=place.filesystem)
     assert read_all(source).to_pylist() == [{"a": [7]}]
-    for given, message in ((schema(b=2), "'a' is not in tf_schema"), (schema(a=3), "'a' is INT, elsewhere FLOAT")):
+    for given, message in (
+        (schema(b=2), "'a' is not in tf_schema"),
+        (schema(a=3), "'a' is INT, elsewhere FLOAT"),
+    ):
         with pytest.raises(ValueError, match=rf"a\.tfrecords, record 0.*{message}"):
             read_all(TFRecordDatasource(place.path, tf_schema=given, filesystem=place.filesystem))
 
@@ -65,7 +71,10 @@ def test_columns_that_no_feature_holds_are_named():
     [
         (lambda content: content[:5], "record 0 is broken, its length"),
         (lambda content: content[:-6], "record 1 is broken, the file ends"),
-        (lambda content: content[:14] + b"\x00" + content[15:], "record 0 is broken, the checksum of its content"),
+        (
+            lambda content: content[:14] + b"\x00" + content[15:],
+            "record 0 is broken, the checksum of its content",
+        ),
         (lambda content: b"\x01" + content[1:], "record 0 is broken, its length"),
     ],
 )

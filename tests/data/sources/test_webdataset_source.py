@@ -30,7 +30,9 @@ def npy(array: np.ndarray) -> bytes:
 
 def read_rows(place, content: bytes, **arguments) -> list[dict]:
     place.write("a.tar", content)
-    (task,) = WebDatasetDatasource(place.path, filesystem=place.filesystem, **arguments).get_read_tasks(1)
+    (task,) = WebDatasetDatasource(
+        place.path, filesystem=place.filesystem, **arguments
+    ).get_read_tasks(1)
     return [row for table in task() for row in blocks.rows(table)]
 
 
@@ -45,7 +47,12 @@ def test_neighbours_with_one_key_are_a_row_decoded_by_their_endings(place):
     rows = read_rows(place, archive(files))
     assert len(rows) == 600
     row = rows[7]
-    assert (row["cls"], row["txt"], row["meta.json"], row["raw"]) == (7, "text 7", {"n": 7}, b"\x00")
+    assert (row["cls"], row["txt"], row["meta.json"], row["raw"]) == (
+        7,
+        "text 7",
+        {"n": 7},
+        b"\x00",
+    )
     assert row["npy"].tolist() == [7, 7]
     assert row["__key__"] == "d/007"
     assert row["__url__"].endswith("a.tar")
@@ -61,15 +68,29 @@ def test_images_are_arrays(place):
 def test_decoders_of_ones_own_and_none(place):
     content = archive({"0.txt": b"a", "0.cls": b"3"})
     assert read_rows(place, content, decoder=None)[0]["cls"] == b"3"
-    (row,) = read_rows(place, content, decoder=[lambda row: {**row, "txt": row["txt"].upper()}, True])
+    (row,) = read_rows(
+        place, content, decoder=[lambda row: {**row, "txt": row["txt"].upper()}, True]
+    )
     assert (row["txt"], row["cls"]) == ("A", 3)
 
 
 def test_files_are_selected_and_renamed(place):
     content = archive({"0.txt": b"a", "0.cls": b"3", "0.json": b"{}"})
-    assert set(read_rows(place, content, suffixes=["txt", "*.j*"])[0]) == {"txt", "json", "__key__", "__url__"}
-    assert set(read_rows(place, content, fileselect=lambda name: name.endswith("cls"))[0]) == {"cls", "__key__", "__url__"}
-    assert read_rows(place, content, filerename=lambda name: name.replace("0.", "x/7."))[0]["__key__"] == "x/7"
+    assert set(read_rows(place, content, suffixes=["txt", "*.j*"])[0]) == {
+        "txt",
+        "json",
+        "__key__",
+        "__url__",
+    }
+    assert set(read_rows(place, content, fileselect=lambda name: name.endswith("cls"))[0]) == {
+        "cls",
+        "__key__",
+        "__url__",
+    }
+    assert (
+        read_rows(place, content, filerename=lambda name: name.replace("0.", "x/7."))[0]["__key__"]
+        == "x/7"
+    )
 
 
 def test_the_fields_of_json_may_become_columns(place):

@@ -17,12 +17,25 @@ from syncline.data.split.link import LocalLink
 QUICK = Limits(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
 
 
-def split_of(dataset: FakeDataset, n: int, *, equal: bool | str = False, limits: Limits = QUICK) -> list[DataIterator]:
+def split_of(
+    dataset: FakeDataset, n: int, *, equal: bool | str = False, limits: Limits = QUICK
+) -> list[DataIterator]:
     """What `streaming_split` returns."""
-    coordinator = Coordinator(dataset, n, equal_mode(equal), limits, in_process=True, run=dataset.run)  # type: ignore[arg-type]
+    coordinator = Coordinator(
+        dataset, n, equal_mode(equal), limits, in_process=True, run=dataset.run
+    )  # type: ignore[arg-type]
     link, plan = LocalLink(coordinator), signature(dataset._node)
     return [
-        DataIterator(SplitFeed(link=link, rank=rank, world_size=n, signature=plan, data_context=dataset.context, keep=keep))
+        DataIterator(
+            SplitFeed(
+                link=link,
+                rank=rank,
+                world_size=n,
+                signature=plan,
+                data_context=dataset.context,
+                keep=keep,
+            )
+        )
         for rank in range(n)
     ]
 
@@ -56,7 +69,9 @@ class Ranks:
         return self
 
 
-def on_all(iterators: list[DataIterator], function: Callable[[int, DataIterator], Any]) -> dict[int, Any]:
+def on_all(
+    iterators: list[DataIterator], function: Callable[[int, DataIterator], Any]
+) -> dict[int, Any]:
     """`function(rank, iterator)` of all ranks at once; raises the first error."""
     ranks = Ranks()
     for rank, iterator in enumerate(iterators):

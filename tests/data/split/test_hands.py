@@ -1,4 +1,6 @@
-"""Rows between dealing and fetching: who holds what, when the next block is wanted, what is let go."""
+"""Rows between dealing and fetching: who holds what, when the next block is wanted, what is let
+go.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +13,9 @@ from syncline.data.split.hands import Hands
 MIB = 1024 * 1024
 
 
-def hands_of(*chunks: int, equal: Equal = False, limit_bytes: int = 100 * MIB, begin: Beginning | None = None) -> Hands:
+def hands_of(
+    *chunks: int, equal: Equal = False, limit_bytes: int = 100 * MIB, begin: Beginning | None = None
+) -> Hands:
     beginning = begin or first_beginning(epoch=0, seed=0, rounds=Rounds(chunks=chunks, equal=equal))
     return Hands(beginning, limit_bytes=limit_bytes, patience_s=10.0)
 
@@ -26,7 +30,11 @@ def add(hands: Hands, *blocks: int, size_bytes: int = MIB) -> None:
 
 def fetched(hands: Hands, rank: int, now: float = 0.0) -> list[tuple[Any, int, int]] | None:
     answer = hands.fetch(rank, now)
-    return None if answer is None else [(share.block, share.start, share.stop) for share in answer.shares]
+    return (
+        None
+        if answer is None
+        else [(share.block, share.start, share.stop) for share in answer.shares]
+    )
 
 
 def test_rows_go_around_and_a_block_is_held_until_its_last_row_is_fetched() -> None:

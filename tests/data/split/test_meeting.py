@@ -8,7 +8,9 @@ from syncline.data.split.messages import Join
 
 def join(rank: int, token: str = "") -> Join:
     process = Process(place="here", pid=100 + rank, started_s=0.0)
-    return Join(rank=rank, token=token or f"pass of {rank}", process=process, options=BatchOptions())
+    return Join(
+        rank=rank, token=token or f"pass of {rank}", process=process, options=BatchOptions()
+    )
 
 
 def test_it_is_complete_once_all_ranks_are_there_in_any_order() -> None:

@@ -1,4 +1,6 @@
-"""A split whose ranks are processes: rows, killed consumers, errors, what many epochs leave behind."""
+"""A split whose ranks are processes: rows, killed consumers, errors, what many epochs leave
+behind.
+"""
 
 import os
 import signal
@@ -47,7 +49,12 @@ class Consumer:
         return os.getpid()
 
     def read(self, epochs: int = 1) -> list[int]:
-        return [int(row) for _ in range(epochs) for batch in self.iterator.iter_batches(batch_size=4) for row in batch["id"]]
+        return [
+            int(row)
+            for _ in range(epochs)
+            for batch in self.iterator.iter_batches(batch_size=4)
+            for row in batch["id"]
+        ]
 
     def read_one(self) -> list[int]:
         self.batches = iter(self.iterator.iter_batches(batch_size=4))
@@ -63,7 +70,9 @@ def consumers_of(dataset: Dataset, n: int) -> list[Any]:
 
 
 def test_ranks_that_hold_every_cpu_get_all_rows_once_from_a_function_that_needs_a_worker() -> None:
-    dataset = range_of(1000, override_num_blocks=20).map_batches(lambda batch: {"id": batch["id"] * 2})
+    dataset = range_of(1000, override_num_blocks=20).map_batches(
+        lambda batch: {"id": batch["id"] * 2}
+    )
     consumers = consumers_of(dataset, 2)
     results = syncline.get([consumer.read.remote() for consumer in consumers], timeout=60)
     assert sorted(row for own in results for row in own) == list(range(0, 2000, 2))
@@ -113,18 +122,28 @@ def test_a_hundred_epochs_leave_threads_descriptors_and_memory_as_they_were() ->
         def of_process(_: Any) -> tuple[int, int]:
             return psutil.Process().num_threads(), psutil.Process().num_fds()
 
-        found: list[tuple[int, int]] = syncline.get([actor.__ray_call__.remote(of_process) for actor in (*consumers, coordinator)])
+        found: list[tuple[int, int]] = syncline.get(
+            [actor.__ray_call__.remote(of_process) for actor in (*consumers, coordinator)]
+        )
         return found
 
     def memory() -> int:
-        size: int = syncline.get(coordinator.__ray_call__.remote(lambda _: psutil.Process().memory_info().rss))
+        size: int = syncline.get(
+            coordinator.__ray_call__.remote(lambda _: psutil.Process().memory_info().rss)
+        )
         return size
 
     syncline.get([consumer.read.remote(20) for consumer in consumers], timeout=60)
     before, bytes_before = resources(), memory()
     syncline.get([consumer.read.remote(100) for consumer in consumers], timeout=120)
     # Pools of threads may still grow to their size; what leaks would do so with every epoch.
-    eventually(lambda: all(now <= then + 15 for pair in zip(resources(), before, strict=True) for now, then in zip(*pair, strict=True)))
+    eventually(
+        lambda: all(
+            now <= then + 15
+            for pair in zip(resources(), before, strict=True)
+            for now, then in zip(*pair, strict=True)
+        )
+    )
     assert memory() < bytes_before + 30 * 1024**2
 
 
@@ -133,4 +152,9 @@ def test_the_coordinator_ends_with_the_last_iterator() -> None:
     pid = syncline.get(iterators[0]._feed.link._actor.__ray_call__.remote(lambda _: os.getpid()))  # type: ignore[attr-defined]
     assert [row["id"] for row in iterators[0].iter_rows()] == list(range(8))
     del iterators
-    eventually(lambda: not psutil.pid_exists(pid) or all(pid != each.pid for each in psutil.Process().children(recursive=True)))
+    eventually(
+        lambda: (
+            not psutil.pid_exists(pid)
+            or all(pid != each.pid for each in psutil.Process().children(recursive=True))
+        )
+    )

@@ -1,4 +1,6 @@
-"""Ranks that share a dataset: who gets which rows, epochs, leaving, waiting, errors, continuing. Ranks are threads here."""
+"""Ranks that share a dataset: who gets which rows, epochs, leaving, waiting, errors, continuing.
+Ranks are threads here.
+"""
 
 import json
 import logging
@@ -36,14 +38,18 @@ def test_all_rows_come_once_and_batches_go_around() -> None:
     assert results[1][:8] == [4, 5, 6, 7, 16, 17, 18, 19]
 
 
-@pytest.mark.parametrize(("equal", "lengths"), [(True, [5, 5]), ("drop", [5, 5]), ("pad", [6, 6]), (False, [7, 4])])
+@pytest.mark.parametrize(
+    ("equal", "lengths"), [(True, [5, 5]), ("drop", [5, 5]), ("pad", [6, 6]), (False, [7, 4])]
+)
 def test_the_last_rows_are_shared_as_equal_says(equal: bool | str, lengths: list[int]) -> None:
     results = on_all(split_of(FakeDataset(block_rows=[11]), 2, equal=equal), read)
     assert [len(results[rank]) for rank in range(2)] == lengths
     assert set(results[0] + results[1]) == set(range(10 if equal in (True, "drop") else 11))
 
 
-def test_the_number_of_dropped_rows_is_logged_once_per_epoch(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_dropped_rows_is_logged_once_per_epoch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     iterators = split_of(FakeDataset(block_rows=[11]), 2, equal=True)
     with caplog.at_level(logging.INFO, logger="syncline"):
         for _ in range(2):
@@ -64,12 +70,21 @@ def test_each_epoch_is_one_execution_for_all_ranks_in_another_order() -> None:
 
 
 def test_ranks_without_batch_size_take_turns_by_the_rows_of_a_block() -> None:
-    results = on_all(split_of(FakeDataset(block_rows=[5] * 4), 2), lambda _, it: [row["v"] for row in it.iter_rows()])
-    assert results == {0: [0, 1, 2, 3, 4, 10, 11, 12, 13, 14], 1: [5, 6, 7, 8, 9, 15, 16, 17, 18, 19]}
+    results = on_all(
+        split_of(FakeDataset(block_rows=[5] * 4), 2),
+        lambda _, it: [row["v"] for row in it.iter_rows()],
+    )
+    assert results == {
+        0: [0, 1, 2, 3, 4, 10, 11, 12, 13, 14],
+        1: [5, 6, 7, 8, 9, 15, 16, 17, 18, 19],
+    }
 
 
 def test_a_dataset_without_rows_ends_for_all() -> None:
-    assert on_all(split_of(FakeDataset(block_rows=[0]), 2), lambda _, it: list(it.iter_rows())) == {0: [], 1: []}
+    assert on_all(split_of(FakeDataset(block_rows=[0]), 2), lambda _, it: list(it.iter_rows())) == {
+        0: [],
+        1: [],
+    }
 
 
 def test_a_rank_that_leaves_early_does_not_hold_up_the_others_and_all_meet_again() -> None:
@@ -104,7 +119,11 @@ def test_a_rank_that_comes_late_is_waited_for_and_named(caplog: pytest.LogCaptur
     iterators = split_of(FakeDataset(block_rows=[8]), 2)
     ranks = Ranks()
     ranks.start(0, lambda: read(0, iterators[0]))
-    eventually(lambda: any("rank 1 (has never begun a pass)" in record.getMessage() for record in caplog.records))
+    eventually(
+        lambda: any(
+            "rank 1 (has never begun a pass)" in record.getMessage() for record in caplog.records
+        )
+    )
     ranks.start(1, lambda: read(1, iterators[1]))
     assert ranks.join().results == {0: [0, 1, 2, 3], 1: [4, 5, 6, 7]}
     assert sum("waits for" in record.getMessage() for record in caplog.records) == 1
@@ -116,7 +135,10 @@ def test_a_rank_that_never_comes_ends_the_waiting_of_the_others() -> None:
     for rank in (0, 1):
         ranks.start(rank, lambda rank=rank: read(rank, iterators[rank]))  # type: ignore[misc]
     ranks.join()
-    assert all(isinstance(error, SplitError) and "rank 2 (has never begun" in str(error) for error in ranks.errors.values())
+    assert all(
+        isinstance(error, SplitError) and "rank 2 (has never begun" in str(error)
+        for error in ranks.errors.values()
+    )
     assert len(ranks.errors) == 2
 
 
@@ -213,11 +235,15 @@ def test_states_of_some_ranks_only_are_refused_at_all_ranks() -> None:
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator cannot see the processes of the ranks."""
-    monkeypatch.setattr(consumer, "this_process", lambda: Process(place="elsewhere", pid=7, started_s=0.0))
+    monkeypatch.setattr(
+        consumer, "this_process", lambda: Process(place="elsewhere", pid=7, started_s=0.0)
+    )
     monkeypatch.setattr(consumer, "BEAT_S", 0.02)
 
 
-def test_a_rank_that_cannot_be_seen_says_that_it_lives_while_it_reads(far: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_cannot_be_seen_says_that_it_lives_while_it_reads(
+    far: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (iterator,) = split_of(FakeDataset(block_rows=[8]), 1)
     coordinator, beats = coordinator_of(iterator), []
     monkeypatch.setattr(coordinator, "beat", lambda rank, token: beats.append(rank))
@@ -226,7 +252,9 @@ def test_a_rank_that_cannot_be_seen_says_that_it_lives_while_it_reads(far: None,
     eventually(lambda: all(thread.name != "syncline-beat" for thread in threading.enumerate()))
 
 
-def test_a_rank_that_cannot_be_seen_and_is_silent_ends_the_pass_for_all(far: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_cannot_be_seen_and_is_silent_ends_the_pass_for_all(
+    far: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(consumer, "BEAT_S", 1000.0)
     iterators = split_of(FakeDataset(block_rows=[5] * 2000), 2, limits=replace(QUICK, silent_s=0.2))
     ranks = Ranks()
@@ -242,7 +270,9 @@ def test_a_rank_that_cannot_be_seen_and_is_silent_ends_the_pass_for_all(far: Non
     ranks.start(0, read_twice)
     ranks.start(1, read_after_a_pause)
     ranks.join()
-    assert [str(ranks.errors[rank]).partition(",")[0] for rank in range(2)] == ["the process of rank 1 (pid 7) has died in epoch 0"] * 2
+    assert [str(ranks.errors[rank]).partition(",")[0] for rank in range(2)] == [
+        "the process of rank 1 (pid 7) has died in epoch 0"
+    ] * 2
 
 
 def test_materializing_keeps_a_ranks_rows() -> None:

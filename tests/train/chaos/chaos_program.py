@@ -1,8 +1,9 @@
 """A training that others kill: `python chaos_program.py FOLDER data|loader EPOCHS`.
 
-A small vision transformer learns CIFAR-10 images with two workers, in an order that is random and under a random augmentation, and saves
-everything every few steps. In the end `outcome.json` has a digest of the weights and, by epoch, the ids of the images that the weights
-have seen. `progress`, `pid-*` say where the run is; a file `order.json` makes it kill itself at a moment of its own.
+A small vision transformer learns CIFAR-10 images with two workers, in an order that is random and
+under a random augmentation, and saves everything every few steps. In the end `outcome.json` has a
+digest of the weights and, by epoch, the ids of the images that the weights have seen. `progress`,
+`pid-*` say where the run is; a file `order.json` makes it kill itself at a moment of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from syncline import data, faults, train
-from syncline.train.torch import TorchTrainer, enable_reproducibility, prepare_data_loader, prepare_model
+from syncline.train.torch import (
+    TorchTrainer,
+    enable_reproducibility,
+    prepare_data_loader,
+    prepare_model,
+)
 
 WORKERS = 2
 BATCH = 16
@@ -39,7 +45,9 @@ class TinyViT(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(3, width, 8, stride=8)
         self.positions = nn.Parameter(torch.randn(1, 16, width) * 0.02)
-        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.1, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 2 * width, 0.1, "gelu", batch_first=True, norm_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(width, 10)
 
@@ -55,14 +63,20 @@ def decoded(jpeg: bytes) -> np.ndarray:
 
 
 def augmented(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Decodes, and changes the brightness of each image at random, with numbers from the global generator."""
+    """Decodes, and changes the brightness of each image at random, with numbers from the global
+    generator.
+    """
     images = np.stack([decoded(jpeg) for jpeg in batch["image"]])
-    batch["image"] = images + np.random.uniform(-0.5, 0.5, (len(images), 1, 1, 1)).astype(np.float32)
+    batch["image"] = images + np.random.uniform(-0.5, 0.5, (len(images), 1, 1, 1)).astype(
+        np.float32
+    )
     return batch
 
 
 class Images(Dataset[dict[str, Any]]):
-    """The same images for a DataLoader; the brightness changes with numbers from torch's generator."""
+    """The same images for a DataLoader; the brightness changes with numbers from torch's
+    generator.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.rows = pq.read_table(folder).to_pylist()
@@ -80,7 +94,11 @@ class Moments:
     """Obeys `order.json`: {"rank": whose, "at": step | report | upload | epoch_end, "after": so many steps of that rank}."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self.order, self.progress, self.rank = folder / "order.json", folder / f"progress-{rank}", rank
+        self.order, self.progress, self.rank = (
+            folder / "order.json",
+            folder / f"progress-{rank}",
+            rank,
+        )
         (folder / f"pid-{rank}").write_text(str(os.getpid()))
         self.steps = 0
 
@@ -102,17 +120,29 @@ class Moments:
         self.order.unlink()
         if order["at"] in ("step", "epoch_end"):
             os.kill(os.getpid(), signal.SIGKILL)
-        faults.configure({"report": "train.report=kill:1", "upload": "train.uploaded=kill:1"}[order["at"]])
+        faults.configure(
+            {"report": "train.report=kill:1", "upload": "train.uploaded=kill:1"}[order["at"]]
+        )
 
 
 def batches_of(mode: str, folder: Path) -> Iterable[dict[str, torch.Tensor]]:
     if mode == "loader":
-        return prepare_data_loader(DataLoader(Images(folder / "images"), batch_size=BATCH, shuffle=True, num_workers=1, drop_last=True))
+        return prepare_data_loader(
+            DataLoader(
+                Images(folder / "images"),
+                batch_size=BATCH,
+                shuffle=True,
+                num_workers=1,
+                drop_last=True,
+            )
+        )
     return train.get_dataset_shard("train").iter_torch_batches(batch_size=BATCH, drop_last=True)
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Everything that decides about the weights is in the checkpoint; the place in the data is syncline's matter."""
+    """Everything that decides about the weights is in the checkpoint; the place in the data is
+    syncline's matter.
+    """
     enable_reproducibility(7)
     torch.set_num_threads(1)
     context, folder = train.get_context(), Path(config["folder"])
@@ -130,10 +160,19 @@ def train_worker(config: dict[str, Any]) -> None:
         first_epoch, step, seen = state["epoch"], state["step"], state["seen"]
 
     def save(epoch: int) -> None:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch, "step": step, "seen": seen}
+        state = {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "epoch": epoch,
+            "step": step,
+            "seen": seen,
+        }
         with tempfile.TemporaryDirectory() as directory:
             torch.save(state, Path(directory, f"rank-{rank}.pt"))
-            train.report({"step": step, "epoch": epoch}, checkpoint=train.Checkpoint.from_directory(directory))
+            train.report(
+                {"step": step, "epoch": epoch},
+                checkpoint=train.Checkpoint.from_directory(directory),
+            )
 
     batches = batches_of(config["mode"], folder)
     for epoch in range(first_epoch, config["epochs"]):
@@ -150,13 +189,21 @@ def train_worker(config: dict[str, Any]) -> None:
         moments.epoch_ends()
         save(epoch + 1)
     weights = b"".join(value.numpy().tobytes() for _, value in sorted(model.state_dict().items()))
-    (folder / f"end-{rank}.json").write_text(json.dumps({"weights": hashlib.sha256(weights).hexdigest(), "seen": seen}))
+    (folder / f"end-{rank}.json").write_text(
+        json.dumps({"weights": hashlib.sha256(weights).hexdigest(), "seen": seen})
+    )
 
 
 def outcome(folder: Path) -> Iterator[tuple[str, Any]]:
     ends = [json.loads((folder / f"end-{rank}.json").read_text()) for rank in range(WORKERS)]
     yield "weights", [end["weights"] for end in ends]
-    yield "seen", {epoch: sorted(row for end in ends for row in end["seen"][epoch]) for epoch in ends[0]["seen"]}
+    yield (
+        "seen",
+        {
+            epoch: sorted(row for end in ends for row in end["seen"][epoch])
+            for epoch in ends[0]["seen"]
+        },
+    )
 
 
 def main() -> None:
@@ -165,7 +212,9 @@ def main() -> None:
     datasets = {}
     data.DataContext.get_current().seed = 5
     if mode == "data":
-        images = data.read_parquet(str(folder / "images")).random_shuffle(seed=data.RandomSeedConfig(seed=3, reseed_after_execution=True))
+        images = data.read_parquet(str(folder / "images")).random_shuffle(
+            seed=data.RandomSeedConfig(seed=3, reseed_after_execution=True)
+        )
         datasets = {"train": images.map_batches(augmented, batch_size=8)}
     TorchTrainer(
         train_worker,

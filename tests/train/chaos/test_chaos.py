@@ -1,6 +1,8 @@
-"""Kill anything at any moment, and the run ends with the weights of an undisturbed one, every image seen once an epoch.
+"""Kill anything at any moment, and the run ends with the weights of an undisturbed one, every image
+seen once an epoch.
 
-`make test-long` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as one likes. A failure names its seed.
+`make test-long` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as
+one likes. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -22,9 +24,20 @@ import pytest
 from syncline.testing.waiting import eventually
 
 # What fails here by chance is what this suite is for: `make chaos` does not try again.
-pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.processes,
+    pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2),
+]
 
-SAMPLE = Path(__file__).resolve().parents[3] / "examples" / "data" / "cifar10" / "train" / "part-00.parquet"
+SAMPLE = (
+    Path(__file__).resolve().parents[3]
+    / "examples"
+    / "data"
+    / "cifar10"
+    / "train"
+    / "part-00.parquet"
+)
 ROWS, FILES = 384, 4
 KILLS = int(os.environ.get("CHAOS_KILLS", "2"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
@@ -47,7 +60,13 @@ class Program:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, str(Path(__file__).with_name("chaos_program.py")), str(self.folder), self.mode, str(EPOCHS)]
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("chaos_program.py")),
+            str(self.folder),
+            self.mode,
+            str(EPOCHS),
+        ]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
 
     def progress(self, rank: int = 0) -> int:
@@ -110,11 +129,19 @@ def strike(program: Program, dice: random.Random) -> str:
     kind = dice.choice(["0", "1", "both", "driver", "step", "report", "upload", "epoch_end"])
     reached = program.progress()
     goal = reached + dice.choice([1, 2, 5])
-    eventually(lambda: program.progress() >= goal or program.is_over, within_s=PATIENCE_S, what="progress after a kill")
+    eventually(
+        lambda: program.progress() >= goal or program.is_over,
+        within_s=PATIENCE_S,
+        what="progress after a kill",
+    )
     if kind in ("step", "report", "upload", "epoch_end"):
         rank = dice.randrange(2)
         order = program.order(rank, kind, after=dice.choice([1, 2, 4]))
-        eventually(lambda: not order.exists() or program.is_over, within_s=PATIENCE_S, what=f"rank {rank} at its {kind}")
+        eventually(
+            lambda: not order.exists() or program.is_over,
+            within_s=PATIENCE_S,
+            what=f"rank {rank} at its {kind}",
+        )
         order.unlink(missing_ok=True)
         return f"rank {rank} at {kind}"
     with suppress(subprocess.TimeoutExpired):
@@ -126,7 +153,9 @@ def strike(program: Program, dice: random.Random) -> str:
 
 @pytest.mark.timeout(60 + 40 * max(10, KILLS))
 @pytest.mark.parametrize("mode", ["data", "loader"])
-def test_a_run_that_is_killed_at_random_moments_ends_with_the_weights_of_an_undisturbed_one(mode: str, start: Any) -> None:
+def test_a_run_that_is_killed_at_random_moments_ends_with_the_weights_of_an_undisturbed_one(
+    mode: str, start: Any
+) -> None:
     undisturbed = start("undisturbed", mode).finish()
     assert undisturbed["weights"][0] == undisturbed["weights"][1]
     dice = random.Random(f"{SEED}-{mode}")

@@ -1,4 +1,6 @@
-"""Live actions on a run of a Ray cluster, from a program that is connected to the cluster and cannot see the controller's socket."""
+"""Live actions on a run of a Ray cluster, from a program that is connected to the cluster and
+cannot see the controller's socket.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,22 @@ def cluster() -> Iterator[RayCluster]:
         yield cluster
 
 
-def test_a_run_on_a_cluster_is_asked_through_its_actor(cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_a_cluster_is_asked_through_its_actor(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    program = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=cluster.environment())
+    program = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], env=cluster.environment()
+    )
     (tmp_path / "sessions").mkdir()
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path / "sessions"))
     try:
-        eventually(lambda: (tmp_path / "far" / "metrics.jsonl").exists(), within_s=2 * GENEROUS_S, what="the run has begun")
+        eventually(
+            lambda: (tmp_path / "far" / "metrics.jsonl").exists(),
+            within_s=2 * GENEROUS_S,
+            what="the run has begun",
+        )
         run = runs.open(tmp_path / "far")
         assert reach(run) is None
         found = eventually(lambda: reach(run, cluster.address), what="the run is reached")

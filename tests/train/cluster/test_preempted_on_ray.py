@@ -1,4 +1,6 @@
-"""Nodes of a Ray cluster that are drained: the ranks are told, save their work, and the run goes on elsewhere."""
+"""Nodes of a Ray cluster that are drained: the ranks are told, save their work, and the run goes on
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,21 @@ pytestmark = [
 
 
 def fit(tmp_path: Path, config: dict[str, Any]) -> Any:
-    """The function is one of this one's, and travels by value: the cluster's workers cannot import this module."""
+    """The function is one of this one's, and travels by value: the cluster's workers cannot import
+    this module.
+    """
 
     def train_until_told(config: dict[str, Any]) -> list[Any]:
         """Waits, in the first attempt, for the word that its node goes; saves and returns then."""
         context, checkpoint = train.get_context(), train.get_checkpoint()
         if checkpoint is not None:
-            return [Path(checkpoint.path, "told").read_text(), syncline.get_runtime_context().get_node_id()]
-        Path(config["started"], str(context.get_world_rank())).write_text(syncline.get_runtime_context().get_node_id())
+            return [
+                Path(checkpoint.path, "told").read_text(),
+                syncline.get_runtime_context().get_node_id(),
+            ]
+        Path(config["started"], str(context.get_world_rank())).write_text(
+            syncline.get_runtime_context().get_node_id()
+        )
         if config["signal"]:
             os.kill(os.getpid(), signal.SIGTERM)
         deadline = time.monotonic() + 100
@@ -51,7 +60,11 @@ def fit(tmp_path: Path, config: dict[str, Any]) -> Any:
         train_until_told,
         train_loop_config={"started": str(tmp_path), **config},
         scaling_config=train.ScalingConfig(num_workers=1),
-        run_config=train.RunConfig(name="run", storage_path=tmp_path / "runs", failure_config=train.FailureConfig(max_failures=0)),
+        run_config=train.RunConfig(
+            name="run",
+            storage_path=tmp_path / "runs",
+            failure_config=train.FailureConfig(max_failures=0),
+        ),
     ).fit()
 
 
@@ -60,7 +73,13 @@ def test_a_drained_node_is_told_to_its_ranks_and_the_run_goes_on_elsewhere(tmp_p
         cluster.add_node("a", num_cpus=1)
         with syncline.init(address=cluster.address):
             (first,) = [node["NodeID"] for node in syncline.nodes() if node["Resources"].get("CPU")]
-            drain = _when_started(tmp_path / "0", lambda: (cluster.add_node("b", num_cpus=1), cluster.drain_node(first, seconds_left=60)))
+            drain = _when_started(
+                tmp_path / "0",
+                lambda: (
+                    cluster.add_node("b", num_cpus=1),
+                    cluster.drain_node(first, seconds_left=60),
+                ),
+            )
             told, second = fit(tmp_path, {"signal": False}).return_value
             drain.join()
             assert told == repr({first: [0]})

@@ -5,7 +5,15 @@ from __future__ import annotations
 import threading
 
 from syncline.train.console.snapshot import Phase, Snapshot
-from syncline.train.controller.story import Ended, Line, Picture, SentAway, Story, StoryDisplay, Told
+from syncline.train.controller.story import (
+    Ended,
+    Line,
+    Picture,
+    SentAway,
+    Story,
+    StoryDisplay,
+    Told,
+)
 
 
 def texts(told: list[tuple[Told, ...]]) -> list[str]:
@@ -104,5 +112,10 @@ def test_what_is_said_is_told_and_lines_that_pictures_say_too_are_marked() -> No
     display.show(at(1))
     story.end(Ended())
     assert list(story.read("a", 0, pictures=True)) == [
-        (Line(number=1, text="a restart"), Line(number=2, text="the beginning", is_outline=True), Picture(snapshot=at(1)), Ended())
+        (
+            Line(number=1, text="a restart"),
+            Line(number=2, text="the beginning", is_outline=True),
+            Picture(snapshot=at(1)),
+            Ended(),
+        )
     ]

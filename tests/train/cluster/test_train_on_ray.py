@@ -1,6 +1,8 @@
-"""Training on a Ray cluster: runs outlive their programs, lost workers and nodes are replaced, what cannot work is told.
+"""Training on a Ray cluster: runs outlive their programs, lost workers and nodes are replaced, what
+cannot work is told.
 
-The programs are processes of their own, so that they can be killed; the cluster is one of this machine, with two nodes.
+The programs are processes of their own, so that they can be killed; the cluster is one of this
+machine, with two nodes.
 """
 
 from __future__ import annotations
@@ -129,7 +131,9 @@ def pids(path: Path) -> Sequence[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-def test_a_run_goes_on_without_its_program_and_others_attach_to_it(program: Run, tmp_path: Path) -> None:
+def test_a_run_goes_on_without_its_program_and_others_attach_to_it(
+    program: Run, tmp_path: Path
+) -> None:
     first = program(WAITING_RUN, "trainer(loop).fit()")
     (worker,) = eventually(lambda: pids(tmp_path / "starts"))
     eventually((tmp_path / "runs/run/checkpoints.json").exists)
@@ -176,9 +180,13 @@ def test_ctrl_c_ends_the_run_for_everybody(program: Run, tmp_path: Path) -> None
     assert outcome["status"] == "aborted"
 
 
-def test_errors_are_those_of_the_embedded_engine_and_name_what_is_missing(program: Run, tmp_path: Path) -> None:
+def test_errors_are_those_of_the_embedded_engine_and_name_what_is_missing(
+    program: Run, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/only_here.py").write_text("class Mistake(Exception): pass\nlimit = 3\ndef loop(): pass\n")
+    (tmp_path / "elsewhere/only_here.py").write_text(
+        "class Mistake(Exception): pass\nlimit = 3\ndef loop(): pass\n"
+    )
     facts, output = facts_of(
         program(
             """
@@ -218,7 +226,9 @@ tell(too_large=caught(trainer(fails, name="too_large", workers=100).fit))
     assert facts["too_large"][0] == "ValueError"  # type: ignore[index]
 
 
-def test_a_killed_worker_and_a_killed_node_are_replaced(program: Run, cluster: RayCluster, tmp_path: Path) -> None:
+def test_a_killed_worker_and_a_killed_node_are_replaced(
+    program: Run, cluster: RayCluster, tmp_path: Path
+) -> None:
     cluster.add_node("second", num_cpus=1)
     process = program(
         """
@@ -258,7 +268,9 @@ tell(value=result.return_value, epochs=epochs, alive=[node["NodeID"] for node in
     assert {places[2, 0][1], places[2, 1][1]} <= set(facts["alive"])  # type: ignore[call-overload]
 
 
-def test_storage_that_only_one_node_sees_is_refused_with_the_others_named(program: Run, cluster: RayCluster) -> None:
+def test_storage_that_only_one_node_sees_is_refused_with_the_others_named(
+    program: Run, cluster: RayCluster
+) -> None:
     cluster.add_node("third", num_cpus=1)
     facts, _ = facts_of(
         program(

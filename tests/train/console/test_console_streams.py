@@ -26,12 +26,16 @@ def terminal() -> Terminal:
 
 @pytest.fixture
 def console(terminal: Terminal) -> Console:
-    return Console(file=terminal, force_terminal=True, width=120, height=30, color_system=None, highlight=False)
+    return Console(
+        file=terminal, force_terminal=True, width=120, height=30, color_system=None, highlight=False
+    )
 
 
 @contextmanager
 def before(terminal: Terminal) -> Iterator[None]:
-    """The program runs in that terminal. (pytest puts its own streams in place between a fixture and the test.)"""
+    """The program runs in that terminal. (pytest puts its own streams in place between a fixture
+    and the test.)
+    """
     with redirect_stdout(terminal), redirect_stderr(terminal):
         yield
 
@@ -90,7 +94,9 @@ def test_stream_that_the_program_has_replaced_stays(terminal, console) -> None:
         assert sys.stdout is own
 
 
-def test_bar_whose_line_has_ended_comes_before_what_the_other_stream_prints_next(terminal, console) -> None:
+def test_bar_whose_line_has_ended_comes_before_what_the_other_stream_prints_next(
+    terminal, console
+) -> None:
     with redirect_stdout(terminal), redirect_stderr(Terminal()), redirected(console):
         sys.stderr.write("\r100%\n")
         assert terminal.getvalue() == ""

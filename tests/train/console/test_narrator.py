@@ -75,11 +75,23 @@ class Story:
         self.told, self.clock = Told(), Clock()
         self.path = str(folder / "vit")
         storage = StorageContext.from_run_config(config)
-        self.narrator = Narrator(self.spec, storage, GoodputMeter(), clock=self.clock, display=self.told)
+        self.narrator = Narrator(
+            self.spec, storage, GoodputMeter(), clock=self.clock, display=self.told
+        )
 
 
 def worker() -> Worker:
-    return Worker(rank=0, node_id="n", node_ip="", hostname="host", pid=1, local_rank=0, local_world_size=1, node_rank=0, gpu_ids=[])
+    return Worker(
+        rank=0,
+        node_id="n",
+        node_ip="",
+        hostname="host",
+        pid=1,
+        local_rank=0,
+        local_world_size=1,
+        node_rank=0,
+        gpu_ids=[],
+    )
 
 
 def test_a_quiet_run_is_told_in_three_lines_that_panels_say_too(tmp_path: Path) -> None:
@@ -98,9 +110,15 @@ def test_a_quiet_run_is_told_in_three_lines_that_panels_say_too(tmp_path: Path) 
     ]
 
 
-def test_the_page_of_a_run_is_told_when_a_dashboard_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_a_run_is_told_when_a_dashboard_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
-    monkeypatch.setattr(narrator.dashboards, "page_of", lambda path: asked.append(path) or "http://127.0.0.1:8265/run/0/vit")
+    monkeypatch.setattr(
+        narrator.dashboards,
+        "page_of",
+        lambda path: asked.append(path) or "http://127.0.0.1:8265/run/0/vit",
+    )
     story = Story(tmp_path)
     story.narrator.opened(1, [worker()], "from there")
     story.narrator.tick(State.RUNNING)
@@ -112,7 +130,9 @@ def test_the_page_of_a_run_is_told_when_a_dashboard_is_up(tmp_path: Path, monkey
     assert story.told.snapshots[-1].page == "http://127.0.0.1:8265/run/0/vit"
 
 
-def test_a_dashboard_that_cannot_be_looked_for_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dashboard_that_cannot_be_looked_for_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def page_of(path: str) -> str:
         raise PermissionError(path)
 
@@ -124,7 +144,9 @@ def test_a_dashboard_that_cannot_be_looked_for_costs_nothing(tmp_path: Path, mon
 
 def test_restarts_and_resizes_are_said_to_everybody(tmp_path: Path) -> None:
     story = Story(tmp_path)
-    story.narrator.restarting(events.NotifyRestart(failed_attempt=1, cause="why", count=1, limit=-1), "")
+    story.narrator.restarting(
+        events.NotifyRestart(failed_attempt=1, cause="why", count=1, limit=-1), ""
+    )
     story.narrator.resizing(events.NotifyResize(world_size=2, workers=4))
     assert story.told.lines == [
         "syncline: attempt 1 failed (1, no limit); starting again from the beginning, as there is no checkpoint yet\nwhy",
@@ -149,14 +171,19 @@ def test_turns_are_shown_at_once_and_everything_else_twice_a_second(tmp_path: Pa
 
 def test_the_best_checkpoint_is_known_where_there_is_a_score(tmp_path: Path) -> None:
     for attribute, best in ((None, ""), ("loss", "/b")):
-        config = CheckpointConfig(checkpoint_score_attribute=attribute, checkpoint_score_order="min")
+        config = CheckpointConfig(
+            checkpoint_score_attribute=attribute, checkpoint_score_order="min"
+        )
         manager = CheckpointManager(config)
         story = Story(tmp_path, checkpoint_config=config)
         for index, (name, loss) in enumerate([("/a", 0.5), ("/b", 0.25), ("/c", 0.75)]):
             manager.register(index, Checkpoint(name), {"loss": loss})
             story.narrator.committed(Checkpoint(name), manager)
         story.narrator.close(State.FINISHED)
-        assert (story.told.snapshots[-1].checkpoint, story.told.snapshots[-1].best_checkpoint) == ("/c", best)
+        assert (story.told.snapshots[-1].checkpoint, story.told.snapshots[-1].best_checkpoint) == (
+            "/c",
+            best,
+        )
 
 
 def test_the_last_snapshot_is_that_of_the_end(tmp_path: Path) -> None:

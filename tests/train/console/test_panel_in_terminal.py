@@ -50,7 +50,14 @@ class Screen:
         self.modes = termios.tcgetattr(slave)
         environment = {**os.environ, "TERM": "xterm-256color"}
         command = [sys.executable, str(script), str(folder / "runs"), str(epochs)]
-        self.program = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True)
+        self.program = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            start_new_session=True,
+        )
         self._slave = slave
         self._pieces: list[bytes] = []
         self._reader = threading.Thread(target=self._read)
@@ -109,7 +116,9 @@ def test_panel_comes_and_goes_and_the_summary_stays(tmp_path: Path, screens: lis
     for epoch in range(6):
         assert plain(drawn).count(f"from epoch {epoch}\n") == 1
     lines = plain(after).strip().splitlines()
-    assert re.fullmatch(r"syncline: training vit finished after .* s with epoch=5, loss=0\.5", lines[0])
+    assert re.fullmatch(
+        r"syncline: training vit finished after .* s with epoch=5, loss=0\.5", lines[0]
+    )
     assert f"  results: {tmp_path}/runs/vit" in "".join(lines)
     assert lines[-1] == "the program goes on"
     assert screen.modes_now == screen.modes

@@ -31,7 +31,9 @@ SNAPSHOT = Snapshot(
     reports=1234,
     reports_per_s=2.5,
     progress=Progress(done=3, total=12, unit="epoch", left_s=130.0),
-    goodput=Goodput(total_s=60, compute=0.9, communication=0.05, data=0.03, report=0.01, restarts=0.01),
+    goodput=Goodput(
+        total_s=60, compute=0.9, communication=0.05, data=0.03, report=0.01, restarts=0.01
+    ),
     checkpoint="/runs/vit/checkpoint_000002",
     checkpoint_age_s=12.0,
     best_checkpoint="/runs/vit/checkpoint_000001",
@@ -39,7 +41,14 @@ SNAPSHOT = Snapshot(
 
 
 def drawn(snapshot: Snapshot, width: int, height: int) -> list[str]:
-    console = Console(record=True, width=width, height=height, color_system=None, force_terminal=True, file=io.StringIO())
+    console = Console(
+        record=True,
+        width=width,
+        height=height,
+        color_system=None,
+        force_terminal=True,
+        file=io.StringIO(),
+    )
     console.print(panel(snapshot, width, height))
     return console.export_text().splitlines()
 
@@ -64,7 +73,9 @@ def test_rows_say_it_all() -> None:
 
 
 def test_what_is_not_known_has_no_row() -> None:
-    assert said(Snapshot(name="vit", path="/runs/vit", phase=Phase.STARTING, running_s=0.0)) == {"results": ("/runs/vit",)}
+    assert said(Snapshot(name="vit", path="/runs/vit", phase=Phase.STARTING, running_s=0.0)) == {
+        "results": ("/runs/vit",)
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,25 +84,39 @@ def test_what_is_not_known_has_no_row() -> None:
         ([("a", 1, ())], ("1 on a",)),
         ([("a", 1, ("3",))], ("1 on a", "GPU 3")),
         ([("a", 2, ("GPU-1f", "GPU-2e"))], ("2 on a", "GPUs GPU-1f GPU-2e")),
-        ([("a", 2, ("0", "1")), ("b", 1, ("0",))], ("3 on 2 nodes", "3 GPUs", "a: 2 (GPUs 0-1)", "b: 1 (GPU 0)")),
+        (
+            [("a", 2, ("0", "1")), ("b", 1, ("0",))],
+            ("3 on 2 nodes", "3 GPUs", "a: 2 (GPUs 0-1)", "b: 1 (GPU 0)"),
+        ),
         ([(f"h{number}", 8, ()) for number in range(64)], ("512 on 64 nodes",)),
     ],
 )
-def test_workers_are_told_by_node(shares: list[tuple[str, int, tuple[str, ...]]], text: tuple[str, ...]) -> None:
-    nodes = tuple(NodeShare(hostname=name, workers=workers, gpu_ids=gpus) for name, workers, gpus in shares)
+def test_workers_are_told_by_node(
+    shares: list[tuple[str, int, tuple[str, ...]]], text: tuple[str, ...]
+) -> None:
+    nodes = tuple(
+        NodeShare(hostname=name, workers=workers, gpu_ids=gpus) for name, workers, gpus in shares
+    )
     assert said(replace(SNAPSHOT, nodes=nodes))["workers"] == text
 
 
 def test_parts_are_packed_into_lines_and_what_is_left_out_is_counted() -> None:
     parts = [f"m{number} 0.5" for number in range(10)]
     assert packed(parts, 1000, 1) == [", ".join(parts)]
-    assert packed(parts, 30, 3) == ["m0 0.5, m1 0.5, m2 0.5, m3 0.5,", "m4 0.5, m5 0.5, m6 0.5, m7 0.5,", "m8 0.5, m9 0.5"]
+    assert packed(parts, 30, 3) == [
+        "m0 0.5, m1 0.5, m2 0.5, m3 0.5,",
+        "m4 0.5, m5 0.5, m6 0.5, m7 0.5,",
+        "m8 0.5, m9 0.5",
+    ]
     assert packed(parts, 30, 1) == ["m0 0.5, m1 0.5, and 8 more"]
     assert packed(["one that is far too long"], 5, 1) == ["one that is far too long"]
 
 
 def test_rows_of_little_weight_go_first() -> None:
-    made = [Row(label=name, parts=("x",), weight=weight) for name, weight in (("a", 1), ("b", 3), ("c", 2))]
+    made = [
+        Row(label=name, parts=("x",), weight=weight)
+        for name, weight in (("a", 1), ("b", 3), ("c", 2))
+    ]
     assert [row.label for row in fitting(made, 2)] == ["b", "c"]
     assert fitting(made, 0) == []
 
@@ -99,7 +124,11 @@ def test_rows_of_little_weight_go_first() -> None:
 @pytest.mark.parametrize("width", [1, 5, 20, 40, 60, 80, 120, 300])
 @pytest.mark.parametrize("height", [1, 2, 4, 10, 24, 50])
 def test_panel_fits_into_every_screen(width: int, height: int) -> None:
-    many = replace(SNAPSHOT, metrics=tuple((f"layer_{number}/gradient", "0.123456") for number in range(60)), name="long" * 30)
+    many = replace(
+        SNAPSHOT,
+        metrics=tuple((f"layer_{number}/gradient", "0.123456") for number in range(60)),
+        name="long" * 30,
+    )
     lines = drawn(many, width, height)
     assert len(lines) <= max(1, height // 2)
     assert max(map(cell_len, lines)) <= min(width, MAX_WIDTH)
@@ -122,11 +151,18 @@ def test_small_panel_has_the_most_important_rows_without_a_frame() -> None:
 
 
 def test_names_are_no_markup() -> None:
-    assert "[bold]x[/bold] 1" in "\n".join(drawn(replace(SNAPSHOT, metrics=(("[bold]x[/bold]", "1"),)), 100, 40))
+    assert "[bold]x[/bold] 1" in "\n".join(
+        drawn(replace(SNAPSHOT, metrics=(("[bold]x[/bold]", "1"),)), 100, 40)
+    )
 
 
 def test_unfinished_lines_take_what_the_panel_leaves() -> None:
-    assert [text.plain for text in unfinished([str(number) for number in range(9)], 10)] == ["5", "6", "7", "8"]
+    assert [text.plain for text in unfinished([str(number) for number in range(9)], 10)] == [
+        "5",
+        "6",
+        "7",
+        "8",
+    ]
     assert unfinished(["x"], 2) == []
 
 
@@ -140,7 +176,9 @@ def test_a_finished_run_is_summed_up_with_its_paths() -> None:
     ]
 
 
-@pytest.mark.parametrize(("phase", "how"), [(Phase.FAILED, "failed"), (Phase.INTERRUPTED, "was interrupted")])
+@pytest.mark.parametrize(
+    ("phase", "how"), [(Phase.FAILED, "failed"), (Phase.INTERRUPTED, "was interrupted")]
+)
 def test_a_run_that_broke_off_says_where_it_can_go_on(phase: Phase, how: str) -> None:
     lines = closing_lines(replace(SNAPSHOT, phase=phase, best_checkpoint=""))
     assert lines[0] == f"syncline: training vit {how} after 1 min 05 s in 2 attempts"

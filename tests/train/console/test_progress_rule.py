@@ -10,8 +10,16 @@ import pytest
 from syncline.train.console.progress import Progress, ProgressMeter
 
 
-def after(config: Mapping[str, Any], reports: Sequence[Mapping[str, Any]], *, first_index: int = 0, fresh: bool = True) -> Progress | None:
-    """A report each second, beginning one second after the attempt began; asked with the last report."""
+def after(
+    config: Mapping[str, Any],
+    reports: Sequence[Mapping[str, Any]],
+    *,
+    first_index: int = 0,
+    fresh: bool = True,
+) -> Progress | None:
+    """A report each second, beginning one second after the attempt began; asked with the last
+    report.
+    """
     meter = ProgressMeter(config)
     meter.attempt_began(0.0, is_fresh=fresh)
     for number, metrics in enumerate(reports):
@@ -60,12 +68,16 @@ def test_counters_are_set_against_their_ends(
         ({"trainer": {"epochs": 3}}, counter("epoch", [0])),
     ],
 )
-def test_without_both_nothing_is_known(config: dict[str, Any], reports: list[dict[str, Any]]) -> None:
+def test_without_both_nothing_is_known(
+    config: dict[str, Any], reports: list[dict[str, Any]]
+) -> None:
     assert after(config, reports) is None
 
 
 def test_counter_that_comes_to_its_end_counted_what_is_done() -> None:
-    progress = after({"epochs": 3}, counter("epoch", [0, 1, 2, 3]))  # the first report was made before the training
+    progress = after(
+        {"epochs": 3}, counter("epoch", [0, 1, 2, 3])
+    )  # the first report was made before the training
     assert progress is not None
     assert progress.done == 3
     assert progress.left_s == 0
@@ -115,4 +127,9 @@ def test_attempt_that_goes_on_needs_two_reports_and_keeps_what_was_done_until_th
     for epoch in (2, 3):  # what came after the checkpoint comes again
         meter.reported({"epoch": epoch}, 4 + epoch, 50.0 + epoch)
         seen.append(meter.progress(50.0 + epoch))
-    assert [(progress.done, progress.left_s) for progress in seen if progress is not None] == [(4, None), (4, None), (3, None), (4, 6.0)]
+    assert [(progress.done, progress.left_s) for progress in seen if progress is not None] == [
+        (4, None),
+        (4, None),
+        (3, None),
+        (4, 6.0),
+    ]

@@ -51,7 +51,9 @@ def chosen(terminal: io.StringIO, *arguments: Any, **options: Any) -> Display:
 
 
 def drawing_on(terminal: Terminal, clock: Clock | None = None) -> TerminalPanel:
-    console = Console(file=terminal, force_terminal=True, width=100, height=40, color_system=None, highlight=False)
+    console = Console(
+        file=terminal, force_terminal=True, width=100, height=40, color_system=None, highlight=False
+    )
     return TerminalPanel(console, clock or Clock())
 
 
@@ -60,11 +62,15 @@ class TestChoice:
         assert isinstance(chosen(terminal), TerminalPanel)
         assert isinstance(chosen(io.StringIO()), Lines)
 
-    def test_terminal_without_a_movable_cursor_gets_lines(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_terminal_without_a_movable_cursor_gets_lines(
+        self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("TERM", "dumb")
         assert isinstance(chosen(terminal), Lines)
 
-    def test_terminal_is_left_to_training_functions_in_this_process(self, terminal: Terminal) -> None:
+    def test_terminal_is_left_to_training_functions_in_this_process(
+        self, terminal: Terminal
+    ) -> None:
         assert isinstance(chosen(terminal, may_draw=False), Lines)
 
     def test_one_panel_at_a_time(self, terminal: Terminal) -> None:
@@ -77,7 +83,9 @@ class TestChoice:
         chosen(terminal)
         assert isinstance(chosen(terminal), TerminalPanel)
 
-    @pytest.mark.parametrize("config", [RunConfig(verbose=0), RunConfig(logging_config=LoggingConfig(log_level="error"))])
+    @pytest.mark.parametrize(
+        "config", [RunConfig(verbose=0), RunConfig(logging_config=LoggingConfig(log_level="error"))]
+    )
     def test_quiet_runs_show_nothing(self, terminal: Terminal, config: RunConfig) -> None:
         assert isinstance(chosen(terminal, config), Silence)
         assert isinstance(chosen(terminal, RunConfig(verbose=2)), TerminalPanel)
@@ -86,14 +94,18 @@ class TestChoice:
         monkeypatch.setattr(placement, "_host", object())
         assert isinstance(chosen(terminal), Silence)
 
-    def test_notebooks_get_a_panel_in_their_cell(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_notebooks_get_a_panel_in_their_cell(
+        self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
         monkeypatch.setitem(sys.modules, "IPython.display", types.ModuleType("IPython.display"))
         assert isinstance(chosen(terminal), NotebookPanel)
 
 
 class TestTerminalPanel:
-    def test_is_drawn_from_the_first_snapshot_on_and_makes_place_for_the_summary(self, terminal: Terminal) -> None:
+    def test_is_drawn_from_the_first_snapshot_on_and_makes_place_for_the_summary(
+        self, terminal: Terminal
+    ) -> None:
         display = drawing_on(terminal)
         display.show(SNAPSHOT)
         assert "vit: training, 5.0 s" in terminal.getvalue()
@@ -102,7 +114,10 @@ class TestTerminalPanel:
         display.close()
         display.close()
         after = terminal.getvalue().rpartition("\x1b[?25h")[2]
-        assert re.sub(r"\x1b\[\d[AK]|\r", "", after) == "syncline: training vit finished after 5.0 s\n  results: /runs/vit\n"
+        assert (
+            re.sub(r"\x1b\[\d[AK]|\r", "", after)
+            == "syncline: training vit finished after 5.0 s\n  results: /runs/vit\n"
+        )
 
     def test_time_goes_on_between_snapshots(self, terminal: Terminal) -> None:
         clock = Clock()
@@ -139,7 +154,9 @@ class TestTerminalPanel:
             finally:
                 display.close()
 
-    def test_interruption_ends_a_run_that_the_program_does_not_wait_for(self, terminal: Terminal) -> None:
+    def test_interruption_ends_a_run_that_the_program_does_not_wait_for(
+        self, terminal: Terminal
+    ) -> None:
         display = drawing_on(terminal)
         display.show(SNAPSHOT)
         display.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
@@ -176,7 +193,9 @@ class Cell:
 def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
     cell = Cell()
     real = importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", lambda name: cell if name == "IPython.display" else real(name))
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: cell if name == "IPython.display" else real(name)
+    )
     return cell
 
 

@@ -24,16 +24,28 @@ class Run:
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         self.now = 1000.0
         self.goodput = GoodputMeter()
-        self.status = RunStatus(name="vit", path="/runs/vit", config=config or {}, goodput=self.goodput, clock=lambda: self.now)
+        self.status = RunStatus(
+            name="vit",
+            path="/runs/vit",
+            config=config or {},
+            goodput=self.goodput,
+            clock=lambda: self.now,
+        )
 
     def train(self, attempt: int, *, start: str = "") -> None:
         self.status.see(events.StartGroup(attempt=attempt, world_size=2, first_index=0))
-        self.status.opened([worker(rank, node=rank // 2) for rank in range(4)], start, "http://127.0.0.1:8265/run/0/vit")
+        self.status.opened(
+            [worker(rank, node=rank // 2) for rank in range(4)],
+            start,
+            "http://127.0.0.1:8265/run/0/vit",
+        )
         self.status.see(events.LaunchTraining(attempt=attempt))
         self.goodput.attempt_began(self.now)
 
     def report(self, rank: int, metrics: dict[str, Any], index: int = 0) -> None:
-        self.status.see(events.RecordReport(rank=rank, report=Reported(index=index, metrics=metrics, time=0.0)))
+        self.status.see(
+            events.RecordReport(rank=rank, report=Reported(index=index, metrics=metrics, time=0.0))
+        )
 
 
 def worker(rank: int, *, node: int) -> Worker:
@@ -54,17 +66,28 @@ def test_snapshot_says_what_was_seen() -> None:
     run = Run({"epochs": 4})
     run.train(1)
     run.now += 10
-    run.report(0, {"epoch": 0, "loss": 0.123456789, "layers": {"first": 1}, "list": [1, 2], "none": None})
+    run.report(
+        0, {"epoch": 0, "loss": 0.123456789, "layers": {"first": 1}, "list": [1, 2], "none": None}
+    )
     run.report(1, {"epoch": 0, "loss": 9.0})
     run.status.committed(Checkpoint("/runs/vit/checkpoint_000000"), None)
     run.now += 5
     snapshot = run.status.snapshot(State.RUNNING)
-    assert (snapshot.phase, snapshot.running_s, snapshot.attempt, snapshot.reports) == (Phase.TRAINING, 15.0, 1, 1)
+    assert (snapshot.phase, snapshot.running_s, snapshot.attempt, snapshot.reports) == (
+        Phase.TRAINING,
+        15.0,
+        1,
+        1,
+    )
     assert snapshot.metrics == (("epoch", "0"), ("loss", "0.123457"), ("layers/first", "1"))
     assert [node.hostname for node in snapshot.nodes] == ["host-0", "host-1"]
     assert [(node.workers, node.gpu_ids) for node in snapshot.nodes] == [(2, ("0", "1"))] * 2
     assert snapshot.workers == 4
-    assert (snapshot.checkpoint, snapshot.checkpoint_age_s, snapshot.best_checkpoint) == ("/runs/vit/checkpoint_000000", 5.0, "")
+    assert (snapshot.checkpoint, snapshot.checkpoint_age_s, snapshot.best_checkpoint) == (
+        "/runs/vit/checkpoint_000000",
+        5.0,
+        "",
+    )
     assert snapshot.page == "http://127.0.0.1:8265/run/0/vit"
     assert snapshot.progress is not None
     assert (snapshot.progress.done, snapshot.progress.left_s) == (1, 25.0)
@@ -81,7 +104,12 @@ def test_restarts_and_changes_of_size_are_counted_apart() -> None:
     run.status.see(events.NotifyResize(world_size=4, workers=2))
     run.train(3, start="from another")
     snapshot = run.status.snapshot(State.RUNNING)
-    assert (snapshot.attempt, snapshot.restarts, snapshot.resizes, snapshot.start) == (3, 1, 1, "from another")
+    assert (snapshot.attempt, snapshot.restarts, snapshot.resizes, snapshot.start) == (
+        3,
+        1,
+        1,
+        "from another",
+    )
 
 
 def test_reports_per_second_are_those_of_the_last_seconds() -> None:
@@ -125,7 +153,9 @@ def test_validations_that_are_left_have_a_phase_of_their_own() -> None:
 
 def test_every_state_has_a_phase() -> None:
     run = Run()
-    assert {state for state in State if run.status.snapshot(state).phase.is_end} == {state for state in State if state.is_end}
+    assert {state for state in State if run.status.snapshot(state).phase.is_end} == {
+        state for state in State if state.is_end
+    }
 
 
 def test_snapshot_grows_older_by_itself_until_the_end() -> None:

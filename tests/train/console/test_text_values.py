@@ -30,7 +30,15 @@ def test_long_texts_keep_their_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(-1, "0.0 s"), (4.21, "4.2 s"), (59, "59 s"), (65, "1 min 05 s"), (7800, "2 h 10 min"), (90000, "1 d 1 h")]
+    ("seconds", "text"),
+    [
+        (-1, "0.0 s"),
+        (4.21, "4.2 s"),
+        (59, "59 s"),
+        (65, "1 min 05 s"),
+        (7800, "2 h 10 min"),
+        (90000, "1 d 1 h"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert values.duration(seconds) == text

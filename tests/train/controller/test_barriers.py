@@ -12,7 +12,9 @@ def part(name: str = "c") -> CheckpointPart:
     return CheckpointPart(dir_name=name, staged=f".tmp-{name}")
 
 
-def report(index: int, *, part: CheckpointPart | None = None, uploading: bool = False, loss: float = 0.0) -> Reported:
+def report(
+    index: int, *, part: CheckpointPart | None = None, uploading: bool = False, loss: float = 0.0
+) -> Reported:
     return Reported(index=index, metrics={"loss": loss}, time=0.0, part=part, uploading=uploading)
 
 

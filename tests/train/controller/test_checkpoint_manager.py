@@ -15,11 +15,17 @@ def at(index):
 
 
 def manager(keep=None, by=None, order="max"):
-    return CheckpointManager(CheckpointConfig(num_to_keep=keep, checkpoint_score_attribute=by, checkpoint_score_order=order))
+    return CheckpointManager(
+        CheckpointConfig(
+            num_to_keep=keep, checkpoint_score_attribute=by, checkpoint_score_order=order
+        )
+    )
 
 
 def fill(subject, scores, key="acc"):
-    """Registers one checkpoint per score; returns the numbers of all that were dropped, in order."""
+    """Registers one checkpoint per score; returns the numbers of all that were dropped, in
+    order.
+    """
     dropped = []
     for index, value in enumerate(scores):
         dropped += subject.register(index, at(index), {} if value is None else {key: value})
@@ -100,7 +106,11 @@ def test_a_pending_validation_keeps_a_checkpoint_and_its_end_ranks_again():
 
 
 @pytest.mark.parametrize(
-    ("timed_out", "status"), [(False, ReportedCheckpointStatus.VALIDATION_FAILED), (True, ReportedCheckpointStatus.VALIDATION_TIMEOUT)]
+    ("timed_out", "status"),
+    [
+        (False, ReportedCheckpointStatus.VALIDATION_FAILED),
+        (True, ReportedCheckpointStatus.VALIDATION_TIMEOUT),
+    ],
 )
 def test_a_failed_validation_leaves_the_metrics_and_lets_the_checkpoint_go(timed_out, status):
     subject = manager(keep=1, by="acc")
@@ -126,10 +136,16 @@ def test_the_state_survives_json_under_another_place():
     subject = manager(keep=2, by="acc")
     fill(subject, [1, 3, 2])
     subject.register(3, at(3), {"acc": math.nan}, validate=True, validation_kwargs={"rows": 5})
-    state = json.loads(json.dumps(subject.to_json(lambda checkpoint: checkpoint.path.removeprefix("/run/"))))
+    state = json.loads(
+        json.dumps(subject.to_json(lambda checkpoint: checkpoint.path.removeprefix("/run/")))
+    )
     assert state["best"] == ["checkpoint_000002", "checkpoint_000001"]
-    again = CheckpointManager.from_json(state, CheckpointConfig(num_to_keep=1), lambda name: Checkpoint(f"/moved/{name}"))
-    assert [entry.checkpoint.path for entry in again.registered] == [f"/moved/checkpoint_{index:06d}" for index in (1, 2, 3)]
+    again = CheckpointManager.from_json(
+        state, CheckpointConfig(num_to_keep=1), lambda name: Checkpoint(f"/moved/{name}")
+    )
+    assert [entry.checkpoint.path for entry in again.registered] == [
+        f"/moved/checkpoint_{index:06d}" for index in (1, 2, 3)
+    ]
     assert again.pending[0].validation_kwargs == {"rows": 5}
     assert [checkpoint.path[-1] for checkpoint in again.surplus()] == ["1", "2"]
 

@@ -9,7 +9,9 @@ from syncline.train.step_times import StepTimes
 
 
 def times(data_s: float = 0.0, report_s: float = 0.0, communication_s: float = 0.0) -> StepTimes:
-    return StepTimes(total_s=100.0, data_s=data_s, report_s=report_s, communication_s=communication_s)
+    return StepTimes(
+        total_s=100.0, data_s=data_s, report_s=report_s, communication_s=communication_s
+    )
 
 
 def test_the_ranks_mean_counts_and_the_shares_add_up() -> None:
@@ -20,12 +22,22 @@ def test_the_ranks_mean_counts_and_the_shares_add_up() -> None:
     meter.attempt_ended(1100.0, lost=False)
     goodput = meter.goodput()
     assert goodput is not None
-    assert (goodput.data, goodput.report, goodput.communication, goodput.restarts) == pytest.approx((0.02, 0.01, 0.12, 0.0))
-    assert goodput.compute + goodput.communication + goodput.data + goodput.report + goodput.restarts == pytest.approx(1.0)
-    assert str(goodput) == "goodput 97.0 %: data 2.0 %, report 1.0 %, restarts 0.0 % (computing 85.0 %, communicating 12.0 %)"
+    assert (goodput.data, goodput.report, goodput.communication, goodput.restarts) == pytest.approx(
+        (0.02, 0.01, 0.12, 0.0)
+    )
+    assert (
+        goodput.compute + goodput.communication + goodput.data + goodput.report + goodput.restarts
+        == pytest.approx(1.0)
+    )
+    assert (
+        str(goodput)
+        == "goodput 97.0 %: data 2.0 %, report 1.0 %, restarts 0.0 % (computing 85.0 %, communicating 12.0 %)"
+    )
 
 
-def test_a_failure_costs_the_work_since_the_last_checkpoint_and_the_time_until_training_goes_on() -> None:
+def test_a_failure_costs_the_work_since_the_last_checkpoint_and_the_time_until_training_goes_on() -> (
+    None
+):
     meter = GoodputMeter()
     meter.attempt_began(0.0)
     meter.committed(80.0)
@@ -37,7 +49,9 @@ def test_a_failure_costs_the_work_since_the_last_checkpoint_and_the_time_until_t
     goodput = meter.goodput()
     assert goodput is not None
     assert goodput.restarts == pytest.approx(30.0 / 200.0)
-    assert goodput.data == pytest.approx((10 * 0.8 + 2) / 200.0)  # of the first attempt, what counted
+    assert goodput.data == pytest.approx(
+        (10 * 0.8 + 2) / 200.0
+    )  # of the first attempt, what counted
 
 
 def test_without_a_checkpoint_all_of_a_failed_attempt_is_lost() -> None:

@@ -28,7 +28,12 @@ def test_a_rank_that_does_not_answer_stands_elsewhere() -> None:
 
 def test_stacks_stand_side_by_side_with_the_odd_one_first_and_marked() -> None:
     text = side_by_side({0: "at all_reduce\n", 1: "at sleep\n", 2: "at all_reduce\n"}, 3, odd=[1])
-    assert text.splitlines() == ["[rank 1]  <-- the odd one out", "  at sleep", "[ranks 0, 2]", "  at all_reduce"]
+    assert text.splitlines() == [
+        "[rank 1]  <-- the odd one out",
+        "  at sleep",
+        "[ranks 0, 2]",
+        "  at all_reduce",
+    ]
 
 
 def test_nobody_is_marked_where_all_are_odd() -> None:

@@ -29,7 +29,17 @@ from syncline.train.storage import ArrowFiles, StorageContext, StorageFullError
 from syncline.train.workers.messages import CheckpointPart, Reported, Spent
 from syncline.train.workers.spec import RunSpec
 
-WORKER = Worker(rank=0, node_id="n", node_ip="127.0.0.1", hostname="here", pid=7, local_rank=0, local_world_size=1, node_rank=0, gpu_ids=[])
+WORKER = Worker(
+    rank=0,
+    node_id="n",
+    node_ip="127.0.0.1",
+    hostname="here",
+    pid=7,
+    local_rank=0,
+    local_world_size=1,
+    node_rank=0,
+    gpu_ids=[],
+)
 
 
 def spec(storage: Path, *, num_to_keep: int | None = None, **changes: Any) -> RunSpec:
@@ -39,7 +49,11 @@ def spec(storage: Path, *, num_to_keep: int | None = None, **changes: Any) -> Ru
         "train_config": {},
         "backend_config": BackendConfig(),
         "scaling_config": ScalingConfig(),
-        "run_config": RunConfig(name="run", storage_path=str(storage), checkpoint_config=CheckpointConfig(num_to_keep=num_to_keep)),
+        "run_config": RunConfig(
+            name="run",
+            storage_path=str(storage),
+            checkpoint_config=CheckpointConfig(num_to_keep=num_to_keep),
+        ),
         "resume_from_checkpoint": None,
         "metadata": None,
         "validation_config": None,
@@ -47,8 +61,12 @@ def spec(storage: Path, *, num_to_keep: int | None = None, **changes: Any) -> Ru
     return RunSpec(**{**values, **changes})
 
 
-def staged(ledger: Ledger, index: int, tmp_path: Path, ranks: int = 2, name: str | None = None) -> CompleteReport:
-    """A complete report of `ranks` ranks whose files are staged: one file each, and one that all have."""
+def staged(
+    ledger: Ledger, index: int, tmp_path: Path, ranks: int = 2, name: str | None = None
+) -> CompleteReport:
+    """A complete report of `ranks` ranks whose files are staged: one file each, and one that all
+    have.
+    """
     parts = []
     for rank in range(ranks):
         source = tmp_path / f"source-{index}-{rank}"
@@ -56,13 +74,21 @@ def staged(ledger: Ledger, index: int, tmp_path: Path, ranks: int = 2, name: str
         (source / f"rank{rank}").write_text(str(index))
         (source / "shared").write_text(f"from rank {rank}")
         dir_name = name or f"checkpoint_{index:06d}"
-        place = ledger.storage.stage(Checkpoint(str(source)), dir_name, rank=rank, token=f"t-{index}")
+        place = ledger.storage.stage(
+            Checkpoint(str(source)), dir_name, rank=rank, token=f"t-{index}"
+        )
         parts.append(CheckpointPart(dir_name=dir_name, staged=place))
-    return CompleteReport(index=index, metrics=tuple({"rank": rank, "index": index} for rank in range(ranks)), parts=tuple(parts))
+    return CompleteReport(
+        index=index,
+        metrics=tuple({"rank": rank, "index": index} for rank in range(ranks)),
+        parts=tuple(parts),
+    )
 
 
 def visible(storage: Path) -> list[str]:
-    return sorted(p.name for p in (storage / "run").iterdir() if p.is_dir() and not p.name.startswith("."))
+    return sorted(
+        p.name for p in (storage / "run").iterdir() if p.is_dir() and not p.name.startswith(".")
+    )
 
 
 def test_files_of_all_ranks_merge_and_rank_zeros_metrics_count(tmp_path: Path) -> None:
@@ -90,8 +116,12 @@ def test_surplus_checkpoints_are_deleted_after_the_list_says_so(tmp_path: Path) 
     assert [entry["name"] for entry in listed["checkpoints"]] == ["checkpoint_000002"]
 
 
-@pytest.mark.parametrize(("point", "left"), [("train.before_commit", []), ("train.after_commit", ["checkpoint_000000"])])
-def test_a_kill_in_the_middle_of_a_commit_leaves_a_whole_checkpoint_or_none(tmp_path: Path, point: str, left: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("point", "left"), [("train.before_commit", []), ("train.after_commit", ["checkpoint_000000"])]
+)
+def test_a_kill_in_the_middle_of_a_commit_leaves_a_whole_checkpoint_or_none(
+    tmp_path: Path, point: str, left: list[str]
+) -> None:
     ledger = Ledger(spec(tmp_path / "s"))
     complete = staged(ledger, 0, tmp_path)
     faults.configure(f"{point}=raise:1")
@@ -105,7 +135,11 @@ def test_a_kill_in_the_middle_of_a_commit_leaves_a_whole_checkpoint_or_none(tmp_
         assert len(list((tmp_path / "s" / "run" / name).iterdir())) == 3
     again = Ledger(spec(tmp_path / "s"))
     assert again.latest is None
-    left_behind = [p for p in (tmp_path / "s" / "run").glob(".tmp-*") if p.is_dir() or p.name.startswith(".tmp-commit-")]
+    left_behind = [
+        p
+        for p in (tmp_path / "s" / "run").glob(".tmp-*")
+        if p.is_dir() or p.name.startswith(".tmp-commit-")
+    ]
     assert not left_behind  # a file of the record may be being written beside this
     again.commit(staged(again, 1, tmp_path), validate=False, validation_kwargs=None)
     assert again.latest is not None
@@ -129,7 +163,9 @@ def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path)
     late = staged(former, 1, tmp_path)
     heir = Ledger(spec(tmp_path / "s"))
     assert heir.next_index == 1
-    place = heir.storage.stage(Checkpoint(str(tmp_path / "source-1-0")), "checkpoint_000001", rank=0, token="heirs")
+    place = heir.storage.stage(
+        Checkpoint(str(tmp_path / "source-1-0")), "checkpoint_000001", rank=0, token="heirs"
+    )
     for write in (
         lambda: former.commit(late, validate=False, validation_kwargs=None),
         lambda: former.record(0, Reported(index=1, metrics={}, time=1.0)),
@@ -142,7 +178,11 @@ def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path)
     assert visible(tmp_path / "s") == ["checkpoint_000000"]
     assert not (tmp_path / "s" / "run" / "outcome.json").exists()
     part = CheckpointPart(dir_name="checkpoint_000001", staged=place)
-    heir.commit(CompleteReport(index=1, metrics=({},), parts=(part,)), validate=False, validation_kwargs=None)
+    heir.commit(
+        CompleteReport(index=1, metrics=({},), parts=(part,)),
+        validate=False,
+        validation_kwargs=None,
+    )
     heir.close("finished")
     assert visible(tmp_path / "s") == ["checkpoint_000000", "checkpoint_000001"]
 
@@ -168,15 +208,24 @@ def test_parts_that_lie_under_other_names_come_to_rank_zeros(tmp_path: Path) -> 
     for name in ("mine", "theirs"):
         (tmp_path / "s" / "run" / name).mkdir()
         (tmp_path / "s" / "run" / name / name).touch()
-    parts = (CheckpointPart(dir_name="mine", staged=None), CheckpointPart(dir_name="theirs", staged=None))
-    entry = ledger.commit(CompleteReport(index=0, metrics=({}, {}), parts=parts), validate=False, validation_kwargs=None)
+    parts = (
+        CheckpointPart(dir_name="mine", staged=None),
+        CheckpointPart(dir_name="theirs", staged=None),
+    )
+    entry = ledger.commit(
+        CompleteReport(index=0, metrics=({}, {}), parts=parts),
+        validate=False,
+        validation_kwargs=None,
+    )
     assert Path(entry.checkpoint.path).name == "mine"
     assert sorted(p.name for p in Path(entry.checkpoint.path).iterdir()) == ["mine", "theirs"]
 
 
 def commit(ledger: Ledger, index: int, tmp_path: Path, **options: Any) -> Checkpoint:
     validate = options.pop("validate", False)
-    return ledger.commit(staged(ledger, index, tmp_path, **options), validate=validate, validation_kwargs=None).checkpoint
+    return ledger.commit(
+        staged(ledger, index, tmp_path, **options), validate=validate, validation_kwargs=None
+    ).checkpoint
 
 
 def test_a_name_that_is_reported_again_replaces_the_former_one(tmp_path: Path) -> None:
@@ -217,17 +266,23 @@ def test_one_checkpoint_cannot_lie_in_another(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "run" / "epoch" / "1" / "rank0").exists()
 
 
-def test_a_checkpoint_that_somebody_has_deleted_is_forgotten_at_the_next_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_that_somebody_has_deleted_is_forgotten_at_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = Ledger(spec(tmp_path / "s"))
     first, second = commit(ledger, 0, tmp_path), commit(ledger, 1, tmp_path)
     shutil.rmtree(second.path)
     again = Ledger(spec(tmp_path / "s"))
     assert again.latest == first
     assert "is not there any more" in caplog.text
-    assert [c.path for c, _ in Result.from_path(tmp_path / "s" / "run").best_checkpoints] == [first.path]
+    assert [c.path for c, _ in Result.from_path(tmp_path / "s" / "run").best_checkpoints] == [
+        first.path
+    ]
 
 
-def test_what_cannot_be_deleted_is_deleted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_deleted_is_deleted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def busy(storage: StorageContext, checkpoint: Checkpoint) -> None:
         raise OSError("busy")
 
@@ -242,7 +297,9 @@ def test_what_cannot_be_deleted_is_deleted_later(tmp_path: Path, monkeypatch: py
     assert visible(tmp_path / "s") == ["checkpoint_000001"]
 
 
-def test_a_list_that_could_not_be_written_is_written_before_anything_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_could_not_be_written_is_written_before_anything_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(files: ArrowFiles, name: str, data: bytes) -> None:
         raise OSError("no room")
 
@@ -263,15 +320,21 @@ def test_after_a_full_disk_there_is_another_attempt_only_with_enough_room(tmp_pa
     ledger.check_room()
     ledger.failed(1, {0: WorkerFailure(exception=ValueError("of the program"))})
     ledger.check_room()
-    ledger.failed(2, {1: WorkerFailure(exception=StorageFullError(errno.ENOSPC, "it does not fit", 1 << 20))})
+    ledger.failed(
+        2, {1: WorkerFailure(exception=StorageFullError(errno.ENOSPC, "it does not fit", 1 << 20))}
+    )
     ledger.check_room()
-    ledger.failed(3, {1: WorkerFailure(exception=StorageFullError(errno.ENOSPC, "it does not fit", 1 << 60))})
+    ledger.failed(
+        3, {1: WorkerFailure(exception=StorageFullError(errno.ENOSPC, "it does not fit", 1 << 60))}
+    )
     with pytest.raises(WorkerGroupError, match="it does not fit(.|\n)*not started again") as raised:
         ledger.check_room()
     assert list(raised.value.worker_failures) == [1]
 
 
-def test_a_run_that_ends_with_an_error_tells_it_even_if_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_with_an_error_tells_it_even_if_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(files: ArrowFiles, name: str, data: bytes) -> None:
         raise OSError("no room")
 
@@ -295,7 +358,9 @@ def test_with_a_limit_the_run_directory_stays_as_small_as_it_is(tmp_path: Path) 
     assert len({len(line) for line in (run / "metrics.jsonl").read_text().splitlines()}) == 1
 
 
-def test_a_storage_path_that_cannot_be_written_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_storage_path_that_cannot_be_written_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="cannot be written"):
         Ledger(spec(tmp_path / "file"))
@@ -316,7 +381,13 @@ def test_lines_of_two_controllers_do_not_mix(tmp_path: Path) -> None:
     assert not (run / "workers.jsonl").exists()
     heir.sample(WORKER, 1, Spent(times=StepTimes(), usage={"rss_bytes": 2}))
     heir.close("finished")
-    assert [event["event"] for event in runs.open(run).events] == ["started", "attempt", "started", "attempt", "finished"]
+    assert [event["event"] for event in runs.open(run).events] == [
+        "started",
+        "attempt",
+        "started",
+        "attempt",
+        "finished",
+    ]
     assert [sample["usage"] for sample in runs.open(run).samples["0"]] == [{"rss_bytes": 2}]
 
 
@@ -334,7 +405,10 @@ def test_a_full_disk_ends_a_run_for_its_metrics_and_not_for_what_is_only_shown(
         ledger.event("resize", world_size=3)
         ledger.failed(1, {0: WorkerFailure(exception=ValueError("of the program"))})
         ledger.sample(WORKER, 1, Spent(times=StepTimes(), usage={}))
-        with pytest.raises(StorageFullError, match=r"s/run' \(No space left on device\).*Free some room.*under the same name"):
+        with pytest.raises(
+            StorageFullError,
+            match=r"s/run' \(No space left on device\).*Free some room.*under the same name",
+        ):
             ledger.record(0, Reported(index=0, metrics={"loss": 1.0}, time=1.0))
         patch.setattr("syncline.train.storage.ArrowFiles.write", no_room)
         with pytest.raises(StorageFullError, match="list of checkpoints"):
@@ -342,7 +416,9 @@ def test_a_full_disk_ends_a_run_for_its_metrics_and_not_for_what_is_only_shown(
     assert caplog.text.count("will lack something") == 1
     ledger.record(0, Reported(index=1, metrics={"loss": 1.0}, time=1.0))
     ledger.close("finished")
-    assert [report["iteration"] for report in Result.from_path(tmp_path / "s" / "run").reports] == [1]
+    assert [report["iteration"] for report in Result.from_path(tmp_path / "s" / "run").reports] == [
+        1
+    ]
 
 
 def test_a_metric_whose_name_no_board_can_hold_ends_no_run(tmp_path: Path) -> None:
@@ -358,7 +434,12 @@ def test_a_record_elsewhere_grows_while_the_run_goes_on(monkeypatch: pytest.Monk
     memory = fsspec.filesystem("memory")
     memory.store.clear()
     remote = PyFileSystem(FSSpecHandler(memory))
-    run_config = RunConfig(name="run", storage_path="bucket", storage_filesystem=remote, checkpoint_config=CheckpointConfig())
+    run_config = RunConfig(
+        name="run",
+        storage_path="bucket",
+        storage_filesystem=remote,
+        checkpoint_config=CheckpointConfig(),
+    )
     ledger = Ledger(spec(Path("unused"), run_config=run_config))
     ledger.begin_attempt(1, 0, workers=[{"rank": 0}])
     ledger.record(0, Reported(index=0, metrics={"loss": 1.0}, time=1.0))

@@ -23,7 +23,9 @@ from syncline.train.workers.profiling.errors import ProfileError
 class FakeGroup(TrainingGroup):
     """Ranks that stand where they are told to, and profiles that end as they are told to."""
 
-    def __init__(self, size: int = 2, profile: Callable[[], Any] = lambda: "profiles/x.svg") -> None:
+    def __init__(
+        self, size: int = 2, profile: Callable[[], Any] = lambda: "profiles/x.svg"
+    ) -> None:
         self.profile = profile
         self.asked: list[tuple[int, Any]] = []
         self.silent: set[int] = set()
@@ -46,7 +48,9 @@ class FakeGroup(TrainingGroup):
     def workers(self) -> Sequence[Worker]:
         return self._workers
 
-    def execute_single_async(self, rank: int, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def execute_single_async(
+        self, rank: int, fn: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         self.asked.append((rank, *args))
         return api.put(self.profile())
 
@@ -58,7 +62,9 @@ class FakeGroup(TrainingGroup):
 
     def start(self) -> None: ...
     def prepare(self, specs: Sequence[Any]) -> None: ...
-    def launch(self, function: Any, config: Any, context: Any, on_batch: Any, on_end: Any) -> None: ...
+    def launch(
+        self, function: Any, config: Any, context: Any, on_batch: Any, on_end: Any
+    ) -> None: ...
     def send(self, rank: int, message: Any) -> None: ...
     def hush(self, ranks: Sequence[int]) -> None: ...
     def kill(self) -> None: ...
@@ -86,7 +92,10 @@ def failing(error: Exception) -> Callable[[], Any]:
 
 def test_workers_are_listed_with_rank_pid_and_place() -> None:
     listed = actions(FakeGroup()).answer("workers", {})
-    assert [(worker["rank"], worker["pid"], worker["hostname"]) for worker in listed] == [(0, 100, "h"), (1, 101, "h")]
+    assert [(worker["rank"], worker["pid"], worker["hostname"]) for worker in listed] == [
+        (0, 100, "h"),
+        (1, 101, "h"),
+    ]
 
 
 def test_stacks_of_all_ranks_or_of_some() -> None:
@@ -98,12 +107,17 @@ def test_stacks_of_all_ranks_or_of_some() -> None:
 def test_a_rank_that_does_not_answer_is_there_all_the_same() -> None:
     group = FakeGroup()
     group.silent = {0}
-    assert actions(group).answer("stacks", {"ranks": None}) == {"0": "(it does not answer)", "1": "stack 1"}
+    assert actions(group).answer("stacks", {"ranks": None}) == {
+        "0": "(it does not answer)",
+        "1": "stack 1",
+    }
 
 
 def test_a_profile_is_asked_of_its_rank_and_answered_with_its_file() -> None:
     group = FakeGroup()
-    assert actions(group).answer("profile", {"rank": "1", "kind": "cpu", "seconds": 3}) == {"file": "profiles/x.svg"}
+    assert actions(group).answer("profile", {"rank": "1", "kind": "cpu", "seconds": 3}) == {
+        "file": "profiles/x.svg"
+    }
     ((rank, request),) = group.asked
     assert (rank, request.kind.value, request.seconds) == (1, "cpu", 3)
 
@@ -127,13 +141,20 @@ def test_an_unknown_action_and_an_impossible_request_are_refused() -> None:
 
 
 def test_why_a_worker_took_no_profile_is_told_without_its_frames() -> None:
-    group = FakeGroup(profile=failing(RayTaskError("take_profile", "Traceback …", ProfileError("py-spy is missing"))))
+    group = FakeGroup(
+        profile=failing(
+            RayTaskError("take_profile", "Traceback …", ProfileError("py-spy is missing"))
+        )
+    )
     with pytest.raises(LiveError, match="^py-spy is missing$"):
         actions(group).answer("profile", {"rank": 0, "kind": "cpu"})
 
 
 def test_a_worker_that_dies_or_stands_still_ends_its_profile_with_an_error() -> None:
-    for error, said in ((ActorDiedError("it was killed"), "rank 1 ended while"), (GetTimeoutError("late"), r"no profile after \d+ s")):
+    for error, said in (
+        (ActorDiedError("it was killed"), "rank 1 ended while"),
+        (GetTimeoutError("late"), r"no profile after \d+ s"),
+    ):
         with pytest.raises(LiveError, match=said):
             actions(FakeGroup(profile=failing(error))).answer("profile", {"rank": 1, "kind": "cpu"})
 
@@ -151,7 +172,9 @@ def test_a_group_that_is_gone_meanwhile_is_no_riddle() -> None:
         asked.answer("profile", {"rank": 0, "kind": "cpu"})
 
 
-def test_other_programs_ask_through_the_control_point_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_programs_ask_through_the_control_point_while_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
     control.close()
     asked = actions(FakeGroup())
@@ -171,7 +194,9 @@ def test_questions_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -
     group = FakeGroup(profile=lambda: may_end.wait(60) and "profiles/x.svg")
     asked = actions(group)
     answers: list[Any] = []
-    slow = threading.Thread(target=lambda: answers.append(asked.answer("profile", {"rank": 0, "kind": "cpu"})))
+    slow = threading.Thread(
+        target=lambda: answers.append(asked.answer("profile", {"rank": 0, "kind": "cpu"}))
+    )
     slow.start()
     assert asked.answer("stacks", {"ranks": [1]}) == {"1": "stack 1"}
     assert answers == []

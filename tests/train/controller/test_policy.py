@@ -11,7 +11,9 @@ from syncline.train.controller.policy import FUTILE_CONTROLLER_FAILURES, Failure
 @pytest.mark.parametrize(("limit", "retries"), [(0, 0), (2, 2)])
 def test_as_many_failures_are_retried_as_allowed(limit: int, retries: int) -> None:
     budgets = FailureBudgets(FailureConfig(max_failures=limit))
-    assert [budgets.charge("worker").retry for _ in range(retries + 1)] == [True] * retries + [False]
+    assert [budgets.charge("worker").retry for _ in range(retries + 1)] == [True] * retries + [
+        False
+    ]
 
 
 def test_budgets_are_separate_and_minus_one_is_no_limit() -> None:
@@ -30,11 +32,25 @@ def test_controller_failures_without_progress_end_the_run_and_progress_resets_th
 
 
 @pytest.mark.parametrize(
-    ("available", "size"), [({"CPU": 1.0}, 2), ({"CPU": 3.0}, 3), ({"CPU": 100.0}, 4), ({}, 2), ({"CPU": 3.9999999999}, 4)]
+    ("available", "size"),
+    [
+        ({"CPU": 1.0}, 2),
+        ({"CPU": 3.0}, 3),
+        ({"CPU": 100.0}, 4),
+        ({}, 2),
+        ({"CPU": 3.9999999999}, 4),
+    ],
 )
-def test_a_group_takes_what_is_free_between_its_bounds(available: dict[str, float], size: int) -> None:
+def test_a_group_takes_what_is_free_between_its_bounds(
+    available: dict[str, float], size: int
+) -> None:
     assert group_size(minimum=2, maximum=4, bundle={"CPU": 1}, available=available) == size
 
 
 def test_the_scarcest_resource_decides() -> None:
-    assert group_size(minimum=1, maximum=8, bundle={"CPU": 1, "GPU": 0.5}, available={"CPU": 8, "GPU": 1}) == 2
+    assert (
+        group_size(
+            minimum=1, maximum=8, bundle={"CPU": 1, "GPU": 0.5}, available={"CPU": 8, "GPU": 1}
+        )
+        == 2
+    )

@@ -1,4 +1,6 @@
-"""Ranks that give no files to a checkpoint of others: where their readers were is kept for it, and goes into it."""
+"""Ranks that give no files to a checkpoint of others: where their readers were is kept for it, and
+goes into it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from syncline.train.workers.messages import CheckpointPart, Reported
 PART = CheckpointPart(dir_name="checkpoint_000000", staged=None)
 
 
-def reported(index: int, *, part: CheckpointPart | None = None, states: bytes | None = None) -> Reported:
+def reported(
+    index: int, *, part: CheckpointPart | None = None, states: bytes | None = None
+) -> Reported:
     return Reported(index=index, metrics={}, time=0.0, part=part, states=states)
 
 
@@ -24,4 +28,6 @@ def test_states_of_ranks_without_files_come_with_the_checkpoint_of_the_others() 
 def test_states_that_no_checkpoint_needs_are_dropped() -> None:
     gathering = ReportGathering(world_size=2, first_index=0)
     gathering.reported(0, reported(0))
-    assert gathering.reported(1, reported(0, states=b"one")) == [CompleteReport(index=0, metrics=({}, {}), parts=())]
+    assert gathering.reported(1, reported(0, states=b"one")) == [
+        CompleteReport(index=0, metrics=({}, {}), parts=())
+    ]

@@ -56,7 +56,13 @@ from syncline.train.controller.state import (
     State,
     TrainStateMachine,
 )
-from syncline.train.errors import ControllerError, NCCLHangError, PreemptionError, PreemptionInfo, WorkerGroupError
+from syncline.train.errors import (
+    ControllerError,
+    NCCLHangError,
+    PreemptionError,
+    PreemptionInfo,
+    WorkerGroupError,
+)
 from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
@@ -76,7 +82,8 @@ class Run:
 
     def __init__(self, *, world_size: int = 2, start: bool = True, **failures: int) -> None:
         self.machine = TrainStateMachine(
-            budgets=FailureBudgets(FailureConfig(**failures)), limits=Limits(report_s=60, collective_s=90, grace_s=1, drain_s=2)
+            budgets=FailureBudgets(FailureConfig(**failures)),
+            limits=Limits(report_s=60, collective_s=90, grace_s=1, drain_s=2),
         )
         self.attempt = 0
         self.world_size = world_size
@@ -89,7 +96,9 @@ class Run:
         (start,) = self.machine.handle(Reserved(world_size=self.world_size))
         assert isinstance(start, StartGroup)
         assert start.attempt == self.attempt
-        assert self.machine.handle(GroupStarted(attempt=self.attempt)) == [LaunchTraining(attempt=self.attempt)]
+        assert self.machine.handle(GroupStarted(attempt=self.attempt)) == [
+            LaunchTraining(attempt=self.attempt)
+        ]
 
     def says(self, rank: int, message: Spoken) -> list[Instruction]:
         return self.machine.handle(Said(attempt=self.attempt, rank=rank, message=message))
@@ -128,7 +137,9 @@ def test_a_run_that_succeeds_ends_with_rank_zeros_value() -> None:
     assert DrainValidations() in finishing
     assert run.machine.state is State.FINISHING
     assert run.stopped() == []
-    assert run.machine.handle(ValidationsEnded()) == [End(outcome="finished", return_value=b"value")]
+    assert run.machine.handle(ValidationsEnded()) == [
+        End(outcome="finished", return_value=b"value")
+    ]
     assert run.machine.state is State.FINISHED
 
 
@@ -141,7 +152,11 @@ def test_metrics_are_recorded_at_once_and_their_round_completed_without_a_timer(
 def test_a_checkpoint_starts_a_timer_until_every_rank_has_reported() -> None:
     run = Run()
     assert run.says(0, report(0, checkpoint=True))[1:] == [SetTimer(name="report", seconds=60)]
-    assert kinds(run.says(1, report(0, checkpoint=True))) == [RecordReport, CompleteRound, CancelTimer]
+    assert kinds(run.says(1, report(0, checkpoint=True))) == [
+        RecordReport,
+        CompleteRound,
+        CancelTimer,
+    ]
 
 
 def test_ranks_that_do_not_report_in_time_are_named_with_their_stacks() -> None:
@@ -184,7 +199,9 @@ def test_a_checkpoint_after_another_rank_has_returned_fails_too() -> None:
 
 def test_collective_lets_ranks_through_together() -> None:
     run = Run()
-    assert run.says(0, BarrierReached(sequence=0, data=b"x")) == [SetTimer(name="collective", seconds=90)]
+    assert run.says(0, BarrierReached(sequence=0, data=b"x")) == [
+        SetTimer(name="collective", seconds=90)
+    ]
     assert run.says(1, BarrierReached(sequence=0, data=None)) == [
         CancelTimer(name="collective"),
         Send(rank=None, message=BarrierReleased(sequence=0, data=b"x")),
@@ -276,7 +293,9 @@ def test_a_group_that_does_not_start_counts_as_a_failure_of_that_worker() -> Non
     run.machine.handle(Begin(next_index=0))
     run.machine.handle(Reserved(world_size=2))
     run.attempt = 1
-    down = run.machine.handle(StartFailed(attempt=1, failures={1: WorkerFailure(exception=OSError("no port"))}))
+    down = run.machine.handle(
+        StartFailed(attempt=1, failures={1: WorkerFailure(exception=OSError("no port"))})
+    )
     assert kinds(down) == [NotifyFailure, StopGroup]
     (end,) = run.stopped()
     assert isinstance(end.error, WorkerGroupError)  # type: ignore[union-attr]
@@ -286,7 +305,9 @@ def test_resources_that_can_never_be_had_end_the_run_with_that_very_error() -> N
     run = Run(start=False)
     run.machine.handle(Begin(next_index=0))
     error = ValueError("needs 8 CPUs but there are 2")
-    assert run.machine.handle(ControllerFailed(error=error, retriable=False)) == [End(outcome="errored", error=error)]
+    assert run.machine.handle(ControllerFailed(error=error, retriable=False)) == [
+        End(outcome="errored", error=error)
+    ]
 
 
 def test_a_mistake_of_a_callback_is_not_tried_again() -> None:
@@ -324,7 +345,9 @@ def test_an_invalid_transition_tells_the_story() -> None:
 
 def test_every_state_is_in_the_table_and_can_be_reached() -> None:
     assert set(TRANSITIONS) == set(State)
-    assert set(itertools.chain.from_iterable(TRANSITIONS.values())) == set(State) - {State.INITIALIZING}
+    assert set(itertools.chain.from_iterable(TRANSITIONS.values())) == set(State) - {
+        State.INITIALIZING
+    }
 
 
 def test_a_node_that_dies_while_the_group_starts_costs_no_failure() -> None:
@@ -333,9 +356,13 @@ def test_a_node_that_dies_while_the_group_starts_costs_no_failure() -> None:
     machine.handle(Begin(next_index=0))
     machine.handle(Reserved(world_size=2))
     lost = WorkerFailure(exception=RuntimeError("the actor never ran"))
-    assert machine.handle(StartFailed(attempt=1, failures={1: lost}, node_died=True)) == [StopGroup(attempt=1, graceful=False)]
+    assert machine.handle(StartFailed(attempt=1, failures={1: lost}, node_died=True)) == [
+        StopGroup(attempt=1, graceful=False)
+    ]
     assert machine.handle(GroupStopped(attempt=1)) == [Reserve()]
-    assert machine.handle(Reserved(world_size=2)) == [StartGroup(attempt=2, world_size=2, first_index=0)]
+    assert machine.handle(Reserved(world_size=2)) == [
+        StartGroup(attempt=2, world_size=2, first_index=0)
+    ]
 
 
 def elastic(**limits: Any) -> Run:
@@ -347,7 +374,10 @@ def elastic(**limits: Any) -> Run:
     run.machine.handle(Begin(next_index=0))
     run.attempt = 1
     run.machine.handle(Reserved(world_size=2))
-    assert run.machine.handle(GroupStarted(attempt=1)) == [LaunchTraining(attempt=1), SetTimer(name=RESIZE_TIMER, seconds=30)]
+    assert run.machine.handle(GroupStarted(attempt=1)) == [
+        LaunchTraining(attempt=1),
+        SetTimer(name=RESIZE_TIMER, seconds=30),
+    ]
     return run
 
 
@@ -357,7 +387,10 @@ def test_an_elastic_group_grows_after_the_next_checkpoint_and_is_charged_nothing
     assert looked == [LookForRoom(attempt=1), SetTimer(name=RESIZE_TIMER, seconds=30)]
     assert run.machine.handle(RoomSeen(attempt=1, workers=3)) == []
     run.says(0, report(0))
-    assert kinds(run.says(1, report(0))) == [RecordReport, CompleteRound]  # no checkpoint: the group goes on
+    assert kinds(run.says(1, report(0))) == [
+        RecordReport,
+        CompleteRound,
+    ]  # no checkpoint: the group goes on
     run.says(0, report(1, checkpoint=True))
     resized = run.says(1, report(1, checkpoint=True))
     assert kinds(resized)[:3] == [RecordReport, CompleteRound, NotifyResize]
@@ -378,7 +411,11 @@ def test_room_that_is_gone_again_or_as_large_as_the_group_changes_nothing() -> N
     run.machine.handle(RoomSeen(attempt=1, workers=1))
     run.machine.handle(RoomSeen(attempt=1, workers=2))
     run.says(0, report(0, checkpoint=True))
-    assert kinds(run.says(1, report(0, checkpoint=True))) == [RecordReport, CompleteRound, CancelTimer]
+    assert kinds(run.says(1, report(0, checkpoint=True))) == [
+        RecordReport,
+        CompleteRound,
+        CancelTimer,
+    ]
 
 
 def test_a_group_that_is_about_to_finish_is_not_resized() -> None:
@@ -393,7 +430,9 @@ def preempt(run: Run, rank: int, seconds_left: float = 20.0) -> list[Instruction
     return run.says(rank, Terminating(node_id="n0", deadline_ms=123_000, seconds_left=seconds_left))
 
 
-def test_a_preempted_group_runs_on_until_all_ranks_have_ended_and_its_checkpoint_is_committed() -> None:
+def test_a_preempted_group_runs_on_until_all_ranks_have_ended_and_its_checkpoint_is_committed() -> (
+    None
+):
     run = Run(max_failures=0)
     noticed = preempt(run, 0)
     info = PreemptionInfo(123_000, {"n0": [0]})
@@ -403,14 +442,18 @@ def test_a_preempted_group_runs_on_until_all_ranks_have_ended_and_its_checkpoint
         SetTimer(name=PREEMPTION_TIMER, seconds=20.0),
     ]
     assert preempt(run, 0) == []  # said twice
-    assert preempt(run, 1) == [Send(rank=None, message=PreemptionNoticed(info=PreemptionInfo(123_000, {"n0": [0, 1]})))]
+    assert preempt(run, 1) == [
+        Send(rank=None, message=PreemptionNoticed(info=PreemptionInfo(123_000, {"n0": [0, 1]})))
+    ]
     run.says(0, report(0, checkpoint=True))
     assert CompleteRound in kinds(run.says(1, report(0, checkpoint=True)))
     assert run.says(0, Finished(return_value=None)) == []
     assert HushWorkers in kinds(run.says(1, failed(RuntimeError("connection closed by peer"))))
     run.ends(0)
     assert kinds(run.ends(1)) == [CancelTimer, CancelTimer, NotifyFailure, StopGroup]
-    notice, reserve = run.stopped()  # the budget of preemptions is unlimited, that of worker failures is 0
+    notice, reserve = (
+        run.stopped()
+    )  # the budget of preemptions is unlimited, that of worker failures is 0
     assert isinstance(notice, NotifyRestart)
     assert "preempted" in notice.cause
     assert reserve == Reserve()
@@ -433,7 +476,9 @@ def test_ranks_that_are_left_go_on_through_barriers_where_the_run_wants_it() -> 
     run = elastic(relax_on_preemption=True)
     preempt(run, 1)
     run.says(0, report(0, checkpoint=True))
-    assert run.says(0, BarrierReached(sequence=0, data=b"x"))[0] == SetTimer(name="collective", seconds=90)
+    assert run.says(0, BarrierReached(sequence=0, data=b"x"))[0] == SetTimer(
+        name="collective", seconds=90
+    )
     released = run.says(1, Finished(return_value=None))
     assert kinds(released) == [CompleteRound, CancelTimer, Send]
     assert run.machine.state is State.RUNNING
@@ -444,13 +489,17 @@ def test_a_preempted_group_has_no_limits_but_the_deadline() -> None:
     run.says(0, report(0, checkpoint=True))
     preempt(run, 1)
     assert run.machine.handle(TimerFired(name="report")) == []
-    assert run.says(1, Finished(return_value=None)) == []  # rank 0 waits in vain, until the deadline
+    assert (
+        run.says(1, Finished(return_value=None)) == []
+    )  # rank 0 waits in vain, until the deadline
     assert run.machine.state is State.RUNNING
 
 
 def test_a_program_that_is_told_to_end_takes_its_run_with_it_whatever_the_budget() -> None:
     run = Run()
-    told = run.machine.handle(ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9))
+    told = run.machine.handle(
+        ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9)
+    )
     assert SetTimer(name=PREEMPTION_TIMER, seconds=9) in told
     run.says(0, Finished(return_value=None))
     run.says(1, Finished(return_value=None))
@@ -486,7 +535,9 @@ def test_a_program_that_is_told_to_end_waits_for_validations_until_the_deadline(
     run.says(0, Finished(return_value=b"value"))
     run.says(1, Finished(return_value=None))
     run.stopped()
-    told = run.machine.handle(ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9))
+    told = run.machine.handle(
+        ProgramTerminated(nodes={"n0": (0, 1)}, deadline_ms=5, seconds_left=9)
+    )
     assert told == [SetTimer(name=PREEMPTION_TIMER, seconds=9)]
     (end,) = run.machine.handle(TimerFired(name=PREEMPTION_TIMER))
     assert isinstance(end, End)
@@ -496,7 +547,9 @@ def test_a_program_that_is_told_to_end_waits_for_validations_until_the_deadline(
 def test_a_collective_that_takes_long_is_told_with_all_stacks_and_then_ends_the_attempt() -> None:
     run = Run()
     assert run.says(0, Stuck(seconds=60, too_long=False)) == [AskStacks(ranks=(0, 1))]
-    (warning,) = run.machine.handle(StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"}))
+    (warning,) = run.machine.handle(
+        StacksTaken(attempt=1, stacks={0: "in all_reduce", 1: "in sleep"})
+    )
     assert isinstance(warning, Warn)
     assert "[rank 1]  <-- the odd one out\n  in sleep" in warning.text
     assert run.says(0, Stuck(seconds=600, too_long=True)) == [AskStacks(ranks=(0, 1))]

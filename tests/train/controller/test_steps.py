@@ -33,12 +33,26 @@ def test_another_program_knows_the_steps_of_the_earlier_ones():
 
 
 def test_the_next_step_is_beyond_the_highest_even_if_the_last_attempt_did_not_come_so_far():
-    assert StepCount([{"first_report": 0, "first_step": 0}, {"first_report": 7, "first_step": 5}], 8).next_step == 7
-    assert StepCount([{"first_report": 0, "first_step": 0}, {"first_report": 7, "first_step": 0}], 9).next_step == 7
+    assert (
+        StepCount(
+            [{"first_report": 0, "first_step": 0}, {"first_report": 7, "first_step": 5}], 8
+        ).next_step
+        == 7
+    )
+    assert (
+        StepCount(
+            [{"first_report": 0, "first_step": 0}, {"first_report": 7, "first_step": 0}], 9
+        ).next_step
+        == 7
+    )
 
 
 def test_attempts_without_reports_change_nothing():
-    written = [{"first_report": 0, "first_step": 0}, {"first_report": 0, "first_step": 0}, {"first_report": 4, "first_step": 2}]
+    written = [
+        {"first_report": 0, "first_step": 0},
+        {"first_report": 0, "first_step": 0},
+        {"first_report": 4, "first_step": 2},
+    ]
     assert StepCount(written, 4).next_step == 4
     assert StepCount(written[:2], 0).next_step == 0
 

@@ -1,4 +1,6 @@
-"""Hugging Face Accelerate on real workers: nothing of it is wrapped, so what is tested is what a training function finds around it."""
+"""Hugging Face Accelerate on real workers: nothing of it is wrapped, so what is tested is what a
+training function finds around it.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,13 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
         "device": str(accelerator.device),
         "share": len(accelerator.prepare(DataLoader(torch.arange(64), batch_size=4))),
     }
-    model: Any = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    model: Any = torch.nn.Sequential(
+        torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1)
+    )
     numbers = torch.arange(64 * 4).reshape(64, 4) / 256
-    loader = prepare_data_loader(DataLoader(TensorDataset(numbers[:, :3], numbers[:, 3:]), batch_size=4, shuffle=True))
+    loader = prepare_data_loader(
+        DataLoader(TensorDataset(numbers[:, :3], numbers[:, 3:]), batch_size=4, shuffle=True)
+    )
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters(), lr=0.01))
     facts["wrapped"] = type(model).__name__
     step = 0
@@ -70,14 +76,22 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
                 with tempfile.TemporaryDirectory() as directory:
                     accelerator.save_state(directory)
                     Path(directory, "step").write_text(str(step))
-                    train.report({"step": step}, checkpoint=train.Checkpoint.from_directory(directory))
-    facts["weights"] = [value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()]
+                    train.report(
+                        {"step": step}, checkpoint=train.Checkpoint.from_directory(directory)
+                    )
+    facts["weights"] = [
+        value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()
+    ]
     return facts
 
 
 def kill(config: dict[str, Any], step: int) -> None:
     done = Path(config["killed"])
-    if step == config["kill_at"] and train.get_context().get_world_rank() == 1 and not done.exists():
+    if (
+        step == config["kill_at"]
+        and train.get_context().get_world_rank() == 1
+        and not done.exists()
+    ):
         train.get_checkpoint()  # registered, so that the step from which the next attempt goes on is certain
         done.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -88,16 +102,30 @@ def fit(directory: Path, name: str, *, kill_at: int | None) -> train.Result:
         loop,
         train_loop_config={"kill_at": kill_at, "killed": str(directory / f"{name}-killed")},
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name=name, storage_path=str(directory), failure_config=train.FailureConfig(max_failures=1)),
+        run_config=train.RunConfig(
+            name=name,
+            storage_path=str(directory),
+            failure_config=train.FailureConfig(max_failures=1),
+        ),
     ).fit()
 
 
-def test_an_accelerator_trains_on_all_workers_and_goes_on_exactly_after_a_kill(tmp_path: Path) -> None:
+def test_an_accelerator_trains_on_all_workers_and_goes_on_exactly_after_a_kill(
+    tmp_path: Path,
+) -> None:
     undisturbed = fit(tmp_path, "undisturbed", kill_at=None)
     facts = dict(undisturbed.return_value)
     weights = facts.pop("weights")
-    assert facts == {"processes": 2, "ranks": [0, 1], "device": "cpu", "share": 8, "wrapped": "DistributedDataParallel"}
-    killed = fit(tmp_path, "killed", kill_at=BATCHES_PER_EPOCH + 6)  # two batches after a report in the second epoch
+    assert facts == {
+        "processes": 2,
+        "ranks": [0, 1],
+        "device": "cpu",
+        "share": 8,
+        "wrapped": "DistributedDataParallel",
+    }
+    killed = fit(
+        tmp_path, "killed", kill_at=BATCHES_PER_EPOCH + 6
+    )  # two batches after a report in the second epoch
     assert (tmp_path / "killed-killed").exists()
     assert killed.return_value["weights"] == weights
     assert killed.checkpoint is not None

@@ -1,4 +1,6 @@
-"""What stands between a `transformers.Trainer` and a training session: in this process, with a Trainer that does nothing."""
+"""What stands between a `transformers.Trainer` and a training session: in this process, with a
+Trainer that does nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from syncline import train
 from syncline.train.session import set_session
 from syncline.train.torch import TorchTrainer
 
-needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+needs_transformers = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="transformers is not installed"
+)
 
 
 @pytest.fixture
@@ -38,24 +42,38 @@ def saved(output: Path, step: int) -> Path:
 def test_without_transformers_the_import_says_what_to_install() -> None:
     program = "import sys; sys.modules['transformers'] = None; import syncline.train.huggingface.transformers"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
-    assert "'transformers', which is not installed: pip install 'syncline[huggingface]'" in done.stderr
+    assert (
+        "'transformers', which is not installed: pip install 'syncline[huggingface]'" in done.stderr
+    )
 
 
 @needs_transformers
-def test_what_was_saved_at_this_step_is_reported_with_the_latest_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_saved_at_this_step_is_reported_with_the_latest_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from syncline.train.huggingface.transformers import RayTrainReportCallback, reporting
 
     reports: list[tuple[dict[str, Any], list[str], str]] = []
 
     def note(metrics: dict[str, Any], checkpoint: train.Checkpoint) -> None:
         files = sorted(os.listdir(os.path.join(checkpoint.path, "checkpoint")))
-        reports.append((metrics, files, Path(checkpoint.path, "checkpoint", "model.safetensors").read_text()))
+        reports.append(
+            (metrics, files, Path(checkpoint.path, "checkpoint", "model.safetensors").read_text())
+        )
 
     monkeypatch.setattr(reporting, "report", note)
     arguments = SimpleNamespace(output_dir=str(tmp_path))
-    state = SimpleNamespace(global_step=4, log_history=[{"loss": 2.0, "step": 2}, {"eval_loss": 3.0}, {"loss": 1.0, "step": 4}])
+    state = SimpleNamespace(
+        global_step=4,
+        log_history=[{"loss": 2.0, "step": 2}, {"eval_loss": 3.0}, {"loss": 1.0, "step": 4}],
+    )
     saved(tmp_path, 4)
     saved(tmp_path, 6)  # of an attempt that came further, but not to its report
     (tmp_path / ".syncline-of-that-attempt").mkdir()
@@ -66,7 +84,9 @@ def test_what_was_saved_at_this_step_is_reported_with_the_latest_values(tmp_path
         callback.on_save(arguments, state, None)
 
     TorchTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
-    assert reports == [({"loss": 1.0, "eval_loss": 3.0, "step": 4}, ["model.safetensors"], "step 4")]
+    assert reports == [
+        ({"loss": 1.0, "eval_loss": 3.0, "step": 4}, ["model.safetensors"], "step 4")
+    ]
     assert sorted(os.listdir(tmp_path)) == ["checkpoint-4", "checkpoint-6"]
 
 
@@ -82,7 +102,11 @@ def test_what_was_saved_at_this_step_is_reported_with_the_latest_values(tmp_path
     ],
 )
 def test_of_ranks_that_share_a_directory_the_lowest_reports_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, others: list[str | None], reports: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rank: int,
+    others: list[str | None],
+    reports: bool,
 ) -> None:
     from syncline.train.huggingface.transformers import reporting
 

@@ -1,4 +1,6 @@
-"""A `transformers.Trainer` on real workers: a run that is killed in the middle of an epoch ends with the weights of one that is not."""
+"""A `transformers.Trainer` on real workers: a run that is killed in the middle of an epoch ends
+with the weights of one that is not.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from syncline import train
 from syncline.train.torch import TorchTrainer
 
 MISSING = [name for name in ("transformers", "accelerate") if find_spec(name) is None]
-pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}"),
+]
 
 STEPS = 12  # three passes over the loader's samples, two and two fifths over the dataset's
 
@@ -36,20 +42,36 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 def loop(config: dict[str, Any]) -> list[float]:
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+    from transformers import (
+        BertConfig,
+        BertForSequenceClassification,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
 
     from syncline.train.huggingface.transformers import RayTrainReportCallback, prepare_trainer
 
     class Kill(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             done = Path(config["killed"])
-            if state.global_step == config["kill_at"] and train.get_context().get_world_rank() == 1 and not done.exists():
+            if (
+                state.global_step == config["kill_at"]
+                and train.get_context().get_world_rank() == 1
+                and not done.exists()
+            ):
                 train.get_checkpoint()  # registered, so that the step from which the next attempt goes on is certain
                 done.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 8}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "max_position_embeddings": 8,
+    }
     model = BertForSequenceClassification(BertConfig(vocab_size=50, **sizes))
     if config["reads"] == "loader":
         data: Any = [{name: torch.tensor(value) for name, value in row.items()} for row in rows(32)]
@@ -66,30 +88,54 @@ def loop(config: dict[str, Any]) -> list[float]:
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
-    trainer = prepare_trainer(Trainer(model=model, args=arguments, train_dataset=data, callbacks=[Kill(), RayTrainReportCallback()]))
+    trainer = prepare_trainer(
+        Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=data,
+            callbacks=[Kill(), RayTrainReportCallback()],
+        )
+    )
     checkpoint = train.get_checkpoint()
     if checkpoint is None:
         trainer.train()
     else:
         with checkpoint.as_directory() as directory:
-            trainer.train(resume_from_checkpoint=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME))
+            trainer.train(
+                resume_from_checkpoint=os.path.join(
+                    directory, RayTrainReportCallback.CHECKPOINT_NAME
+                )
+            )
     assert type(trainer.model_wrapped).__name__ == "DistributedDataParallel"
-    return [value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()]
+    return [
+        value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()
+    ]
 
 
 def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train.Result:
-    places = {"output": str(directory / f"{name}-output"), "killed": str(directory / f"{name}-killed")}
+    places = {
+        "output": str(directory / f"{name}-output"),
+        "killed": str(directory / f"{name}-killed"),
+    }
     return TorchTrainer(
         loop,
         train_loop_config={"reads": reads, "kill_at": kill_at, **places},
-        datasets={"train": syncline.data.from_items(rows(40)).random_shuffle(seed=1)} if reads == "dataset" else None,
+        datasets={"train": syncline.data.from_items(rows(40)).random_shuffle(seed=1)}
+        if reads == "dataset"
+        else None,
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name=name, storage_path=str(directory), failure_config=train.FailureConfig(max_failures=1)),
+        run_config=train.RunConfig(
+            name=name,
+            storage_path=str(directory),
+            failure_config=train.FailureConfig(max_failures=1),
+        ),
     ).fit()
 
 
 @pytest.mark.parametrize("reads", ["loader", "dataset"])
-def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_path: Path, reads: str) -> None:
+def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(
+    tmp_path: Path, reads: str
+) -> None:
     undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None)
     killed = fit(tmp_path, "killed", reads=reads, kill_at=8)  # two steps after a report
     assert (tmp_path / "killed-killed").exists()
@@ -99,5 +145,11 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_p
         assert result.metrics["step"] == STEPS
         assert result.checkpoint is not None
         saved = set(os.listdir(os.path.join(result.checkpoint.path, "checkpoint")))
-        assert {"model.safetensors", "optimizer.pt", "trainer_state.json", "rng_state_0.pth", "rng_state_1.pth"} <= saved
+        assert {
+            "model.safetensors",
+            "optimizer.pt",
+            "trainer_state.json",
+            "rng_state_0.pth",
+            "rng_state_1.pth",
+        } <= saved
     assert not list((tmp_path / "killed-output").glob(".syncline-*"))

@@ -21,12 +21,16 @@ from syncline import train
 from syncline.train.session import get_session, set_session
 from syncline.train.torch import TorchTrainer, prepare_data_loader
 
-INSTALLED = (spec := find_spec("lightning")) is not None and spec.origin is not None  # this folder has the name, too
+INSTALLED = (
+    spec := find_spec("lightning")
+) is not None and spec.origin is not None  # this folder has the name, too
 needs_lightning = pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")
 
 
 def fit(function: Any, **options: Any) -> train.Result:
-    return TorchTrainer(function, scaling_config=train.ScalingConfig(num_workers=0), **options).fit()
+    return TorchTrainer(
+        function, scaling_config=train.ScalingConfig(num_workers=0), **options
+    ).fit()
 
 
 def module() -> Any:
@@ -54,9 +58,19 @@ def trainer(*callbacks: Any, **options: Any) -> Any:
 
     from syncline.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+    }
     made = pl.Trainer(
-        strategy=RayDDPStrategy(), plugins=[RayLightningEnvironment()], accelerator="cpu", callbacks=list(callbacks), **quiet, **options
+        strategy=RayDDPStrategy(),
+        plugins=[RayLightningEnvironment()],
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        **quiet,
+        **options,
     )
     return prepare_trainer(made)
 
@@ -84,7 +98,9 @@ def test_without_lightning_the_import_says_what_to_install() -> None:
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    assert re.search(r"lightning', which is not installed: pip install 'syncline\[lightning\]'", done.stderr)
+    assert re.search(
+        r"lightning', which is not installed: pip install 'syncline\[lightning\]'", done.stderr
+    )
 
 
 @needs_lightning
@@ -102,12 +118,25 @@ def test_a_trainer_that_was_not_made_for_workers_is_refused() -> None:
 
     from syncline.train.lightning import RayDDPStrategy, prepare_trainer
 
-    with pytest.raises(RuntimeError, match="SingleDeviceStrategy, which starts processes.*strategy=RayDDPStrategy"):
-        prepare_trainer(pl.Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False))
+    with pytest.raises(
+        RuntimeError, match="SingleDeviceStrategy, which starts processes.*strategy=RayDDPStrategy"
+    ):
+        prepare_trainer(
+            pl.Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
+        )
 
     def loop() -> None:
-        made = pl.Trainer(strategy=RayDDPStrategy(), accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
-        with pytest.raises(RuntimeError, match=r"environment LightningEnvironment.*plugins=\[RayLightningEnvironment"):
+        made = pl.Trainer(
+            strategy=RayDDPStrategy(),
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+        )
+        with pytest.raises(
+            RuntimeError,
+            match=r"environment LightningEnvironment.*plugins=\[RayLightningEnvironment",
+        ):
             prepare_trainer(made)
 
     fit(loop)
@@ -118,14 +147,28 @@ def test_ranks_and_device_are_those_of_the_session() -> None:
     from syncline.train.lightning import RayFSDPStrategy, RayLightningEnvironment
 
     class Session:
-        world_rank, world_size, local_rank, local_world_size, node_rank, gpu_ids, use_gpu, local_mode = 5, 8, 1, 4, 1, (), False, False
+        (
+            world_rank,
+            world_size,
+            local_rank,
+            local_world_size,
+            node_rank,
+            gpu_ids,
+            use_gpu,
+            local_mode,
+        ) = 5, 8, 1, 4, 1, (), False, False
 
     set_session(Session())  # type: ignore[arg-type]
     try:
         environment = RayLightningEnvironment()
         environment.set_world_size(1)
         environment.set_global_rank(0)
-        assert (environment.world_size(), environment.global_rank(), environment.local_rank(), environment.node_rank()) == (8, 5, 1, 1)
+        assert (
+            environment.world_size(),
+            environment.global_rank(),
+            environment.local_rank(),
+            environment.node_rank(),
+        ) == (8, 5, 1, 1)
         assert environment.creates_processes_externally
         strategy = RayFSDPStrategy(cluster_environment=environment)
         assert strategy.root_device == torch.device("cpu")
@@ -140,7 +183,9 @@ def test_reports_come_at_the_end_of_epochs_and_after_so_many_steps() -> None:
 
     def loop() -> list[int]:
         batches = DataLoader(torch.ones(20), batch_size=2)
-        trainer(RayTrainReportCallback(every_n_train_steps=2), max_epochs=2, accumulate_grad_batches=2).fit(module(), batches)
+        trainer(
+            RayTrainReportCallback(every_n_train_steps=2), max_epochs=2, accumulate_grad_batches=2
+        ).fit(module(), batches)
         return [report["step"] for report in get_session().reports]
 
     # 5 optimizer steps an epoch; the fifth is its end, where the report comes anyway
@@ -148,18 +193,29 @@ def test_reports_come_at_the_end_of_epochs_and_after_so_many_steps() -> None:
     assert result.return_value == [2, 4, 5, 6, 8, 10]
     assert set(result.metrics or {}) == {"loss", "epoch", "step"}
     assert result.checkpoint is not None
-    assert torch.load(Path(result.checkpoint.path, "checkpoint.ckpt"), weights_only=False)["global_step"] == 10
+    assert (
+        torch.load(Path(result.checkpoint.path, "checkpoint.ckpt"), weights_only=False)[
+            "global_step"
+        ]
+        == 10
+    )
 
 
 @needs_lightning
-def test_the_callback_passes_on_how_a_checkpoint_is_uploaded_and_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callback_passes_on_how_a_checkpoint_is_uploaded_and_validated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from syncline.train.lightning import RayTrainReportCallback, reporting
 
     passed: list[dict[str, Any]] = []
-    monkeypatch.setattr(reporting, "report", lambda metrics, checkpoint, **options: passed.append(options))
+    monkeypatch.setattr(
+        reporting, "report", lambda metrics, checkpoint, **options: passed.append(options)
+    )
     callback = RayTrainReportCallback(train.CheckpointUploadMode.ASYNC, validation=True)
     fit(lambda: trainer(callback, max_epochs=1).fit(module(), DataLoader(torch.ones(2))))
-    assert [(options["checkpoint_upload_mode"], options["validation"]) for options in passed] == [(train.CheckpointUploadMode.ASYNC, True)]
+    assert [(options["checkpoint_upload_mode"], options["validation"]) for options in passed] == [
+        (train.CheckpointUploadMode.ASYNC, True)
+    ]
     assert passed[0]["delete_local_checkpoint_after_upload"] is True
     with pytest.raises(ValueError, match="every_n_train_steps=0"):
         RayTrainReportCallback(every_n_train_steps=0)
@@ -167,7 +223,9 @@ def test_the_callback_passes_on_how_a_checkpoint_is_uploaded_and_validated(monke
 
 @needs_lightning
 @pytest.mark.parametrize("limit", [None, 3])
-def test_the_place_in_a_dataset_is_that_of_the_batch_trained_on(local_engine: None, limit: int | None) -> None:
+def test_the_place_in_a_dataset_is_that_of_the_batch_trained_on(
+    local_engine: None, limit: int | None
+) -> None:
     import lightning.pytorch as pl
 
     places: list[tuple[int, bool]] = []
@@ -184,18 +242,26 @@ def test_the_place_in_a_dataset_is_that_of_the_batch_trained_on(local_engine: No
 
     dataset = syncline.data.from_items([{"x": float(i)} for i in range(8)])
     fit(loop, datasets={"train": dataset})
-    assert places == ([(2, False), (4, False), (6, False), (8, True)] if limit is None else [(2, False), (4, False), (6, False)])
+    assert places == (
+        [(2, False), (4, False), (6, False), (8, True)]
+        if limit is None
+        else [(2, False), (4, False), (6, False)]
+    )
 
 
 def places() -> dict[str, tuple[int, bool]]:
-    """Of each loader: the number of its pass, and whether that is over, as a checkpoint would keep it."""
+    """Of each loader: the number of its pass, and whether that is over, as a checkpoint would keep
+    it.
+    """
     readers = json.loads(get_session().readers.capture())["readers"]
     return {name: (state["epoch"], state["ended"]) for name, state in readers.items()}
 
 
 @needs_lightning
 @pytest.mark.parametrize(("limit", "batches"), [(1.0, 4), (0.5, 2), (3, 3)])
-def test_a_pass_is_over_when_lightning_has_the_batches_that_it_wants_of_it(limit: int | float, batches: int) -> None:
+def test_a_pass_is_over_when_lightning_has_the_batches_that_it_wants_of_it(
+    limit: int | float, batches: int
+) -> None:
     import lightning.pytorch as pl
 
     seen: list[dict[str, tuple[int, bool]]] = []
@@ -204,8 +270,16 @@ def test_a_pass_is_over_when_lightning_has_the_batches_that_it_wants_of_it(limit
         def on_train_batch_end(self, *_: Any) -> None:
             seen.append(places())
 
-    fit(lambda: trainer(Watch(), max_epochs=2, limit_train_batches=limit).fit(module(), DataLoader(torch.ones(8), batch_size=2)))
-    assert seen == [{"data loader 1": (epoch, number == batches)} for epoch in range(2) for number in range(1, batches + 1)]
+    fit(
+        lambda: trainer(Watch(), max_epochs=2, limit_train_batches=limit).fit(
+            module(), DataLoader(torch.ones(8), batch_size=2)
+        )
+    )
+    assert seen == [
+        {"data loader 1": (epoch, number == batches)}
+        for epoch in range(2)
+        for number in range(1, batches + 1)
+    ]
 
 
 @needs_lightning
@@ -239,7 +313,9 @@ def test_loaders_that_lightning_makes_anew_or_keeps_the_place_of_are_left_alone(
             pass
 
     def loop() -> dict[str, Any]:
-        trainer(max_epochs=1, reload_dataloaders_every_n_epochs=1).fit(module(), DataLoader(torch.ones(2)))
+        trainer(max_epochs=1, reload_dataloaders_every_n_epochs=1).fit(
+            module(), DataLoader(torch.ones(2))
+        )
         trainer(max_epochs=1).fit(module(), Stateful(torch.ones(2)))
         return places()
 
@@ -247,7 +323,9 @@ def test_loaders_that_lightning_makes_anew_or_keeps_the_place_of_are_left_alone(
 
 
 @needs_lightning
-def test_a_prepared_loader_that_lightning_shares_out_once_more_is_an_error_with_the_remedy() -> None:
+def test_a_prepared_loader_that_lightning_shares_out_once_more_is_an_error_with_the_remedy() -> (
+    None
+):
     def loop() -> None:
         trainer(max_epochs=1).fit(module(), prepare_data_loader(DataLoader(torch.ones(2))))
 

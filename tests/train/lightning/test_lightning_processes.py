@@ -1,4 +1,6 @@
-"""Lightning on real workers: a run that is killed in the middle of an epoch ends with the weights of one that is not."""
+"""Lightning on real workers: a run that is killed in the middle of an epoch ends with the weights
+of one that is not.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,14 @@ import syncline
 from syncline import train
 from syncline.train.torch import TorchTrainer, prepare_data_loader
 
-INSTALLED = (spec := find_spec("lightning")) is not None and spec.origin is not None  # this folder has the name, too
-pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.skipif(not INSTALLED, reason="lightning is not installed")]
+INSTALLED = (
+    spec := find_spec("lightning")
+) is not None and spec.origin is not None  # this folder has the name, too
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.processes,
+    pytest.mark.skipif(not INSTALLED, reason="lightning is not installed"),
+]
 
 EPOCHS, STEPS_PER_EPOCH, REPORT_EVERY = 3, 8, 3
 
@@ -32,20 +40,31 @@ def engine() -> Iterator[None]:
 
 
 def loop(config: dict[str, Any]) -> list[float]:
-    """As programs for Ray are written: nothing in it speaks of data that resume. Dropout and shuffling make every batch count."""
+    """As programs for Ray are written: nothing in it speaks of data that resume. Dropout and
+    shuffling make every batch count.
+    """
     import lightning.pytorch as pl
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    from syncline.train.lightning import RayDDPStrategy, RayLightningEnvironment, RayTrainReportCallback, prepare_trainer
+    from syncline.train.lightning import (
+        RayDDPStrategy,
+        RayLightningEnvironment,
+        RayTrainReportCallback,
+        prepare_trainer,
+    )
 
     class Model(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1)
+            )
 
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-            x, y = batch if config["reads"] == "loader" else (batch["x"].float(), batch["y"].float())
+            x, y = (
+                batch if config["reads"] == "loader" else (batch["x"].float(), batch["y"].float())
+            )
             loss = (self.layers(x) - y.reshape(-1, 1)).square().mean()
             self.log("loss", loss)
             return loss
@@ -59,7 +78,11 @@ def loop(config: dict[str, Any]) -> list[float]:
     class Kill(pl.Callback):
         def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
             done = Path(config["killed"])
-            if trainer.global_step == config["kill_at"] and train.get_context().get_world_rank() == 1 and not done.exists():
+            if (
+                trainer.global_step == config["kill_at"]
+                and train.get_context().get_world_rank() == 1
+                and not done.exists()
+            ):
                 train.get_checkpoint()  # registered, so that the step from which the next attempt goes on is certain
                 done.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -67,7 +90,9 @@ def loop(config: dict[str, Any]) -> list[float]:
     torch.manual_seed(0)
     if config["reads"] == "loader":
         numbers = torch.arange(64 * 4).reshape(64, 4) / 256
-        batches: Any = DataLoader(TensorDataset(numbers[:, :3], numbers[:, 3]), batch_size=4, shuffle=True)
+        batches: Any = DataLoader(
+            TensorDataset(numbers[:, :3], numbers[:, 3]), batch_size=4, shuffle=True
+        )
     else:
         batches = train.get_dataset_shard("train").iter_torch_batches(batch_size=4)
     checks = prepare_data_loader(DataLoader(torch.ones(32), batch_size=4))
@@ -90,18 +115,35 @@ def loop(config: dict[str, Any]) -> list[float]:
         trainer.fit(model, batches, checks)
     else:
         with checkpoint.as_directory() as directory:
-            trainer.fit(model, batches, checks, ckpt_path=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME))
-    return [value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()]
+            trainer.fit(
+                model,
+                batches,
+                checks,
+                ckpt_path=os.path.join(directory, RayTrainReportCallback.CHECKPOINT_NAME),
+            )
+    return [
+        value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()
+    ]
 
 
 def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train.Result:
     rows = [{"x": [i / 64, i / 32, 1.0], "y": i / 16} for i in range(64)]
     return TorchTrainer(
         loop,
-        train_loop_config={"reads": reads, "kill_at": kill_at, "killed": str(directory / f"{name}-killed")},
-        datasets={"train": syncline.data.from_items(rows).random_shuffle(seed=1)} if reads == "dataset" else None,
+        train_loop_config={
+            "reads": reads,
+            "kill_at": kill_at,
+            "killed": str(directory / f"{name}-killed"),
+        },
+        datasets={"train": syncline.data.from_items(rows).random_shuffle(seed=1)}
+        if reads == "dataset"
+        else None,
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name=name, storage_path=str(directory), failure_config=train.FailureConfig(max_failures=1)),
+        run_config=train.RunConfig(
+            name=name,
+            storage_path=str(directory),
+            failure_config=train.FailureConfig(max_failures=1),
+        ),
     ).fit()
 
 
@@ -109,17 +151,25 @@ def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train
     ("reads", "kill_at"),
     [
         ("loader", STEPS_PER_EPOCH + 5),  # two steps after a report in the second epoch
-        ("loader", 2 * STEPS_PER_EPOCH + 1),  # the last report came with the end of the second epoch
+        (
+            "loader",
+            2 * STEPS_PER_EPOCH + 1,
+        ),  # the last report came with the end of the second epoch
         ("dataset", STEPS_PER_EPOCH + 5),
     ],
 )
-def test_a_killed_run_ends_with_the_weights_of_one_that_is_not(tmp_path: Path, reads: str, kill_at: int) -> None:
+def test_a_killed_run_ends_with_the_weights_of_one_that_is_not(
+    tmp_path: Path, reads: str, kill_at: int
+) -> None:
     undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None)
     killed = fit(tmp_path, "killed", reads=reads, kill_at=kill_at)
     assert (tmp_path / "killed-killed").exists()
     assert killed.return_value == undisturbed.return_value
     for result in (undisturbed, killed):
         assert result.metrics is not None
-        assert (result.metrics["epoch"], result.metrics["step"]) == (EPOCHS - 1, EPOCHS * STEPS_PER_EPOCH)
+        assert (result.metrics["epoch"], result.metrics["step"]) == (
+            EPOCHS - 1,
+            EPOCHS * STEPS_PER_EPOCH,
+        )
         assert result.checkpoint is not None
         assert (Path(result.checkpoint.path) / "checkpoint.ckpt").is_file()

@@ -1,4 +1,6 @@
-"""A small program that trains from prepared loaders on any number of ranks, can be stopped anywhere, and goes on from its checkpoint."""
+"""A small program that trains from prepared loaders on any number of ranks, can be stopped
+anywhere, and goes on from its checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Augmented(Dataset[Any]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         self.loaded.append(index)
-        return torch.tensor([index, torch.rand(()).item(), random.random(), np.random.rand()], dtype=torch.float64)
+        return torch.tensor(
+            [index, torch.rand(()).item(), random.random(), np.random.rand()], dtype=torch.float64
+        )
 
 
 class Stream(IterableDataset[Any]):
@@ -59,7 +63,14 @@ class Lazy(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         for _ in range(self.total):
-            yield int(torch.randint(self.total, ()).item() + random.randrange(self.total) + np.random.randint(self.total)) % self.total
+            yield (
+                int(
+                    torch.randint(self.total, ()).item()
+                    + random.randrange(self.total)
+                    + np.random.randint(self.total)
+                )
+                % self.total
+            )
 
 
 class Eager(Sampler[int]):
@@ -90,9 +101,19 @@ class Pairs(Sampler[list[int]]):
 
 
 class Program:
-    """One attempt on all ranks, in one process: they take steps in turn, each with random states of its own."""
+    """One attempt on all ranks, in one process: they take steps in turn, each with random states of
+    its own.
+    """
 
-    def __init__(self, make: MakeLoader, *, world_size: int = 1, saved: Path | None = None, seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        make: MakeLoader,
+        *,
+        world_size: int = 1,
+        saved: Path | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
         self.sessions: list[FakeSession] = []
         self.loaders: list[Any] = []
         self._states: list[Any] = []
@@ -117,8 +138,12 @@ class Program:
         return [self.on(rank, iter) for rank in range(len(self.loaders))]
 
     def step(self, passes: list[Any]) -> list[Batch] | None:
-        """A batch for each rank, and the random numbers that a training step would take; None at the end."""
-        found = [self.on(rank, lambda _, each=each: self._step(each)) for rank, each in enumerate(passes)]
+        """A batch for each rank, and the random numbers that a training step would take; None at
+        the end.
+        """
+        found = [
+            self.on(rank, lambda _, each=each: self._step(each)) for rank, each in enumerate(passes)
+        ]
         assert len({batch is None for batch in found}) == 1, "all ranks take equally many steps"
         return None if found[0] is None else found
 

@@ -1,4 +1,6 @@
-"""Backends, accelerators and several GPUs per worker, as the configuration names them (the GPUs are made up)."""
+"""Backends, accelerators and several GPUs per worker, as the configuration names them (the GPUs are
+made up).
+"""
 
 from __future__ import annotations
 
@@ -44,19 +46,36 @@ def engine() -> Iterator[None]:
 def facts() -> dict[str, Any]:
     total = torch.ones(1)
     dist.all_reduce(total)
-    return {"backend": dist.get_backend(), "sum": total.item(), "gpus": list(train.session.get_session().gpu_ids)}
+    return {
+        "backend": dist.get_backend(),
+        "sum": total.item(),
+        "gpus": list(train.session.get_session().gpu_ids),
+    }
 
 
 def fit(function: Any, storage: Path, config: TorchConfig | None = None, **scaling: Any) -> Any:
-    run_config = train.RunConfig(name="run", storage_path=str(storage), worker_runtime_env=scaling.pop("runtime_env", None))
+    run_config = train.RunConfig(
+        name="run", storage_path=str(storage), worker_runtime_env=scaling.pop("runtime_env", None)
+    )
     scaling_config = train.ScalingConfig(**{"num_workers": 2, **scaling})
-    return TorchTrainer(function, torch_config=config, scaling_config=scaling_config, run_config=run_config).fit().return_value
+    return (
+        TorchTrainer(
+            function, torch_config=config, scaling_config=scaling_config, run_config=run_config
+        )
+        .fit()
+        .return_value
+    )
 
 
 def test_a_backend_of_the_programs_own_is_used(tmp_path: Path) -> None:
     module = tmp_path / "homemade_backend.py"
     module.write_text(REGISTERS)
-    seen = fit(facts, tmp_path, HomemadeConfig(backend="homemade"), runtime_env={"py_modules": [str(module)]})
+    seen = fit(
+        facts,
+        tmp_path,
+        HomemadeConfig(backend="homemade"),
+        runtime_env={"py_modules": [str(module)]},
+    )
     assert (seen["backend"], seen["sum"]) == ("homemade", 2.0)
 
 
@@ -78,11 +97,21 @@ def test_a_worker_with_several_gpus_has_all_of_them(tmp_path: Path) -> None:
         return [str(device) for device in (get_device(), *get_devices())]
 
     two = {"use_gpu": True, "resources_per_worker": {"GPU": 2}}
-    assert fit(devices, tmp_path, TorchConfig(backend="gloo"), **two) == ["cuda:0", "cuda:0", "cuda:1"]
+    assert fit(devices, tmp_path, TorchConfig(backend="gloo"), **two) == [
+        "cuda:0",
+        "cuda:0",
+        "cuda:1",
+    ]
 
 
 def test_an_accelerator_that_exists_is_used_and_another_is_refused(tmp_path: Path) -> None:
     kind = {"use_gpu": True, "accelerator_type": "B9000"}
     assert len(fit(facts, tmp_path, TorchConfig(backend="gloo"), **kind)["gpus"]) == 1
     with pytest.raises(ValueError, match="accelerator_type:C1"):
-        fit(facts, tmp_path / "other", TorchConfig(backend="gloo"), use_gpu=True, accelerator_type="C1")
+        fit(
+            facts,
+            tmp_path / "other",
+            TorchConfig(backend="gloo"),
+            use_gpu=True,
+            accelerator_type="C1",
+        )

@@ -27,7 +27,9 @@ def test_a_class_that_only_this_process_knows_is_stored_with_its_model() -> None
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 2 * x
 
-    Doubling.__module__ = "__main__"  # where a worker that got the class from the program does not find it
+    Doubling.__module__ = (
+        "__main__"  # where a worker that got the class from the program does not find it
+    )
     loaded = TorchCheckpoint.from_model(Doubling()).get_model()
     assert loaded(torch.ones(1)).item() == 2
 

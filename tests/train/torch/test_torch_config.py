@@ -1,4 +1,6 @@
-"""Configuration is checked where it is written; the trainer passes it on; reproducibility repeats numbers."""
+"""Configuration is checked where it is written; the trainer passes it on; reproducibility repeats
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def nondeterministic_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         ({"timeout_s": "1"}, TypeError, "timeout_s='1'"),
     ],
 )
-def test_fields_that_cannot_be_meant_are_refused(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_fields_that_cannot_be_meant_are_refused(
+    fields: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         TorchConfig(**fields)
 

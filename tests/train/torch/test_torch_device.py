@@ -49,7 +49,9 @@ def test_devices_outside_a_training_function_are_an_error() -> None:
         (("GPU-b",), "GPU-a, GPU-b", [1]),
     ],
 )
-def test_a_device_is_the_place_of_its_gpu_among_the_visible_ones(gpu_ids: tuple[str, ...], visible: str | None, indices: list[int]) -> None:
+def test_a_device_is_the_place_of_its_gpu_among_the_visible_ones(
+    gpu_ids: tuple[str, ...], visible: str | None, indices: list[int]
+) -> None:
     assert visible_indices(gpu_ids, visible) == indices
 
 
@@ -60,7 +62,12 @@ def test_a_gpu_that_was_hidden_is_named() -> None:
 
 def test_containers_keep_their_types_when_moved() -> None:
     x = torch.ones(2)
-    batch = {"pair": Pair(x, [x, "text"]), "ordered": OrderedDict(a=x), "tuple": (x, 1), "none": None}
+    batch = {
+        "pair": Pair(x, [x, "text"]),
+        "ordered": OrderedDict(a=x),
+        "tuple": (x, 1),
+        "none": None,
+    }
     moved = move_to(batch, META)
     assert isinstance(moved["pair"], Pair)
     assert isinstance(moved["ordered"], OrderedDict)

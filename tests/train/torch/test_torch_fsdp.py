@@ -1,4 +1,6 @@
-"""Sharded, replicated and split models on four ranks: what they train is what one process trains. Processes are real, the run is not."""
+"""Sharded, replicated and split models on four ranks: what they train is what one process trains.
+Processes are real, the run is not.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torch_fakes import ProcessGroupOfFakes, session
 
-from syncline.train.torch import TorchConfig, accelerate, backward, prepare_data_loader, prepare_model, prepare_optimizer
+from syncline.train.torch import (
+    TorchConfig,
+    accelerate,
+    backward,
+    prepare_data_loader,
+    prepare_model,
+    prepare_optimizer,
+)
 from syncline.train.torch.amp import _scalers
 
 pytestmark = pytest.mark.processes
@@ -81,7 +90,11 @@ def alone() -> Iterator[None]:
 def whole(model: nn.Module) -> Weights:
     """The model's weights, put together."""
     return {
-        name.removeprefix("module."): getattr(value, "full_tensor", lambda value=value: value)().detach().float().flatten().tolist()
+        name.removeprefix("module."): getattr(value, "full_tensor", lambda value=value: value)()
+        .detach()
+        .float()
+        .flatten()
+        .tolist()
         for name, value in model.state_dict().items()
         if not name.endswith("steps")
     }
@@ -106,7 +119,8 @@ def expected() -> Weights:
 
 def close(ours: Weights, theirs: Weights, tolerance: float = 1e-5) -> bool:
     return ours.keys() == theirs.keys() and all(
-        torch.allclose(torch.tensor(ours[name]), torch.tensor(theirs[name]), atol=tolerance, rtol=0) for name in ours
+        torch.allclose(torch.tensor(ours[name]), torch.tensor(theirs[name]), atol=tolerance, rtol=0)
+        for name in ours
     )
 
 
@@ -117,8 +131,12 @@ def seeded_by_rank() -> Deep:
 
 
 def sharded(kwargs: dict[str, Any]) -> tuple[Weights, list[str], float]:
-    model = prepare_model(seeded_by_rank(), parallel_strategy="fsdp", parallel_strategy_kwargs=kwargs)
-    units = [name for name, module in model.named_modules() if type(module).__name__.startswith("FSDP")]
+    model = prepare_model(
+        seeded_by_rank(), parallel_strategy="fsdp", parallel_strategy_kwargs=kwargs
+    )
+    units = [
+        name for name, module in model.named_modules() if type(module).__name__.startswith("FSDP")
+    ]
     kept = sum(parameter.to_local().numel() for parameter in model.parameters()) / sum(
         parameter.numel() for parameter in model.parameters()
     )  # type: ignore[attr-defined]
@@ -145,19 +163,32 @@ def test_replicas_of_shards_begin_and_stay_equal(group: ProcessGroupOfFakes) -> 
     assert sum(kept for _, kept in results) == pytest.approx(2)
 
 
-def split_tensors(shape: tuple[int, ...], names: tuple[str, ...], strategy: str) -> tuple[Weights, list[int]]:
+def split_tensors(
+    shape: tuple[int, ...], names: tuple[str, ...], strategy: str
+) -> tuple[Weights, list[int]]:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-    kwargs = {"mesh": mesh, "parallelize_plan": {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}}
-    model = prepare_model(seeded_by_rank(), parallel_strategy=strategy, parallel_strategy_kwargs=kwargs)  # type: ignore[arg-type]
+    kwargs = {
+        "mesh": mesh,
+        "parallelize_plan": {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()},
+    }
+    model = prepare_model(
+        seeded_by_rank(), parallel_strategy=strategy, parallel_strategy_kwargs=kwargs
+    )  # type: ignore[arg-type]
     kept = list(model.blocks[0].up.weight.to_local().shape)
-    return fit(model, mesh.get_coordinate()[0] if len(shape) > 1 else 0, shape[0] if len(shape) > 1 else 1), kept  # type: ignore[index]
+    return fit(
+        model, mesh.get_coordinate()[0] if len(shape) > 1 else 0, shape[0] if len(shape) > 1 else 1
+    ), kept  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
     ("shape", "names", "kept"),
-    [((2, 2), ("dp", "tp"), [2, 4]), ((2, 1, 2), ("replicate", "shard", "tp"), [4, 4]), ((4,), ("tp",), [2, 4])],
+    [
+        ((2, 2), ("dp", "tp"), [2, 4]),
+        ((2, 1, 2), ("replicate", "shard", "tp"), [4, 4]),
+        ((4,), ("tp",), [2, 4]),
+    ],
 )
 def test_tensors_are_split_first_and_then_sharded_or_replicated(
     group: ProcessGroupOfFakes, shape: tuple[int, ...], names: tuple[str, ...], kept: list[int]
@@ -168,7 +199,10 @@ def test_tensors_are_split_first_and_then_sharded_or_replicated(
 
 
 def test_a_split_model_is_whole_for_ddp_if_there_is_only_one(group: ProcessGroupOfFakes) -> None:
-    assert all(close(weights, expected()) for weights, _ in group.execute(split_tensors, (4,), ("tp",), "ddp"))
+    assert all(
+        close(weights, expected())
+        for weights, _ in group.execute(split_tensors, (4,), ("tp",), "ddp")
+    )
 
 
 def refused() -> str:
@@ -177,27 +211,44 @@ def refused() -> str:
     return str(raised.value)
 
 
-def test_replicas_of_split_models_are_refused_with_the_mesh_that_makes_them(group: ProcessGroupOfFakes) -> None:
+def test_replicas_of_split_models_are_refused_with_the_mesh_that_makes_them(
+    group: ProcessGroupOfFakes,
+) -> None:
     assert all("(replicas, 1, parts)" in text for text in group.execute(refused))
 
 
 def replicas_on_a_part_of_a_mesh() -> tuple[int, list[int]]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "other"))
-    model = prepare_model(Deep(), parallel_strategy_kwargs={"mesh": mesh["dp"], "activation_checkpointing": {Block}})
+    model = prepare_model(
+        Deep(), parallel_strategy_kwargs={"mesh": mesh["dp"], "activation_checkpointing": {Block}}
+    )
     assert isinstance(model, DistributedDataParallel)
     model(torch.ones(1, FEATURES)).sum().backward()
-    return dist.get_world_size(model.process_group), dist.get_process_group_ranks(model.process_group)
+    return dist.get_world_size(model.process_group), dist.get_process_group_ranks(
+        model.process_group
+    )
 
 
 def test_replicas_are_only_on_the_ranks_of_their_mesh(group: ProcessGroupOfFakes) -> None:
-    assert group.execute(replicas_on_a_part_of_a_mesh) == [(2, [0, 2]), (2, [1, 3]), (2, [0, 2]), (2, [1, 3])]
+    assert group.execute(replicas_on_a_part_of_a_mesh) == [
+        (2, [0, 2]),
+        (2, [1, 3]),
+        (2, [0, 2]),
+        (2, [1, 3]),
+    ]
 
 
 def samples_seen() -> list[float]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     samples = TensorDataset(torch.arange(8.0))
-    sampler: DistributedSampler[Any] = DistributedSampler(samples, mesh["dp"].size(), mesh["dp"].get_local_rank(), shuffle=False)
-    return [value for (batch,) in prepare_data_loader(DataLoader(samples, batch_size=2, sampler=sampler)) for value in batch.tolist()]
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        samples, mesh["dp"].size(), mesh["dp"].get_local_rank(), shuffle=False
+    )
+    return [
+        value
+        for (batch,) in prepare_data_loader(DataLoader(samples, batch_size=2, sampler=sampler))
+        for value in batch.tolist()
+    ]
 
 
 def test_ranks_that_share_tensors_can_read_the_same_samples(group: ProcessGroupOfFakes) -> None:
@@ -218,10 +269,14 @@ def test_a_model_of_the_meta_device_begins_as_rank_zero_would(group: ProcessGrou
     results = group.execute(from_meta, Deep, ("shard",))
     assert all(result == results[0] for result in results)
     first = torch.tensor(results[0][0]["blocks.0.up.weight"]).reshape(8, FEATURES)
-    assert len(first.unique(dim=0)) == 8  # no part repeats another, though ranks may draw the same numbers
+    assert (
+        len(first.unique(dim=0)) == 8
+    )  # no part repeats another, though ranks may draw the same numbers
 
 
-def test_replicas_of_a_model_that_initializes_itself_begin_and_stay_equal(group: ProcessGroupOfFakes) -> None:
+def test_replicas_of_a_model_that_initializes_itself_begin_and_stay_equal(
+    group: ProcessGroupOfFakes,
+) -> None:
     results = group.execute(from_meta, SelfMade, ("replicate", "shard"))
     assert all(result == results[0] for result in results)
 
@@ -229,8 +284,12 @@ def test_replicas_of_a_model_that_initializes_itself_begin_and_stay_equal(group:
 def low_precision() -> tuple[list[str], Weights]:
     seen: list[str] = []
     model = seeded_by_rank()
-    model.blocks[0].up.register_forward_hook(lambda module, inputs, output: seen.append(str(output.dtype)))
-    prepare_model(model, parallel_strategy="fsdp", parallel_strategy_kwargs={"mp_policy": "bfloat16"})
+    model.blocks[0].up.register_forward_hook(
+        lambda module, inputs, output: seen.append(str(output.dtype))
+    )
+    prepare_model(
+        model, parallel_strategy="fsdp", parallel_strategy_kwargs={"mp_policy": "bfloat16"}
+    )
     weights = fit(model, dist.get_rank(), RANKS)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     return seen, weights
@@ -257,7 +316,9 @@ def older_program(strategy: str) -> tuple[bool, Weights]:
         get_optimizer_state_dict(model, optimizer)
         weights = fit(model, dist.get_rank(), RANKS)
         before = whole(model)
-        backward(model(torch.full((1, FEATURES), float("inf") if dist.get_rank() == 1 else 1.0)).sum())
+        backward(
+            model(torch.full((1, FEATURES), float("inf") if dist.get_rank() == 1 else 1.0)).sum()
+        )
         optimizer.step()
         return whole(model) == before and scaler.get_scale() < 1024.0, weights
     finally:
@@ -265,7 +326,9 @@ def older_program(strategy: str) -> tuple[bool, Weights]:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_older_programs_scale_gradients_and_all_ranks_leave_out_a_step_together(group: ProcessGroupOfFakes, strategy: str) -> None:
+def test_older_programs_scale_gradients_and_all_ranks_leave_out_a_step_together(
+    group: ProcessGroupOfFakes, strategy: str
+) -> None:
     for left_out, weights in group.execute(older_program, strategy):
         assert left_out
         assert close(weights, expected(), tolerance=0.02)
@@ -291,8 +354,14 @@ def test_a_program_may_do_it_all_itself(group: ProcessGroupOfFakes) -> None:
 def ignoring() -> tuple[list[str], bool]:
     model = seeded_by_rank()
     kept = model.head.bias
-    prepare_model(model, parallel_strategy="fsdp", parallel_strategy_kwargs={"ignored_modules": [model.head], "sync_module_states": False})
-    return [name for name, parameter in model.named_parameters() if not hasattr(parameter, "placements")], model.head.bias is kept
+    prepare_model(
+        model,
+        parallel_strategy="fsdp",
+        parallel_strategy_kwargs={"ignored_modules": [model.head], "sync_module_states": False},
+    )
+    return [
+        name for name, parameter in model.named_parameters() if not hasattr(parameter, "placements")
+    ], model.head.bias is kept
 
 
 def test_parameters_that_are_ignored_stay_as_they_are(group: ProcessGroupOfFakes) -> None:
@@ -305,7 +374,9 @@ def test_a_single_rank_shards_only_for_what_a_sharded_model_alone_has() -> None:
         model = prepare_model(Deep(), parallel_strategy="fsdp", parallel_strategy_kwargs=kwargs)
         assert type(model) is Deep
     assert [type(block).__name__ for block in model.blocks] == ["CheckpointWrapper"] * 2
-    model = prepare_model(Deep(), parallel_strategy="fsdp", parallel_strategy_kwargs={"mp_policy": torch.bfloat16})
+    model = prepare_model(
+        Deep(), parallel_strategy="fsdp", parallel_strategy_kwargs={"mp_policy": torch.bfloat16}
+    )
     assert model(torch.ones(1, FEATURES)).dtype is torch.bfloat16
 
 
@@ -317,11 +388,17 @@ def mesh(shape: tuple[int, ...], *names: str) -> Callable[[], DeviceMesh]:
 @pytest.mark.parametrize(
     ("strategy", "make", "message"),
     [
-        ("ddp", mesh((1, 1), "a", "b"), r"2 dimensions for data \(a, b\), but DDP replicates over one"),
+        (
+            "ddp",
+            mesh((1, 1), "a", "b"),
+            r"2 dimensions for data \(a, b\), but DDP replicates over one",
+        ),
         ("fsdp", mesh((1, 1, 1), "a", "b", "c"), r"3 dimensions for data \(a, b, c\)"),
     ],
 )
-def test_a_mesh_that_does_not_fit_the_strategy_is_explained(strategy: Any, make: Callable[[], DeviceMesh], message: str) -> None:
+def test_a_mesh_that_does_not_fit_the_strategy_is_explained(
+    strategy: Any, make: Callable[[], DeviceMesh], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         prepare_model(Deep(), parallel_strategy=strategy, parallel_strategy_kwargs={"mesh": make()})
 
@@ -342,4 +419,7 @@ def unplanned(strategy: str) -> str:
 
 def test_ranks_that_would_all_do_the_same_work_are_an_error(group: ProcessGroupOfFakes) -> None:
     for strategy in ("ddp", "fsdp"):
-        assert all("`mesh` has 4 ranks in its dimension 'tp', but nothing says" in text for text in group.execute(unplanned, strategy))
+        assert all(
+            "`mesh` has 4 ranks in its dimension 'tp', but nothing says" in text
+            for text in group.execute(unplanned, strategy)
+        )

@@ -36,9 +36,15 @@ def passed_on(**kwargs: Any) -> dict[str, Any]:
 
 
 def test_what_fully_shard_takes_is_passed_on_and_what_is_ours_is_not() -> None:
-    options = parse({"reshard_after_forward": 2, "wrap": {nn.Linear}, "activation_checkpointing": True}, "cpu")
+    options = parse(
+        {"reshard_after_forward": 2, "wrap": {nn.Linear}, "activation_checkpointing": True}, "cpu"
+    )
     assert options.passed_on == {"reshard_after_forward": 2}
-    assert (options.wrap, options.activation_checkpointing, options.sync_module_states) == ({nn.Linear}, True, True)
+    assert (options.wrap, options.activation_checkpointing, options.sync_module_states) == (
+        {nn.Linear},
+        True,
+        True,
+    )
     assert not options.useful_alone
 
 
@@ -49,18 +55,34 @@ def test_a_precision_is_a_policy_or_a_data_type(given: Any) -> None:
     assert parse({"mp_policy": given}, "cpu").useful_alone
 
 
-@pytest.mark.parametrize(("given", "error"), [("bf17", ValueError), ("nn", ValueError), (16, TypeError)])
+@pytest.mark.parametrize(
+    ("given", "error"), [("bf17", ValueError), ("nn", ValueError), (16, TypeError)]
+)
 def test_what_is_no_precision_is_refused(given: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="is no precision: give 'bfloat16'"):
         parse({"mp_policy": given}, "cpu")
 
 
 def test_options_of_fsdp1_become_those_of_fsdp2() -> None:
-    assert passed_on(sharding_strategy=ShardingStrategy.FULL_SHARD, use_orig_params=True, limit_all_gathers=True) == {}
+    assert (
+        passed_on(
+            sharding_strategy=ShardingStrategy.FULL_SHARD,
+            use_orig_params=True,
+            limit_all_gathers=True,
+        )
+        == {}
+    )
     assert passed_on(sharding_strategy="SHARD_GRAD_OP") == {"reshard_after_forward": False}
-    assert passed_on(cpu_offload=CPUOffload(offload_params=True)) == {"offload_policy": CPUOffloadPolicy()}
+    assert passed_on(cpu_offload=CPUOffload(offload_params=True)) == {
+        "offload_policy": CPUOffloadPolicy()
+    }
     assert passed_on(cpu_offload=CPUOffload(offload_params=False)) == {}
-    assert passed_on(cpu_offload=None, mixed_precision=None, backward_prefetch=BackwardPrefetch.BACKWARD_PRE) == {}
+    assert (
+        passed_on(
+            cpu_offload=None, mixed_precision=None, backward_prefetch=BackwardPrefetch.BACKWARD_PRE
+        )
+        == {}
+    )
     layers = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     assert passed_on(ignored_modules=[layers[0]]) == {"ignored_params": set(layers[0].parameters())}
     assert passed_on(ignored_states=[layers[0].bias]) == {"ignored_params": {layers[0].bias}}
@@ -68,8 +90,13 @@ def test_options_of_fsdp1_become_those_of_fsdp2() -> None:
 
 def test_mixed_precision_of_fsdp1_becomes_a_policy_and_a_type_for_buffers() -> None:
     low = torch.bfloat16
-    options = parse({"mixed_precision": MixedPrecision(param_dtype=low, reduce_dtype=low, buffer_dtype=low)}, "cpu")
-    assert options.passed_on == {"mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=low)}
+    options = parse(
+        {"mixed_precision": MixedPrecision(param_dtype=low, reduce_dtype=low, buffer_dtype=low)},
+        "cpu",
+    )
+    assert options.passed_on == {
+        "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=low)
+    }
     assert options.buffer_dtype is low
 
 
@@ -77,18 +104,26 @@ def test_mixed_precision_of_fsdp1_becomes_a_policy_and_a_type_for_buffers() -> N
     ("kwargs", "counterpart"),
     [
         ({"sharding_strategy": ShardingStrategy.NO_SHARD}, "parallel_strategy='ddp'"),
-        ({"sharding_strategy": ShardingStrategy.HYBRID_SHARD}, r"mesh=init_device_mesh\(device_type, \(replicas, shards\)"),
+        (
+            {"sharding_strategy": ShardingStrategy.HYBRID_SHARD},
+            r"mesh=init_device_mesh\(device_type, \(replicas, shards\)",
+        ),
         ({"sharding_strategy": "ZERO"}, "FULL_SHARD, SHARD_GRAD_OP and NO_SHARD"),
         ({"device_id": 0}, "move_to_device"),
         ({"forward_prefetch": True}, "set_modules_to_forward_prefetch"),
         ({"process_group": (1, 2)}, "a mesh of two dimensions"),
-        ({"mixed_precision": MixedPrecision(keep_low_precision_grads=True)}, r"model.to\(torch.bfloat16\)"),
+        (
+            {"mixed_precision": MixedPrecision(keep_low_precision_grads=True)},
+            r"model.to\(torch.bfloat16\)",
+        ),
         ({"mixed_precision": MixedPrecision(), "mp_policy": "bfloat16"}, "give `mp_policy`"),
         ({"wrap": {nn.Linear}, "auto_wrap_policy": len}, "`wrap` and `auto_wrap_policy`"),
         ({"find_unused_parameters": True}, "`find_unused_parameters`, but 'fsdp' takes only mesh"),
     ],
 )
-def test_what_cannot_be_translated_names_what_to_do_instead(kwargs: dict[str, Any], counterpart: str) -> None:
+def test_what_cannot_be_translated_names_what_to_do_instead(
+    kwargs: dict[str, Any], counterpart: str
+) -> None:
     with pytest.raises(ValueError, match=counterpart):
         parse(kwargs, "cpu")
 

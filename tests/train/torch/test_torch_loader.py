@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 from torch_fakes import session
 from tqdm import tqdm
@@ -71,7 +79,9 @@ def collate(samples: list[int]) -> torch.Tensor:
     return torch.tensor(samples)
 
 
-def prepared(loader: DataLoader[Any], rank: int = 0, world_size: int = 2, **options: bool) -> DataLoader[Any]:
+def prepared(
+    loader: DataLoader[Any], rank: int = 0, world_size: int = 2, **options: bool
+) -> DataLoader[Any]:
     with session(world_rank=rank, world_size=world_size):
         return prepare_data_loader(loader, **options)
 
@@ -94,7 +104,9 @@ def test_ranks_share_a_sequential_loader() -> None:
 
 
 def test_a_shuffling_loader_shuffles_anew_for_each_epoch() -> None:
-    loaders = [prepared(DataLoader(Numbers(), batch_size=4, shuffle=True), rank) for rank in range(2)]
+    loaders = [
+        prepared(DataLoader(Numbers(), batch_size=4, shuffle=True), rank) for rank in range(2)
+    ]
     orders = []
     for epoch in range(2):
         for loader in loaders:
@@ -128,7 +140,10 @@ def test_the_orders_of_a_single_worker_are_those_that_torch_would_draw() -> None
 
 def test_batches_on_a_cpu_are_not_copied() -> None:
     batch = torch.zeros(3)
-    assert next(iter(prepared(DataLoader(Numbers(3), batch_size=3, collate_fn=lambda _: batch)))) is batch
+    assert (
+        next(iter(prepared(DataLoader(Numbers(3), batch_size=3, collate_fn=lambda _: batch))))
+        is batch
+    )
 
 
 def test_a_prepared_loader_is_not_prepared_again() -> None:
@@ -190,7 +205,14 @@ def test_an_iterable_dataset_is_left_alone() -> None:
     assert samples(prepared(DataLoader(Stream(), batch_size=2))) == list(range(6))
 
 
-@pytest.mark.parametrize("sampling", [{"shuffle": True}, {"sampler": EvenFirst()}, {"batch_sampler": BatchSampler(range(8), 2, False)}])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"shuffle": True},
+        {"sampler": EvenFirst()},
+        {"batch_sampler": BatchSampler(range(8), 2, False)},
+    ],
+)
 def test_every_option_is_kept(sampling: dict[str, Any]) -> None:
     options: dict[str, Any] = {
         "num_workers": 2,
@@ -218,7 +240,13 @@ def test_every_option_is_kept(sampling: dict[str, Any]) -> None:
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_worker_processes_work_under_every_start_method(method: str) -> None:
     loader = DataLoader(
-        Numbers(), batch_size=4, num_workers=2, sampler=EvenFirst(), multiprocessing_context=method, persistent_workers=True, timeout=60
+        Numbers(),
+        batch_size=4,
+        num_workers=2,
+        sampler=EvenFirst(),
+        multiprocessing_context=method,
+        persistent_workers=True,
+        timeout=60,
     )
     sharded = prepared(loader, 1)
     assert [samples(sharded) for _ in range(2)] == [[2, 6, 3, 7]] * 2
@@ -230,7 +258,13 @@ def test_reproducible_runs_seed_the_workers_of_loaders() -> None:
     try:
         for _ in range(2):
             enable_reproducibility(3)
-            loader = DataLoader(RandomNumbers(4), batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60)
+            loader = DataLoader(
+                RandomNumbers(4),
+                batch_size=2,
+                num_workers=2,
+                multiprocessing_context="fork",
+                timeout=60,
+            )
             passes.append(torch.cat(list(prepared(loader))))
     finally:
         torch.use_deterministic_algorithms(False)
@@ -249,7 +283,10 @@ def test_a_users_subclass_keeps_its_behaviour() -> None:
 
 def test_batches_arrive_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncline.train.torch.loader.get_device", lambda: META)
-    assert [batch.device for batch in prepared(DataLoader(Numbers(8), batch_size=2))] == [META, META]
+    assert [batch.device for batch in prepared(DataLoader(Numbers(8), batch_size=2))] == [
+        META,
+        META,
+    ]
     stays = prepared(DataLoader(Numbers(8), batch_size=2), move_to_device=False)
     assert [batch.device.type for batch in stays] == ["cpu", "cpu"]
 
@@ -291,7 +328,12 @@ def test_what_the_program_got_counts() -> None:
     assert loader.state_dict() == {}
     for count, _ in enumerate(tqdm(loader, disable=True), 1):
         state = loader.state_dict()
-        assert (state["epoch"], state["ended"], state["batches"], state["items"]) == (0, False, count, count * 4)
+        assert (state["epoch"], state["ended"], state["batches"], state["items"]) == (
+            0,
+            False,
+            count,
+            count * 4,
+        )
         assert json.loads(json.dumps(state)) == state
     assert loader.state_dict()["ended"]
 
@@ -346,7 +388,13 @@ def test_preparing_outside_a_training_function_is_an_error() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize(("auto_transfer", "workers"), [(True, 2), (False, 2), (True, 0)])
 def test_batches_arrive_on_the_gpu_in_order(auto_transfer: bool, workers: int) -> None:
-    loader = DataLoader(Numbers(1000), batch_size=10, pin_memory=True, num_workers=workers, timeout=60 if workers else 0)
+    loader = DataLoader(
+        Numbers(1000),
+        batch_size=10,
+        pin_memory=True,
+        num_workers=workers,
+        timeout=60 if workers else 0,
+    )
     with session(gpu_ids=("0",), use_gpu=True):
         wrapped = prepare_data_loader(loader, auto_transfer=auto_transfer)
         total = [batch.double() for batch in wrapped]

@@ -1,4 +1,6 @@
-"""A prepared loader goes on where it was: what comes after a restart is what would have come without one, bit by bit."""
+"""A prepared loader goes on where it was: what comes after a restart is what would have come
+without one, bit by bit.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,25 @@ from typing import Any
 
 import pytest
 import torch
-from loader_runs import Augmented, Eager, Lazy, MakeLoader, Pairs, Program, Stream, in_batches, samples, seed_all
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from loader_runs import (
+    Augmented,
+    Eager,
+    Lazy,
+    MakeLoader,
+    Pairs,
+    Program,
+    Stream,
+    in_batches,
+    samples,
+    seed_all,
+)
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 from torch_fakes import session
 
@@ -29,22 +48,36 @@ LOADERS: dict[str, MakeLoader] = {
     "shuffled": lambda: DataLoader(Augmented(), batch_size=4, shuffle=True),
     "drop_last": lambda: DataLoader(Augmented(), batch_size=4, shuffle=True, drop_last=True),
     "generator": lambda: DataLoader(Augmented(), batch_size=3, shuffle=True, generator=seeded(5)),
-    "sampler's generator": lambda: DataLoader(Augmented(), batch_size=3, sampler=RandomSampler(range(23), generator=seeded(6))),
-    "replacement": lambda: DataLoader(Augmented(), batch_size=3, sampler=RandomSampler(range(23), replacement=True, num_samples=40)),
-    "subset": lambda: DataLoader(Augmented(), batch_size=3, sampler=SubsetRandomSampler(list(range(17)), generator=seeded(7))),
-    "weighted": lambda: DataLoader(Augmented(), batch_size=3, sampler=WeightedRandomSampler([1.0] * 23, 23)),
+    "sampler's generator": lambda: DataLoader(
+        Augmented(), batch_size=3, sampler=RandomSampler(range(23), generator=seeded(6))
+    ),
+    "replacement": lambda: DataLoader(
+        Augmented(),
+        batch_size=3,
+        sampler=RandomSampler(range(23), replacement=True, num_samples=40),
+    ),
+    "subset": lambda: DataLoader(
+        Augmented(), batch_size=3, sampler=SubsetRandomSampler(list(range(17)), generator=seeded(7))
+    ),
+    "weighted": lambda: DataLoader(
+        Augmented(), batch_size=3, sampler=WeightedRandomSampler([1.0] * 23, 23)
+    ),
     "lazy sampler": lambda: DataLoader(Augmented(), batch_size=4, sampler=Lazy()),
     "eager sampler": lambda: DataLoader(Augmented(), batch_size=4, sampler=Eager()),
     "batch sampler": lambda: DataLoader(Augmented(), batch_sampler=Pairs()),
     "batches of a lazy sampler": lambda: DataLoader(Augmented(), batch_sampler=in_batches()),
-    "list of batches": lambda: DataLoader(Augmented(), batch_sampler=[[1, 2], [3], [4, 5], [6, 7], [8]]),
+    "list of batches": lambda: DataLoader(
+        Augmented(), batch_sampler=[[1, 2], [3], [4, 5], [6, 7], [8]]
+    ),
     "no batches": lambda: DataLoader(Augmented(9), batch_size=None, shuffle=True),
 }
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("name", LOADERS)
-def test_what_comes_after_a_restart_is_what_would_have_come_without(name: str, world_size: int, tmp_path: Path) -> None:
+def test_what_comes_after_a_restart_is_what_would_have_come_without(
+    name: str, world_size: int, tmp_path: Path
+) -> None:
     undisturbed = Program(LOADERS[name], world_size=world_size)
     epochs = [undisturbed.epoch() for _ in range(4)]
     assert epochs[0] != epochs[1]
@@ -61,7 +94,12 @@ def test_what_comes_after_a_restart_is_what_would_have_come_without(name: str, w
     for ended in (1, 3):
         first = Program(LOADERS[name], world_size=world_size)
         assert [first.epoch() for _ in range(ended)] == epochs[:ended]
-        again = Program(LOADERS[name], world_size=world_size, saved=first.save(tmp_path / f"ended {ended}"), seed=1000)
+        again = Program(
+            LOADERS[name],
+            world_size=world_size,
+            saved=first.save(tmp_path / f"ended {ended}"),
+            seed=1000,
+        )
         assert [again.epoch() for _ in range(4 - ended)] == epochs[ended:]
 
 
@@ -85,13 +123,19 @@ def test_a_checkpoint_before_the_first_pass_keeps_the_place(tmp_path: Path) -> N
     first.rest(passes, 2)
     saved = first.save(tmp_path)
     again = Program(LOADERS["shuffled"], world_size=2, saved=saved)
-    assert [loader.state_dict() for loader in again.loaders] == [loader.state_dict() for loader in first.loaders]
+    assert [loader.state_dict() for loader in again.loaders] == [
+        loader.state_dict() for loader in first.loaders
+    ]
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("options", [{}, {"persistent_workers": True, "prefetch_factor": 3}], ids=["plain", "persistent"])
+@pytest.mark.parametrize(
+    "options", [{}, {"persistent_workers": True, "prefetch_factor": 3}], ids=["plain", "persistent"]
+)
 @pytest.mark.parametrize("name", ["shuffled", "lazy", "batches", "unbatched"])
-def test_worker_processes_make_the_same_batches_after_a_restart(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_worker_processes_make_the_same_batches_after_a_restart(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     choice: dict[str, dict[str, Any]] = {
         "shuffled": {"batch_size": 4, "shuffle": True},
         "lazy": {"batch_size": 4, "sampler": Lazy()},
@@ -100,7 +144,13 @@ def test_worker_processes_make_the_same_batches_after_a_restart(name: str, optio
     }
 
     def make() -> DataLoader[Any]:
-        return DataLoader(Augmented(12 if name == "unbatched" else 23), num_workers=2, timeout=60, **choice[name], **options)
+        return DataLoader(
+            Augmented(12 if name == "unbatched" else 23),
+            num_workers=2,
+            timeout=60,
+            **choice[name],
+            **options,
+        )
 
     first = Program(make)
     epochs = [first.epoch()]
@@ -114,7 +164,12 @@ def test_worker_processes_make_the_same_batches_after_a_restart(name: str, optio
     assert again.epoch() == tail
     assert again.epoch() == epochs[1]
     augmentations = [
-        number for epoch in [*epochs, head, tail] for step in epoch for batch in step for row in batch[:-1] for number in row[1:]
+        number
+        for epoch in [*epochs, head, tail]
+        for step in epoch
+        for batch in step
+        for row in batch[:-1]
+        for number in row[1:]
     ]
     assert len(set(augmentations)) == len(augmentations)
 
@@ -122,7 +177,11 @@ def test_worker_processes_make_the_same_batches_after_a_restart(name: str, optio
 @pytest.mark.processes
 def test_the_number_of_worker_processes_does_not_matter(tmp_path: Path) -> None:
     runs = [
-        Program(lambda workers=workers: DataLoader(Augmented(), batch_size=4, num_workers=workers, timeout=60)).epoch()  # type: ignore[misc]
+        Program(
+            lambda workers=workers: DataLoader(
+                Augmented(), batch_size=4, num_workers=workers, timeout=60
+            )
+        ).epoch()  # type: ignore[misc]
         for workers in (1, 2)
     ]
     assert runs[0] == runs[1]
@@ -134,7 +193,9 @@ def test_ranks_with_equal_seeds_draw_different_augmentations() -> None:
     for rank in range(2):
         seed_all(3)
         with session(world_rank=rank, world_size=2):
-            loader = prepare_data_loader(DataLoader(Augmented(8), batch_size=4, num_workers=1, timeout=60))
+            loader = prepare_data_loader(
+                DataLoader(Augmented(8), batch_size=4, num_workers=1, timeout=60)
+            )
         augmentations.append([float(row[1]) for batch in loader for row in batch])
     assert not set(augmentations[0]) & set(augmentations[1])
 
@@ -150,7 +211,9 @@ def test_worker_processes_see_the_users_dataset_and_its_own_way_to_get_batches()
             return [100 + index for index in indices]
 
     with session():
-        loader = prepare_data_loader(DataLoader(Gathering(6), batch_size=3, num_workers=1, timeout=60))
+        loader = prepare_data_loader(
+            DataLoader(Gathering(6), batch_size=3, num_workers=1, timeout=60)
+        )
     assert [batch.tolist() for batch in loader] == [[100, 101, 102], [103, 104, 105]]
 
 
@@ -171,7 +234,9 @@ def test_nothing_that_is_skipped_is_loaded(world_size: int, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("shuffle", "batch_size"), [(False, 4), (True, 4), (True, 1)])
 @pytest.mark.parametrize("sizes", [(4, 2, 3), (1, 2, 1), (2, 1, 4), (3, 4, 3)])
-def test_other_numbers_of_ranks_see_every_sample_once(sizes: tuple[int, ...], shuffle: bool, batch_size: int, tmp_path: Path) -> None:
+def test_other_numbers_of_ranks_see_every_sample_once(
+    sizes: tuple[int, ...], shuffle: bool, batch_size: int, tmp_path: Path
+) -> None:
     def make() -> DataLoader[Any]:
         return DataLoader(Augmented(120), batch_size=batch_size, shuffle=shuffle)
 
@@ -188,8 +253,16 @@ def test_other_numbers_of_ranks_see_every_sample_once(sizes: tuple[int, ...], sh
 
 
 @pytest.mark.parametrize("sizes", [(4, 2, 3), (1, 3, 2), (2, 1, 3)])
-@pytest.mark.parametrize("make", [lambda: DataLoader(Augmented(60), batch_size=2, sampler=Eager(60)), LOADERS["list of batches"]])
-def test_custom_orders_are_dealt_to_other_numbers_of_ranks(make: MakeLoader, sizes: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DataLoader(Augmented(60), batch_size=2, sampler=Eager(60)),
+        LOADERS["list of batches"],
+    ],
+)
+def test_custom_orders_are_dealt_to_other_numbers_of_ranks(
+    make: MakeLoader, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
     saved, seen = None, []
     for attempt, world_size in enumerate(sizes):
         program = Program(make, world_size=world_size, saved=saved, seed=attempt)
@@ -220,14 +293,20 @@ def test_another_batch_size_goes_on_at_the_right_sample(tmp_path: Path) -> None:
     expected = samples(Program(LOADERS["shuffled"], world_size=2).epoch())
     passes = first.begin()
     head = samples(first.rest(passes, 1))
-    again = Program(lambda: DataLoader(Augmented(24), batch_size=2, shuffle=True), world_size=2, saved=first.save(tmp_path))
+    again = Program(
+        lambda: DataLoader(Augmented(24), batch_size=2, shuffle=True),
+        world_size=2,
+        saved=first.save(tmp_path),
+    )
     tail = samples(again.epoch())
     assert sorted(head + tail) == list(range(24))
     assert len(expected) == 24
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_torchs_distributed_sampler_made_by_the_program_is_dealt_anew(world_size: int, tmp_path: Path) -> None:
+def test_torchs_distributed_sampler_made_by_the_program_is_dealt_anew(
+    world_size: int, tmp_path: Path
+) -> None:
     def maker(ranks: int) -> MakeLoader:
         rank = itertools.count()
         return lambda: DataLoader(
@@ -257,7 +336,9 @@ class Halves:
         return iter(range(self.rank * len(self), (self.rank + 1) * len(self)))
 
 
-def test_a_distributed_sampler_of_the_users_begins_anew_on_other_ranks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_distributed_sampler_of_the_users_begins_anew_on_other_ranks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def maker(ranks: int) -> MakeLoader:
         rank = itertools.count()
         return lambda: DataLoader(Augmented(24), batch_size=2, sampler=Halves(next(rank), ranks))
@@ -266,7 +347,9 @@ def test_a_distributed_sampler_of_the_users_begins_anew_on_other_ranks(tmp_path:
     passes = first.begin()
     head = first.rest(passes, 2)
     saved = first.save(tmp_path)
-    assert sorted(samples(head) + samples(Program(maker(2), world_size=2, saved=saved).epoch())) == list(range(24))
+    assert sorted(
+        samples(head) + samples(Program(maker(2), world_size=2, saved=saved).epoch())
+    ) == list(range(24))
     assert not caplog.records
     again = Program(maker(3), world_size=3, saved=saved)
     assert sorted(samples(again.epoch())) == list(range(24))
@@ -274,7 +357,9 @@ def test_a_distributed_sampler_of_the_users_begins_anew_on_other_ranks(tmp_path:
     assert "to 2 ranks then and to 3 now" in caplog.text
 
 
-def test_ranks_at_different_places_go_on_at_the_smallest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ranks_at_different_places_go_on_at_the_smallest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def make() -> DataLoader[Any]:
         return DataLoader(Augmented(24), batch_size=2)
 
@@ -327,7 +412,9 @@ def test_two_loaders_in_the_middle_both_go_on(tmp_path: Path) -> None:
     assert again == expected[2:]
 
 
-def test_a_program_that_sets_another_epoch_begins_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_that_sets_another_epoch_begins_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first = Program(LOADERS["shuffled"], world_size=2)
     first.epoch()
     passes = first.begin()
@@ -340,10 +427,15 @@ def test_a_program_that_sets_another_epoch_begins_it(tmp_path: Path, caplog: pyt
             loader.sampler.set_epoch(epoch)
         assert len(again.epoch()) == expected
         assert again.loaders[0].state_dict()["epoch"] == epoch
-        assert (f"in the middle of epoch 1 (batches: 1), but the program has set epoch {epoch}" in caplog.text) == (epoch != 1)
+        assert (
+            f"in the middle of epoch 1 (batches: 1), but the program has set epoch {epoch}"
+            in caplog.text
+        ) == (epoch != 1)
 
 
-def test_a_stream_is_loaded_again_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_is_loaded_again_and_said_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def make() -> DataLoader[Any]:
         return DataLoader(Stream(), batch_size=2)
 
@@ -362,7 +454,9 @@ def test_a_stream_is_loaded_again_and_said_so(tmp_path: Path, caplog: pytest.Log
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_stream_in_worker_processes_goes_on(persistent: bool, tmp_path: Path) -> None:
     def make() -> DataLoader[Any]:
-        return DataLoader(Stream(), batch_size=2, num_workers=2, persistent_workers=persistent, timeout=60)
+        return DataLoader(
+            Stream(), batch_size=2, num_workers=2, persistent_workers=persistent, timeout=60
+        )
 
     undisturbed = Program(make)
     expected = [undisturbed.epoch() for _ in range(2)]
@@ -392,7 +486,9 @@ class StatefulStream(Stream):
         self.next = state["next"]
 
 
-def test_a_stream_with_a_state_of_its_own_goes_on_without_loading(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_with_a_state_of_its_own_goes_on_without_loading(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def make() -> DataLoader[Any]:
         return DataLoader(StatefulStream(), batch_size=2)
 
@@ -425,12 +521,16 @@ def test_a_sample_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     assert samples(Program(make, saved=first.save(tmp_path)).epoch()) == [2, 3]
 
 
-def test_batches_without_order_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_without_order_are_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first = Program(LOADERS["sequential"])
     passes = first.begin()
     first.rest(passes, 1)
     saved = first.save(tmp_path)
-    Program(lambda: DataLoader(Augmented(), batch_size=4, num_workers=1, in_order=False), saved=saved)
+    Program(
+        lambda: DataLoader(Augmented(), batch_size=4, num_workers=1, in_order=False), saved=saved
+    )
     assert "`in_order=False`" in caplog.text
 
 

@@ -72,7 +72,13 @@ def test_a_model_that_has_values_keeps_them() -> None:
 
 
 def test_a_module_without_a_way_to_begin_is_named_with_the_remedy() -> None:
-    with session(), pytest.raises(ValueError, match=r"Scaled was made on the meta device and has no `reset_parameters\(\)`.*param_init_fn"):
+    with (
+        session(),
+        pytest.raises(
+            ValueError,
+            match=r"Scaled was made on the meta device and has no `reset_parameters\(\)`.*param_init_fn",
+        ),
+    ):
         prepare_model(made_on_meta(Scaled))
 
 
@@ -82,8 +88,14 @@ def test_the_programs_function_beats_what_modules_would_do() -> None:
             nn.init.constant_(parameter, 7.0)
 
     with session():
-        model = prepare_model(made_on_meta(SelfMade), parallel_strategy="fsdp", parallel_strategy_kwargs={"param_init_fn": fill})
-    assert {value for parameter in model.parameters() for value in parameter.flatten().tolist()} == {7.0}
+        model = prepare_model(
+            made_on_meta(SelfMade),
+            parallel_strategy="fsdp",
+            parallel_strategy_kwargs={"param_init_fn": fill},
+        )
+    assert {
+        value for parameter in model.parameters() for value in parameter.flatten().tolist()
+    } == {7.0}
 
 
 def test_a_model_that_is_not_to_move_stays_without_values() -> None:

@@ -1,4 +1,6 @@
-"""Models alone, in mixed precision and on a GPU; with several ranks they are tested beside the process group and in test_torch_fsdp."""
+"""Models alone, in mixed precision and on a GPU; with several ranks they are tested beside the
+process group and in test_torch_fsdp.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_a_single_worker_trains_the_model_itself() -> None:
 def test_a_model_moves_where_it_is_told() -> None:
     with session():
         assert prepare_model(nn.Linear(2, 1), move_to_device=META).weight.device == META
-        assert prepare_model(nn.Linear(2, 1, device=META), move_to_device=False).weight.device == META
+        assert (
+            prepare_model(nn.Linear(2, 1, device=META), move_to_device=False).weight.device == META
+        )
 
 
 def test_an_unknown_strategy_is_refused() -> None:
@@ -148,13 +152,19 @@ def test_a_sharded_model_computes_in_low_precision_on_a_gpu(one_rank: None) -> N
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     with session(gpu_ids=("0",), use_gpu=True):
-        prepare_model(model, parallel_strategy="fsdp", parallel_strategy_kwargs={"mp_policy": "bfloat16", "wrap": {nn.Linear}})
+        prepare_model(
+            model,
+            parallel_strategy="fsdp",
+            parallel_strategy_kwargs={"mp_policy": "bfloat16", "wrap": {nn.Linear}},
+        )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     output = model(torch.ones(2, 4, device="cuda"))
     output.float().sum().backward()
     optimizer.step()
     assert output.dtype is torch.bfloat16
-    assert {(parameter.dtype, parameter.device.type) for parameter in model.parameters()} == {(torch.float32, "cuda")}
+    assert {(parameter.dtype, parameter.device.type) for parameter in model.parameters()} == {
+        (torch.float32, "cuda")
+    }
 
 
 @needs_gpu
@@ -163,7 +173,9 @@ def test_gradients_of_prepared_models_are_scaled_on_a_gpu(one_rank: None, strate
     mesh = init_device_mesh("cuda", (1,))
     with session(gpu_ids=("0",), use_gpu=True):
         accelerate(amp=True)
-        model = prepare_model(Recorder(), parallel_strategy=strategy, parallel_strategy_kwargs={"mesh": mesh})  # type: ignore[arg-type]
+        model = prepare_model(
+            Recorder(), parallel_strategy=strategy, parallel_strategy_kwargs={"mesh": mesh}
+        )  # type: ignore[arg-type]
         optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         get_optimizer_state_dict(model, optimizer)
         backward(model(torch.ones(2, device="cuda")))
@@ -175,6 +187,10 @@ def test_gradients_of_prepared_models_are_scaled_on_a_gpu(one_rank: None, strate
 @needs_gpu
 def test_parameters_wait_on_the_host_between_steps_if_asked_to(one_rank: None) -> None:
     with session(gpu_ids=("0",), use_gpu=True):
-        model = prepare_model(nn.Linear(4, 1), parallel_strategy="fsdp", parallel_strategy_kwargs={"offload_policy": CPUOffloadPolicy()})
+        model = prepare_model(
+            nn.Linear(4, 1),
+            parallel_strategy="fsdp",
+            parallel_strategy_kwargs={"offload_policy": CPUOffloadPolicy()},
+        )
         model(torch.ones(2, 4, device="cuda")).sum().backward()
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}

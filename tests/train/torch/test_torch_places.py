@@ -19,16 +19,28 @@ class Endless(IterableDataset[int]):
 
 
 def order(rank: int = 0, world_size: int = 2, batch_size: int = 4, **options: Any) -> Order:
-    return order_of(DataLoader(range(100), batch_size=batch_size, **options), rank=rank, world_size=world_size)  # type: ignore[arg-type]
+    return order_of(
+        DataLoader(range(100), batch_size=batch_size, **options), rank=rank, world_size=world_size
+    )  # type: ignore[arg-type]
 
 
 def stream() -> Order:
     return order_of(DataLoader(Endless()), rank=0, world_size=1)
 
 
-def saved(of: Order, *, rank: int = 0, world_size: int = 2, batches: int = 3, epoch: int = 5, ended: bool = False) -> dict[str, Any]:
+def saved(
+    of: Order,
+    *,
+    rank: int = 0,
+    world_size: int = 2,
+    batches: int = 3,
+    epoch: int = 5,
+    ended: bool = False,
+) -> dict[str, Any]:
     place = Place(epoch=epoch, kind=of.kind, batches=batches, random={"torch": f"rank {rank}"})
-    state: dict[str, Any] = json.loads(json.dumps(place.to_dict(of, rank=rank, world_size=world_size, ended=ended)))
+    state: dict[str, Any] = json.loads(
+        json.dumps(place.to_dict(of, rank=rank, world_size=world_size, ended=ended))
+    )
     return state
 
 
@@ -36,7 +48,13 @@ def test_a_rank_among_as_many_goes_on_with_what_it_saved_itself() -> None:
     states = [saved(order(rank), rank=rank, batches=3 + rank) for rank in range(2)]
     for given in (states, states[1:]):
         place, warning = find(given, order(1), rank=1, world_size=2)
-        assert (place.epoch, place.start, place.batches, place.random, warning) == (5, 32, 4, {"torch": "rank 1"}, "")
+        assert (place.epoch, place.start, place.batches, place.random, warning) == (
+            5,
+            32,
+            4,
+            {"torch": "rank 1"},
+            "",
+        )
 
 
 def test_positions_are_in_items_of_all_ranks() -> None:
@@ -58,7 +76,12 @@ def test_the_rank_that_is_least_far_counts_for_others() -> None:
 
 
 def test_an_ended_epoch_is_followed_by_the_next_whatever_the_order() -> None:
-    place, warning = find([saved(order(), ended=True), saved(order(1), rank=1, ended=True)], stream(), rank=0, world_size=1)
+    place, warning = find(
+        [saved(order(), ended=True), saved(order(1), rank=1, ended=True)],
+        stream(),
+        rank=0,
+        world_size=1,
+    )
     assert (place.epoch, place.ended, warning) == (5, True, "")
 
 
@@ -67,7 +90,11 @@ def test_an_ended_epoch_is_followed_by_the_next_whatever_the_order() -> None:
     [
         (
             order(),
-            order_of(DataLoader(range(9), batch_sampler=BatchSampler(range(9), 2, False)), rank=0, world_size=2),
+            order_of(
+                DataLoader(range(9), batch_sampler=BatchSampler(range(9), 2, False)),
+                rank=0,
+                world_size=2,
+            ),
             "another kind of batch",
         ),  # type: ignore[arg-type]
         (order(), stream(), "its order was of another kind"),

@@ -28,7 +28,10 @@ def summing(width: int) -> nn.Linear:
 
 class OfColumns(nn.Module):
     def forward(self, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {"sum": columns["a"] + columns["b"], "training": torch.full_like(columns["a"], self.training)}
+        return {
+            "sum": columns["a"] + columns["b"],
+            "training": torch.full_like(columns["a"], self.training),
+        }
 
 
 def test_an_ndarray_or_a_single_column_is_given_as_a_tensor() -> None:
@@ -36,7 +39,9 @@ def test_an_ndarray_or_a_single_column_is_given_as_a_tensor() -> None:
     array = np.array([[1, 2], [3, 4]])
     assert predictor.predict(array, dtype=torch.float)["predictions"].tolist() == [[3.0], [7.0]]
     assert predictor.predict({"x": array.astype(np.float64)})["predictions"].dtype == np.float32
-    assert predictor.predict(pa.table({"x": pa.array([[1.0, 2.0]])})).column("predictions").to_pylist() == [[3.0]]
+    assert predictor.predict(pa.table({"x": pa.array([[1.0, 2.0]])})).column(
+        "predictions"
+    ).to_pylist() == [[3.0]]
 
 
 def test_several_columns_are_a_dict_for_a_model_that_takes_one() -> None:
@@ -52,7 +57,9 @@ def test_several_columns_are_a_dict_for_a_model_that_takes_one() -> None:
 def test_several_columns_are_one_tensor_for_a_model_that_takes_no_dict() -> None:
     predictor = TorchPredictor(nn.Sequential(summing(3)))
     for _ in range(2):
-        result = predictor.predict({"a": np.array([1, 2]), "b": np.array([0.5, 0.5]), "c": np.array([True, False])})
+        result = predictor.predict(
+            {"a": np.array([1, 2]), "b": np.array([0.5, 0.5]), "c": np.array([True, False])}
+        )
         assert result["predictions"].tolist() == [[2.5], [2.5]]
 
 
@@ -77,7 +84,9 @@ def test_a_checkpoint_carries_the_preprocessor_of_its_model() -> None:
     plain = Checkpoint(checkpoint.path, checkpoint.filesystem)
     predictor = TorchPredictor.from_checkpoint(plain)
     assert isinstance(predictor.get_preprocessor(), Concatenator)
-    assert predictor.predict(pd.DataFrame({"a": [1.0], "b": [2.0]}))["predictions"].iloc[0].tolist() == [3.0]
+    assert predictor.predict(pd.DataFrame({"a": [1.0], "b": [2.0]}))["predictions"].iloc[
+        0
+    ].tolist() == [3.0]
     checkpoint.set_preprocessor(SimpleImputer(["a"], "constant", 0.0))
     assert isinstance(checkpoint.get_preprocessor(), Preprocessor)
     assert repr(checkpoint.get_preprocessor()).startswith("SimpleImputer")

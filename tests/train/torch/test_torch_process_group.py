@@ -1,4 +1,6 @@
-"""Workers become one process group; models and loaders are prepared in it. Processes are real, the run is not."""
+"""Workers become one process group; models and loaders are prepared in it. Processes are real, the
+run is not.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ def variables(names: list[str]) -> dict[str, str | None]:
 
 
 def listening_addresses() -> set[str]:
-    return {connection.laddr.ip for connection in psutil.Process().net_connections("tcp") if connection.status == psutil.CONN_LISTEN}
+    return {
+        connection.laddr.ip
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def new_group_from_environment() -> float:
@@ -74,7 +80,11 @@ def train() -> tuple[bool, list[float], int]:
     torch.manual_seed(dist.get_rank())
     model = prepare_model(nn.Linear(2, 1))
     features = torch.arange(16.0).reshape(8, 2)
-    loader = prepare_data_loader(DataLoader(TensorDataset(features, features.sum(1, keepdim=True)), batch_size=2, shuffle=True))
+    loader = prepare_data_loader(
+        DataLoader(
+            TensorDataset(features, features.sum(1, keepdim=True)), batch_size=2, shuffle=True
+        )
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     steps = 0
     for epoch in range(2):
@@ -84,7 +94,11 @@ def train() -> tuple[bool, list[float], int]:
             nn.functional.mse_loss(model(x), y).backward()
             optimizer.step()
             steps += 1
-    return isinstance(model, DistributedDataParallel), [p.sum().item() for p in model.module.parameters()], steps
+    return (
+        isinstance(model, DistributedDataParallel),
+        [p.sum().item() for p in model.module.parameters()],
+        steps,
+    )
 
 
 def prepared_types() -> list[str]:
@@ -99,7 +113,15 @@ def test_every_rank_is_in_one_gloo_group(group: ProcessGroupOfFakes) -> None:
 
 
 def test_the_environment_says_where_each_rank_stands(group: ProcessGroupOfFakes) -> None:
-    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"]
+    names = [
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "NODE_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    ]
     names += ["ACCELERATE_TORCH_DEVICE", "ACCELERATE_USE_CPU", "OMP_NUM_THREADS"]
     first, second = group.execute(variables, names)
     assert [first.pop(name) for name in ("RANK", "LOCAL_RANK")] == ["0", "0"]
@@ -118,7 +140,11 @@ def test_the_environment_says_where_each_rank_stands(group: ProcessGroupOfFakes)
 
 
 def test_workers_of_one_node_listen_on_loopback_only(group: ProcessGroupOfFakes) -> None:
-    assert set().union(*group.execute(listening_addresses)) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert set().union(*group.execute(listening_addresses)) <= {
+        "127.0.0.1",
+        "::1",
+        "::ffff:127.0.0.1",
+    }
 
 
 def test_workers_share_the_cores_also_in_the_training_thread(group: ProcessGroupOfFakes) -> None:
@@ -156,7 +182,9 @@ def test_a_single_worker_has_a_group_and_tcp_publishes_no_address() -> None:
     try:
         TorchBackend().on_start(workers, TorchConfig(init_method="tcp", timeout_s=60))  # type: ignore[arg-type]
         assert workers.execute(facts) == [("gloo", 0, 1)]
-        assert workers.execute(variables, ["MASTER_ADDR", "MASTER_PORT"]) == [{"MASTER_ADDR": None, "MASTER_PORT": None}]
+        assert workers.execute(variables, ["MASTER_ADDR", "MASTER_PORT"]) == [
+            {"MASTER_ADDR": None, "MASTER_PORT": None}
+        ]
     finally:
         workers.close()
 
@@ -164,7 +192,10 @@ def test_a_single_worker_has_a_group_and_tcp_publishes_no_address() -> None:
 def test_a_backend_that_does_not_exist_is_explained() -> None:
     workers = ProcessGroupOfFakes(1)
     try:
-        with pytest.raises(RuntimeError, match=r"Rank 0 of 1 could not join the process group at 127.0.0.1:\d+ \(backend='glu'"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"Rank 0 of 1 could not join the process group at 127.0.0.1:\d+ \(backend='glu'",
+        ):
             TorchBackend().on_start(workers, TorchConfig(backend="glu", timeout_s=60))  # type: ignore[arg-type]
     finally:
         workers.close()
@@ -175,7 +206,13 @@ def test_leaving_without_a_group_does_nothing() -> None:
 
 
 def as_torchrun(port: int, rank: int) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2", GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        WORLD_SIZE="2",
+        GLOO_SOCKET_IFNAME="lo",
+    )
     os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
 
 
@@ -227,7 +264,17 @@ def test_local_mode_joins_the_processes_of_torchrun() -> None:
 
 
 def plan(**changes: Any) -> GroupPlan:
-    return GroupPlan(**{"backend": "gloo", "host": "h", "port": 1, "timeout_s": 5.0, "publish_address": True, "loopback": True, **changes})
+    return GroupPlan(
+        **{
+            "backend": "gloo",
+            "host": "h",
+            "port": 1,
+            "timeout_s": 5.0,
+            "publish_address": True,
+            "loopback": True,
+            **changes,
+        }
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
@@ -239,7 +286,9 @@ def test_nccl_without_a_gpu_names_the_remedy() -> None:
 def test_a_peer_that_cannot_be_reached_is_named_with_rank_and_address() -> None:
     workers = ProcessGroupOfFakes(2)
     try:
-        with pytest.raises(RuntimeError, match="Rank 1 of 2 could not join the process group at 127.0.0.1:1 "):
+        with pytest.raises(
+            RuntimeError, match="Rank 1 of 2 could not join the process group at 127.0.0.1:1 "
+        ):
             workers.execute_single(1, join, plan(host="127.0.0.1", timeout_s=1.0))
     finally:
         workers.close()
@@ -248,12 +297,17 @@ def test_a_peer_that_cannot_be_reached_is_named_with_rank_and_address() -> None:
 def test_interfaces_are_chosen_on_one_node_only() -> None:
     assert default_environment(plan())["GLOO_SOCKET_IFNAME"].startswith("lo")
     assert default_environment(plan(loopback=False)) == {}
-    assert default_environment(plan(backend="nccl", loopback=False)) == {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    assert default_environment(plan(backend="nccl", loopback=False)) == {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"
+    }
 
 
 def test_the_address_is_published_for_env_only() -> None:
     with session() as fake:
-        assert rank_environment(fake, plan(host="10.0.0.1", port=29)).items() >= {("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "29")}  # type: ignore[arg-type]
+        assert rank_environment(fake, plan(host="10.0.0.1", port=29)).items() >= {
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("MASTER_PORT", "29"),
+        }  # type: ignore[arg-type]
         assert "MASTER_ADDR" not in rank_environment(fake, plan(publish_address=False))  # type: ignore[arg-type]
 
 
@@ -262,10 +316,17 @@ def test_ranks_that_share_a_gpu_cannot_use_nccl() -> None:
     with pytest.raises(ValueError, match="Ranks 0 and 1 share GPU 0"):
         refuse_shared_gpus(shared)  # type: ignore[arg-type]
     refuse_shared_gpus([FakeWorker(rank=rank, gpu_ids=[str(rank)]) for rank in range(2)])  # type: ignore[misc]
-    refuse_shared_gpus([FakeWorker(rank=rank, gpu_ids=["0"], node_id=f"node-{rank}") for rank in range(2)])  # type: ignore[misc]
+    refuse_shared_gpus(
+        [FakeWorker(rank=rank, gpu_ids=["0"], node_id=f"node-{rank}") for rank in range(2)]
+    )  # type: ignore[misc]
 
 
 def test_several_nodes_use_that_interface_and_no_other_of_a_similar_name() -> None:
-    plan = GroupPlan(backend="gloo", host="10.1.2.3", port=1, timeout_s=60, publish_address=True, loopback=False)
-    assert default_environment(plan, "eth1") == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}
+    plan = GroupPlan(
+        backend="gloo", host="10.1.2.3", port=1, timeout_s=60, publish_address=True, loopback=False
+    )
+    assert default_environment(plan, "eth1") == {
+        "GLOO_SOCKET_IFNAME": "eth1",
+        "NCCL_SOCKET_IFNAME": "=eth1",
+    }
     assert default_environment(plan, None) == {}

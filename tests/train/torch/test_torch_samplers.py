@@ -1,4 +1,6 @@
-"""Samplers of users keep their order, ranks agree on it, and the global random states stay untouched."""
+"""Samplers of users keep their order, ranks agree on it, and the global random states stay
+untouched.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,23 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 
-from syncline.train.torch.samplers import Epochs, ShardedSampler, draws_at_once, is_distributed, shard_sampler
+from syncline.train.torch.samplers import (
+    Epochs,
+    ShardedSampler,
+    draws_at_once,
+    is_distributed,
+    shard_sampler,
+)
 
 
 class Backwards(Sampler[int]):
@@ -56,7 +71,9 @@ def test_ranks_whose_generators_differ_draw_one_order() -> None:
     walks = []
     for rank in range(2):
         torch.manual_seed(rank)
-        walks.append(list(ShardedSampler(WeightedRandomSampler(weights, 1000), rank=rank, world_size=2)))
+        walks.append(
+            list(ShardedSampler(WeightedRandomSampler(weights, 1000), rank=rank, world_size=2))
+        )
     whole = list(ShardedSampler(WeightedRandomSampler(weights, 1000), rank=0, world_size=1))
     assert [item for step in zip(*walks, strict=True) for item in step] == whole
 
@@ -77,7 +94,9 @@ def test_an_endless_sampler_draws_reproducibly_and_leaves_the_global_generators_
         return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
 
     before = state()
-    first, second = ([*itertools.islice(ShardedSampler(Draws(), rank=0, world_size=2), 300)] for _ in range(2))
+    first, second = (
+        [*itertools.islice(ShardedSampler(Draws(), rank=0, world_size=2), 300)] for _ in range(2)
+    )
     assert first == second
     assert len(set(first)) == 300
     assert state() == before

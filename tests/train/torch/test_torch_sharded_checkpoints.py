@@ -1,4 +1,6 @@
-"""Each rank saves its own part of a sharded model and optimizer; another number of ranks goes on from the parts, exactly."""
+"""Each rank saves its own part of a sharded model and optimizer; another number of ranks goes on
+from the parts, exactly.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def engine() -> Iterator[None]:
 
 
 def one_more_step() -> tuple[list[float], list[float]]:
-    """Go on from the checkpoint, take a step, save; returns every number of model and optimizer before and after."""
+    """Go on from the checkpoint, take a step, save; returns every number of model and optimizer
+    before and after.
+    """
     model = prepare_model(nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)), parallel_strategy="fsdp")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     checkpoint = train.get_checkpoint()
@@ -37,21 +41,31 @@ def one_more_step() -> tuple[list[float], list[float]]:
         saved = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
         with checkpoint.as_directory() as directory:
             dcp.load(saved, checkpoint_id=directory)
-        set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
+        set_state_dict(
+            model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"]
+        )
     before = numbers(model, optimizer)
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
     with tempfile.TemporaryDirectory() as directory:
         dcp.save(state, checkpoint_id=directory)
-        train.report({"files": len(os.listdir(directory))}, checkpoint=train.Checkpoint.from_directory(directory))
+        train.report(
+            {"files": len(os.listdir(directory))},
+            checkpoint=train.Checkpoint.from_directory(directory),
+        )
     return before, numbers(model, optimizer)
 
 
 def numbers(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
-    model_state, optimizer_state = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))
+    model_state, optimizer_state = get_state_dict(
+        model, optimizer, options=StateDictOptions(full_state_dict=True)
+    )
     states: dict[str, Any] = optimizer_state["state"]  # type: ignore[assignment]
-    tensors = [*model_state.values(), *(value for name in sorted(states) for value in states[name].values())]
+    tensors = [
+        *model_state.values(),
+        *(value for name in sorted(states) for value in states[name].values()),
+    ]
     return [number for tensor in tensors for number in tensor.flatten().tolist()]
 
 

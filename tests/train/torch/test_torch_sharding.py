@@ -1,4 +1,6 @@
-"""Shares of a sequence: equal, complete, in order, and what torch's DistributedSampler would give."""
+"""Shares of a sequence: equal, complete, in order, and what torch's DistributedSampler would
+give.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_no_item_is_lost_and_only_the_first_ones_come_twice(total: int, world_si
 @pytest.mark.parametrize(("total", "world_size"), [(t, w) for t, w in GRID if t])
 def test_shares_equal_those_of_torch(total: int, world_size: int) -> None:
     for rank, share in enumerate(shares(total, world_size)):
-        assert share == list(DistributedSampler(range(total), num_replicas=world_size, rank=rank, shuffle=False))  # type: ignore[arg-type]
+        assert share == list(
+            DistributedSampler(range(total), num_replicas=world_size, rank=rank, shuffle=False)
+        )  # type: ignore[arg-type]
 
 
 def test_an_endless_sequence_is_shared_lazily() -> None:
@@ -52,8 +56,15 @@ def test_what_remains_is_dealt_to_any_number_of_ranks(start: int, before: int, n
 def test_the_same_ranks_go_on_as_if_nothing_had_happened(total: int, world_size: int) -> None:
     for rank, share in enumerate(shares(total, world_size)):
         for taken in range(len(share) + 2):
-            assert list(rank_share(range(total), rank, world_size, start=taken * world_size)) == share[taken:]
+            assert (
+                list(rank_share(range(total), rank, world_size, start=taken * world_size))
+                == share[taken:]
+            )
 
 
 def test_the_end_can_be_left_out() -> None:
-    assert [list(rank_share(range(11), rank, 3, start=3, drop_last=True)) for rank in range(3)] == [[3, 6], [4, 7], [5, 8]]
+    assert [list(rank_share(range(11), rank, 3, start=3, drop_last=True)) for rank in range(3)] == [
+        [3, 6],
+        [4, 7],
+        [5, 8],
+    ]

@@ -23,7 +23,11 @@ def test_batches_are_copied_when_they_are_asked_for() -> None:
             asked.append(index)
             yield torch.tensor([index])
 
-    assert [(batch.device, len(asked)) for batch in moved(batches(), META)] == [(META, 1), (META, 2), (META, 3)]
+    assert [(batch.device, len(asked)) for batch in moved(batches(), META)] == [
+        (META, 1),
+        (META, 2),
+        (META, 3),
+    ]
 
 
 class FakeStream:
@@ -48,10 +52,14 @@ def test_one_batch_is_copied_ahead_on_a_stream_of_its_own(monkeypatch: pytest.Mo
         copied_on.append(chosen)
         return nullcontext()
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: copies.append(FakeStream()) or copies[-1])
+    monkeypatch.setattr(
+        torch.cuda, "Stream", lambda device: copies.append(FakeStream()) or copies[-1]
+    )
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: computation)
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    loaded_at_each_step = [len(loaded) for batch in moved_ahead(batches(), META) if batch.device == META]
+    loaded_at_each_step = [
+        len(loaded) for batch in moved_ahead(batches(), META) if batch.device == META
+    ]
     assert loaded_at_each_step == [2, 3, 3]
     assert computation.waited == copied_on == copies * 3
 
@@ -72,5 +80,8 @@ def test_streams_are_told_of_every_tensor_that_they_read() -> None:
             return self
 
     items, opaque, stream = [Recorded() for _ in range(3)], Opaque(), FakeStream()
-    record_stream({"a": items[0], "b": (items[1], [items[2], "text"]), "c": opaque, "d": torch.ones(1)}, stream)  # type: ignore[arg-type]
+    record_stream(
+        {"a": items[0], "b": (items[1], [items[2], "text"]), "c": opaque, "d": torch.ones(1)},
+        stream,
+    )  # type: ignore[arg-type]
     assert [item.streams for item in [*items, opaque.inside]] == [[stream]] * 4

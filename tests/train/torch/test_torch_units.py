@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy, always_wrap_policy, size_based_auto_wrap_policy, transformer_auto_wrap_policy
+from torch.distributed.fsdp.wrap import (
+    ModuleWrapPolicy,
+    always_wrap_policy,
+    size_based_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
 
 from syncline.train.torch.units import find_units, find_units_of_fsdp1, recompute
 
@@ -30,7 +35,11 @@ class Deep(nn.Module):
         super().__init__()
         self.stem = nn.Linear(2, 2)
         blocks = [Block() for _ in range(3)]
-        members: Any = {str(index): block for index, block in enumerate(blocks)} if container is nn.ModuleDict else blocks
+        members: Any = (
+            {str(index): block for index, block in enumerate(blocks)}
+            if container is nn.ModuleDict
+            else blocks
+        )
         self.blocks = nn.Sequential(*blocks) if container is nn.Sequential else container(members)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +62,9 @@ def test_the_repeated_blocks_of_a_model_are_its_units(container: type[nn.Module]
 
 def test_blocks_of_the_encoder_and_of_the_decoder_are_units_and_nothing_inside_them() -> None:
     model = nn.Transformer(4, 2, 2, 2, 8, batch_first=True)
-    assert sorted(names(model, find_units(model))) == [f"{part}.layers.{index}" for part in ("decoder", "encoder") for index in (0, 1)]
+    assert sorted(names(model, find_units(model))) == [
+        f"{part}.layers.{index}" for part in ("decoder", "encoder") for index in (0, 1)
+    ]
 
 
 def test_a_sequence_of_blocks_that_is_the_model_is_not_looked_into() -> None:
@@ -73,16 +84,25 @@ def test_a_model_of_transformers_says_itself_what_is_not_split() -> None:
 
 def test_policies_choose_by_class_by_name_and_by_function_inner_ones_first() -> None:
     model = Deep()
-    assert names(model, find_units(model, {nn.Linear, "Block"}))[:3] == ["blocks.2.layers.2", "blocks.2.layers.0", "blocks.2"]
+    assert names(model, find_units(model, {nn.Linear, "Block"}))[:3] == [
+        "blocks.2.layers.2",
+        "blocks.2.layers.0",
+        "blocks.2",
+    ]
     assert find_units(model, Block) == find_units(model)
     assert names(model, find_units(model, lambda module: module is model.stem)) == ["stem"]
     assert find_units(model, lambda module: True)[-1] is not model
-    assert not any(isinstance(unit, nn.ModuleList) for unit in find_units(model, lambda module: True))
+    assert not any(
+        isinstance(unit, nn.ModuleList) for unit in find_units(model, lambda module: True)
+    )
     assert find_units(model, False) == []
 
 
 def test_classes_that_the_model_does_not_have_are_an_error_that_names_those_it_has() -> None:
-    with pytest.raises(ValueError, match=r"Deep has no submodule of them: it is made of Block, Linear, ModuleList, ReLU, Sequential"):
+    with pytest.raises(
+        ValueError,
+        match=r"Deep has no submodule of them: it is made of Block, Linear, ModuleList, ReLU, Sequential",
+    ):
         find_units(Deep(), {nn.Conv2d})
 
 
@@ -98,7 +118,11 @@ def test_the_policies_of_fsdp1_choose_what_they_chose_there() -> None:
     assert find_units_of_fsdp1(model, by_class) == find_units(model, Block)
     assert find_units_of_fsdp1(model, ModuleWrapPolicy({Block})) == find_units(model, Block)
     by_size = functools.partial(size_based_auto_wrap_policy, min_num_params=12)
-    assert names(model, find_units_of_fsdp1(model, by_size)) == ["blocks.2.layers", "blocks.1.layers", "blocks.0.layers"]
+    assert names(model, find_units_of_fsdp1(model, by_size)) == [
+        "blocks.2.layers",
+        "blocks.1.layers",
+        "blocks.0.layers",
+    ]
     assert len(find_units_of_fsdp1(model, always_wrap_policy)) == 1 + 3 * 5
     with pytest.raises(TypeError, match="give `wrap` instead"):
         find_units_of_fsdp1(model, {Block})  # type: ignore[arg-type]

@@ -17,7 +17,12 @@ from syncline.train.readers import Readers
 from syncline.train.session import set_session
 
 LIMIT_S = 120
-IMPORTED_ONCE = ("syncline.train.torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp")
+IMPORTED_ONCE = (
+    "syncline.train.torch",
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -72,12 +77,17 @@ class FakeWorker:
 
 
 class ProcessGroupOfFakes:
-    """`WorkerGroup` with one process per rank, each in a `FakeSession`; torch is imported once for all of them."""
+    """`WorkerGroup` with one process per rank, each in a `FakeSession`; torch is imported once for
+    all of them.
+    """
 
     def __init__(self, world_size: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(IMPORTED_ONCE))
-        self.workers = [FakeWorker(rank=rank, local_rank=rank, local_world_size=world_size) for rank in range(world_size)]
+        self.workers = [
+            FakeWorker(rank=rank, local_rank=rank, local_world_size=world_size)
+            for rank in range(world_size)
+        ]
         self._pipes: list[Connection] = []
         self._processes = []
         for rank in range(world_size):
@@ -98,7 +108,11 @@ class ProcessGroupOfFakes:
 
     def execute(self, fn: Callable[..., Any], *args: Any) -> list[Any]:
         with ThreadPoolExecutor(len(self.workers)) as pool:
-            return list(pool.map(lambda rank: self.execute_single(rank, fn, *args), range(len(self.workers))))
+            return list(
+                pool.map(
+                    lambda rank: self.execute_single(rank, fn, *args), range(len(self.workers))
+                )
+            )
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -109,7 +123,11 @@ class ProcessGroupOfFakes:
 
 
 def _serve(pipe: Connection, rank: int, world_size: int) -> None:
-    set_session(FakeSession(world_rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size))  # type: ignore[arg-type]
+    set_session(
+        FakeSession(
+            world_rank=rank, world_size=world_size, local_rank=rank, local_world_size=world_size
+        )
+    )  # type: ignore[arg-type]
     while True:
         try:
             fn, args = pipe.recv()

@@ -26,7 +26,9 @@ def engine() -> Iterator[None]:
 
 
 def loop(config: dict[str, Any]) -> dict[str, Any]:
-    """Fits y = 2x + 1 on rows that are spread over both ranks, by gradients of the mean over all of them."""
+    """Fits y = 2x + 1 on rows that are spread over both ranks, by gradients of the mean over all of
+    them.
+    """
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -35,7 +37,9 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
     rank = train.get_context().get_world_rank()
     spread = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), PartitionSpec("rows"))
     mine = np.linspace(0, 1, 8, dtype=np.float32) + rank  # rank 0 has x in [0, 1], rank 1 in [1, 2]
-    x, y = (jax.make_array_from_process_local_data(spread, values) for values in (mine, 2 * mine + 1))
+    x, y = (
+        jax.make_array_from_process_local_data(spread, values) for values in (mine, 2 * mine + 1)
+    )
 
     @jax.jit
     def step(weights: Any, x: Any, y: Any) -> Any:
@@ -46,7 +50,11 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
     for _ in range(config["steps"]):
         weights, loss = step(weights, x, y)
     train.report({"loss": float(loss), "rows": x.size})
-    listening = {c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    listening = {
+        c.laddr.ip
+        for c in psutil.Process().net_connections("tcp")
+        if c.status == psutil.CONN_LISTEN
+    }
     return {
         "weights": np.asarray(weights).tolist(),
         "processes": jax.process_count(),

@@ -13,7 +13,8 @@ from syncline.train.jax.processes import local_device_ids
 
 
 @pytest.mark.parametrize(
-    ("config", "platform"), [(JaxConfig(), "cpu"), (JaxConfig(use_gpu=True), "cuda"), (JaxConfig(use_tpu=True), "tpu")]
+    ("config", "platform"),
+    [(JaxConfig(), "cpu"), (JaxConfig(use_gpu=True), "cuda"), (JaxConfig(use_tpu=True), "tpu")],
 )
 def test_the_platform_is_that_of_the_configuration(config: JaxConfig, platform: str) -> None:
     assert config.platform == platform
@@ -25,26 +26,41 @@ def test_two_kinds_of_devices_are_refused() -> None:
 
 
 def test_a_trainer_takes_the_platform_from_its_scaling_config() -> None:
-    trainer = JaxTrainer(lambda: None, scaling_config=train.ScalingConfig(num_workers=1, use_gpu=True))
+    trainer = JaxTrainer(
+        lambda: None, scaling_config=train.ScalingConfig(num_workers=1, use_gpu=True)
+    )
     assert trainer._spec.backend_config == JaxConfig(use_gpu=True)
 
 
 @pytest.mark.parametrize(
     ("gpu_ids", "visible", "numbers"),
-    [(("3",), "1,3", [1]), (("1", "3"), "1,3", [0, 1]), (("GPU-b",), "GPU-a,GPU-b", [1]), (("2",), None, [2])],
+    [
+        (("3",), "1,3", [1]),
+        (("1", "3"), "1,3", [0, 1]),
+        (("GPU-b",), "GPU-a,GPU-b", [1]),
+        (("2",), None, [2]),
+    ],
 )
-def test_gpus_are_numbered_as_cuda_lists_them(gpu_ids: tuple[str, ...], visible: str | None, numbers: list[int]) -> None:
+def test_gpus_are_numbered_as_cuda_lists_them(
+    gpu_ids: tuple[str, ...], visible: str | None, numbers: list[int]
+) -> None:
     assert local_device_ids(gpu_ids, visible) == numbers
 
 
-@pytest.mark.parametrize(("options", "error"), [({"jax_config": {}}, TypeError), ({"scaling_config": {}}, ValueError)])
-def test_a_trainer_refuses_what_cannot_be_meant(options: dict[str, Any], error: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("options", "error"), [({"jax_config": {}}, TypeError), ({"scaling_config": {}}, ValueError)]
+)
+def test_a_trainer_refuses_what_cannot_be_meant(
+    options: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error, match=f"`{next(iter(options))}` is a dict"):
         JaxTrainer(lambda: None, **options)
 
 
 def test_the_training_function_runs_in_this_process_without_workers() -> None:
-    result = JaxTrainer(lambda: train.report({"a": 1}), scaling_config=train.ScalingConfig(num_workers=0)).fit()
+    result = JaxTrainer(
+        lambda: train.report({"a": 1}), scaling_config=train.ScalingConfig(num_workers=0)
+    ).fit()
     assert result.metrics == {"a": 1}
 
 
@@ -55,5 +71,8 @@ def test_a_worker_without_jax_says_how_to_install_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(processes, "get_session", lambda _: Session)
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(ImportError, match=r"JaxTrainer needs the library 'jax', which is not installed: pip install 'syncline\[jax\]'"):
+    with pytest.raises(
+        ImportError,
+        match=r"JaxTrainer needs the library 'jax', which is not installed: pip install 'syncline\[jax\]'",
+    ):
         processes.join("127.0.0.1:1", "cpu")

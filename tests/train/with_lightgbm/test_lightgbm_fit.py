@@ -1,4 +1,6 @@
-"""LightGBM with two real workers: one model of all rows, reported on the way, continued from a checkpoint."""
+"""LightGBM with two real workers: one model of all rows, reported on the way, continued from a
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def engine() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def frame() -> Any:
-    """Sorted by the label, so that each rank's half has almost one class only: alone, neither could learn."""
+    """Sorted by the label, so that each rank's half has almost one class only: alone, neither could
+    learn.
+    """
     datasets = pytest.importorskip("sklearn.datasets")
     return datasets.load_breast_cancer(as_frame=True).frame.sort_values("target")
 
@@ -42,7 +46,9 @@ def frame() -> Any:
 def loop(config: dict[str, Any]) -> dict[str, Any]:
     import lightgbm
 
-    rows = train_lightgbm.normalize_pandas_for_lightgbm(train.get_dataset_shard("train").materialize().to_pandas())
+    rows = train_lightgbm.normalize_pandas_for_lightgbm(
+        train.get_dataset_shard("train").materialize().to_pandas()
+    )
     matrix = lightgbm.Dataset(rows.drop(columns="target"), label=rows["target"])
     checkpoint = train.get_checkpoint()
     booster = train_lightgbm.RayTrainReportCallback.get_model(checkpoint) if checkpoint else None
@@ -55,7 +61,11 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
         valid_sets=[matrix],
         valid_names=["train"],
         init_model=booster,
-        callbacks=[train_lightgbm.RayTrainReportCallback(metrics={"loss": "train-binary_logloss"}, frequency=4)],
+        callbacks=[
+            train_lightgbm.RayTrainReportCallback(
+                metrics={"loss": "train-binary_logloss"}, frequency=4
+            )
+        ],
     )
     return {"trees": booster.num_trees(), "started_with": done, "network": network}
 
@@ -71,7 +81,9 @@ def fit(storage: Path, frame: Any, rounds: int) -> Any:
 
 
 @pytest.mark.long
-def test_two_workers_train_one_model_of_all_rows_and_the_same_run_goes_on(tmp_path: Path, frame: Any) -> None:
+def test_two_workers_train_one_model_of_all_rows_and_the_same_run_goes_on(
+    tmp_path: Path, frame: Any
+) -> None:
     first = fit(tmp_path, frame, rounds=6)
     network = first.return_value["network"]
     assert network["num_machines"] == 2

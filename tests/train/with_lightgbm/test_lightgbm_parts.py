@@ -1,4 +1,6 @@
-"""LightGBM in the program's own process: the callback, checkpoints, frames, what trainers refuse."""
+"""LightGBM in the program's own process: the callback, checkpoints, frames, what trainers
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,27 @@ def train_here(callback: Any, rounds: int) -> train.Result:
         import lightgbm
 
         parameters = {**PARAMETERS, "metric": ["l1", "l2"], **lgb.get_network_params()}
-        return int(lightgbm.train(parameters, rows(), rounds, valid_sets=[rows()], callbacks=[callback]).num_trees())
+        return int(
+            lightgbm.train(
+                parameters, rows(), rounds, valid_sets=[rows()], callbacks=[callback]
+            ).num_trees()
+        )
 
     return lgb.LightGBMTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
 
 
 def test_every_round_is_reported_and_the_last_with_the_model() -> None:
     result = train_here(lgb.RayTrainReportCallback(), rounds=3)
-    assert [set(report["metrics"]) for report in result.reports] == [{"valid_0-l1", "valid_0-l2"}] * 3
+    assert [set(report["metrics"]) for report in result.reports] == [
+        {"valid_0-l1", "valid_0-l2"}
+    ] * 3
     assert result.checkpoint is not None
 
 
 def test_no_checkpoint_if_none_is_wanted() -> None:
-    result = train_here(lgb.RayTrainReportCallback(checkpoint_at_end=False, metrics="valid_0-l2"), rounds=2)
+    result = train_here(
+        lgb.RayTrainReportCallback(checkpoint_at_end=False, metrics="valid_0-l2"), rounds=2
+    )
     assert result.checkpoint is None
     assert set(result.metrics or {}) == {"valid_0-l2"}
 
@@ -50,9 +60,15 @@ def test_no_checkpoint_if_none_is_wanted() -> None:
 def test_folds_of_a_cross_validation_are_reported_as_mean_and_deviation() -> None:
     def loop() -> None:
         entry = ("valid", "l2", 0.5, False, 0.1)
-        lgb.RayTrainReportCallback()(SimpleNamespace(model=None, iteration=0, end_iteration=2, evaluation_result_list=[entry]))
+        lgb.RayTrainReportCallback()(
+            SimpleNamespace(
+                model=None, iteration=0, end_iteration=2, evaluation_result_list=[entry]
+            )
+        )
 
-    result = train.DataParallelTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
+    result = train.DataParallelTrainer(
+        loop, scaling_config=train.ScalingConfig(num_workers=0)
+    ).fit()
     assert result.metrics == {"valid-l2-mean": 0.5, "valid-l2-stdv": 0.1}
 
 
@@ -74,7 +90,14 @@ def test_a_checkpoint_gives_its_model_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arrow", "nullable"),
-    [("int8", "Int8"), ("uint32", "UInt32"), ("float", "Float32"), ("double", "Float64"), ("halffloat", "Float32"), ("bool", "boolean")],
+    [
+        ("int8", "Int8"),
+        ("uint32", "UInt32"),
+        ("float", "Float32"),
+        ("double", "Float64"),
+        ("halffloat", "Float32"),
+        ("bool", "boolean"),
+    ],
 )
 def test_arrow_columns_of_numbers_become_nullable_ones(arrow: str, nullable: str) -> None:
     frame = pd.DataFrame({"x": pd.array([1, None], dtype=pd.ArrowDtype(pa.type_for_alias(arrow)))})
@@ -84,13 +107,18 @@ def test_arrow_columns_of_numbers_become_nullable_ones(arrow: str, nullable: str
 
 
 def test_other_columns_stay_as_they_are() -> None:
-    frame = pd.DataFrame({"x": np.arange(2.0), "name": pd.array(["a", "b"], dtype=pd.ArrowDtype(pa.string()))})
+    frame = pd.DataFrame(
+        {"x": np.arange(2.0), "name": pd.array(["a", "b"], dtype=pd.ArrowDtype(pa.string()))}
+    )
     assert lgb.normalize_pandas_for_lightgbm(frame) is frame
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"num_boost_round": 3}, "no longer takes `num_boost_round`"), ({"lightgbm_config": {}}, "`lightgbm_config` is a dict")],
+    [
+        ({"num_boost_round": 3}, "no longer takes `num_boost_round`"),
+        ({"lightgbm_config": {}}, "`lightgbm_config` is a dict"),
+    ],
 )
 def test_a_trainer_refuses_what_cannot_be_meant(options: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):

@@ -1,4 +1,6 @@
-"""TensorFlow with two real workers: Keras under MultiWorkerMirroredStrategy, reported by the callback."""
+"""TensorFlow with two real workers: Keras under MultiWorkerMirroredStrategy, reported by the
+callback.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,16 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
         else:
             model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
             model.compile("sgd", "mse", metrics=["mae"])
-    shard = train.get_dataset_shard("train").to_tf(feature_columns="x", label_columns="y", batch_size=8)
+    shard = train.get_dataset_shard("train").to_tf(
+        feature_columns="x", label_columns="y", batch_size=8
+    )
     shard = train_tensorflow.prepare_dataset_shard(shard)
-    model.fit(shard, epochs=config["epochs"], verbose=0, callbacks=[ReportCheckpointCallback(metrics={"error": "mae", "loss": "loss"})])
+    model.fit(
+        shard,
+        epochs=config["epochs"],
+        verbose=0,
+        callbacks=[ReportCheckpointCallback(metrics={"error": "mae", "loss": "loss"})],
+    )
     return {
         "replicas": strategy.num_replicas_in_sync,
         "weights": [float(w.ravel()[0]) for w in model.get_weights()],
@@ -76,9 +85,13 @@ def test_two_workers_train_one_keras_model_and_the_same_run_goes_on(tmp_path: Pa
     assert len(first.best_checkpoints) == 2
     assert set(first.metrics) == {"error", "loss"}
     saved = train_tensorflow.TensorflowCheckpoint.of(first.checkpoint).get_model()
-    assert [float(w.ravel()[0]) for w in saved.get_weights()] == pytest.approx(first.return_value["weights"])
+    assert [float(w.ravel()[0]) for w in saved.get_weights()] == pytest.approx(
+        first.return_value["weights"]
+    )
 
     second = fit(tmp_path, epochs=3)
     assert second.return_value["resumed"]
-    assert second.return_value["iterations"] > 2 * first.return_value["iterations"]  # counted by the optimizer, which was saved too
+    assert (
+        second.return_value["iterations"] > 2 * first.return_value["iterations"]
+    )  # counted by the optimizer, which was saved too
     assert second.metrics["loss"] < first.metrics["loss"]

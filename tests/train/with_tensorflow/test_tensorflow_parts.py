@@ -1,4 +1,6 @@
-"""TensorFlow in the program's own process: events of the callback, checkpoints of both Keras, the environment of workers."""
+"""TensorFlow in the program's own process: events of the callback, checkpoints of both Keras, the
+environment of workers.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ def fit_here(**options: Any) -> train.Result:
         model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
         model.compile("sgd", "mse", metrics=["mae"])
         x = np.ones((8, 2), dtype=np.float32)
-        model.fit(x, x[:, :1], epochs=2, batch_size=4, verbose=0, callbacks=[ReportCheckpointCallback(**options)])
+        model.fit(
+            x,
+            x[:, :1],
+            epochs=2,
+            batch_size=4,
+            verbose=0,
+            callbacks=[ReportCheckpointCallback(**options)],
+        )
 
     return tft.TensorflowTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
 
@@ -61,7 +70,10 @@ def test_reports_come_at_the_events_that_were_chosen(options: dict[str, Any], re
 def test_an_unknown_event_is_refused() -> None:
     from syncline.train.tensorflow.keras import ReportCheckpointCallback
 
-    with pytest.raises(ValueError, match=r"checkpoint_on='validation_end': validation_end is no event of Keras: there are epoch_begin"):
+    with pytest.raises(
+        ValueError,
+        match=r"checkpoint_on='validation_end': validation_end is no event of Keras: there are epoch_begin",
+    ):
         ReportCheckpointCallback(checkpoint_on="validation_end")
 
 
@@ -120,7 +132,10 @@ def test_a_shard_is_not_shared_out_again() -> None:
 
     shard = tft.prepare_dataset_shard(tf.data.Dataset.range(3))
     assert list(shard.as_numpy_iterator()) == [0, 1, 2]
-    assert shard.options().experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF
+    assert (
+        shard.options().experimental_distribute.auto_shard_policy
+        == tf.data.experimental.AutoShardPolicy.OFF
+    )
 
 
 def test_a_trainer_refuses_what_is_no_config() -> None:

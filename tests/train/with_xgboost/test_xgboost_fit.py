@@ -1,4 +1,6 @@
-"""XGBoost with two real workers: one model of all rows, the same one when a worker was killed on the way."""
+"""XGBoost with two real workers: one model of all rows, the same one when a worker was killed on
+the way.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def engine() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def frame() -> Any:
-    """Sorted by the label, so that each rank's half has almost one class only: alone, neither could learn."""
+    """Sorted by the label, so that each rank's half has almost one class only: alone, neither could
+    learn.
+    """
     datasets = pytest.importorskip("sklearn.datasets")
     return datasets.load_breast_cancer(as_frame=True).frame.sort_values("target")
 
@@ -42,7 +46,12 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
     class Killer(xgboost.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             runs_the_tracker = train.get_context().get_world_rank() == 0
-            if config["kill"] and runs_the_tracker and not done and model.num_boosted_rounds() == KILLED_AFTER:
+            if (
+                config["kill"]
+                and runs_the_tracker
+                and not done
+                and model.num_boosted_rounds() == KILLED_AFTER
+            ):
                 train.get_checkpoint()  # registered, so that it is certain where the next attempt begins
                 os.kill(os.getpid(), signal.SIGKILL)
             return False
@@ -54,7 +63,15 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
     done = booster.num_boosted_rounds() if booster else 0
     callbacks = [train_xgboost.RayTrainReportCallback(frequency=2), Killer()]
     evals = [(matrix, "train")]
-    booster = xgboost.train(PARAMETERS, matrix, ROUNDS - done, evals=evals, xgb_model=booster, callbacks=callbacks, verbose_eval=False)
+    booster = xgboost.train(
+        PARAMETERS,
+        matrix,
+        ROUNDS - done,
+        evals=evals,
+        xgb_model=booster,
+        callbacks=callbacks,
+        verbose_eval=False,
+    )
     return {
         "model": bytes(booster.save_raw("json")),
         "started_with": done,
@@ -70,7 +87,11 @@ def fit(storage: Path, frame: Any, *, kill: bool = False) -> Any:
         train_loop_config={"kill": kill},
         datasets={"train": data.from_pandas(frame)},
         scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name="run", storage_path=str(storage), failure_config=train.FailureConfig(max_failures=int(kill))),
+        run_config=train.RunConfig(
+            name="run",
+            storage_path=str(storage),
+            failure_config=train.FailureConfig(max_failures=int(kill)),
+        ),
     ).fit()
 
 
@@ -96,13 +117,17 @@ def test_every_round_is_reported_and_every_second_model(undisturbed: Any) -> Non
     assert len(undisturbed.best_checkpoints) == ROUNDS // 2 + 1
 
 
-def test_workers_share_the_cores_and_are_forked_from_a_process_without_xgboost(undisturbed: Any) -> None:
+def test_workers_share_the_cores_and_are_forked_from_a_process_without_xgboost(
+    undisturbed: Any,
+) -> None:
     assert int(undisturbed.return_value["threads"]) >= 1
     assert undisturbed.return_value["template_has_xgboost"] is False
 
 
 @pytest.mark.long
-def test_a_killed_worker_changes_nothing_in_the_model(undisturbed: Any, frame: Any, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_nothing_in_the_model(
+    undisturbed: Any, frame: Any, tmp_path: Path
+) -> None:
     killed = fit(tmp_path, frame, kill=True)
     assert killed.return_value["started_with"] == KILLED_AFTER - 1
     assert killed.return_value["model"] == undisturbed.return_value["model"]

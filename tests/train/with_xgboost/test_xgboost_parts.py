@@ -33,7 +33,15 @@ def train_here(callback: Any, rounds: int, **options: Any) -> train.Result:
         import xgboost
 
         matrix = rows()
-        model = xgboost.train(PARAMETERS, matrix, rounds, evals=[(matrix, "train")], callbacks=[callback], verbose_eval=False, **options)
+        model = xgboost.train(
+            PARAMETERS,
+            matrix,
+            rounds,
+            evals=[(matrix, "train")],
+            callbacks=[callback],
+            verbose_eval=False,
+            **options,
+        )
         return int(model.num_boosted_rounds())
 
     return xgb.XGBoostTrainer(loop, scaling_config=train.ScalingConfig(num_workers=0)).fit()
@@ -46,19 +54,25 @@ def test_every_round_is_reported_and_the_model_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(("rounds", "reports"), [(4, 4), (5, 6)])
-def test_a_model_that_has_just_been_saved_is_not_saved_again_at_the_end(rounds: int, reports: int) -> None:
+def test_a_model_that_has_just_been_saved_is_not_saved_again_at_the_end(
+    rounds: int, reports: int
+) -> None:
     assert len(train_here(xgb.RayTrainReportCallback(frequency=2), rounds).reports) == reports
 
 
 def test_a_continued_model_is_saved_at_the_end_whatever_its_number_of_rounds() -> None:
-    # Two rounds after three: the checkpoint of round 2 must not pass for that of the whole model of 5.
+    # Two rounds after three: the checkpoint of round 2 must not pass for that of the whole model of
+    # 5.
     callback = xgb.RayTrainReportCallback(frequency=2)
     assert len(train_here(callback, rounds=2, xgb_model=booster(3)).reports) == 2
     assert len(train_here(callback, rounds=1, xgb_model=booster(1)).reports) == 2
 
 
 def test_no_checkpoint_at_the_end_if_none_is_wanted() -> None:
-    result = train_here(xgb.RayTrainReportCallback(checkpoint_at_end=False, metrics={"error": "train-rmse"}), rounds=2)
+    result = train_here(
+        xgb.RayTrainReportCallback(checkpoint_at_end=False, metrics={"error": "train-rmse"}),
+        rounds=2,
+    )
     assert result.checkpoint is None
     assert set(result.metrics or {}) == {"error"}
 
@@ -89,7 +103,9 @@ def test_the_callback_reads_its_own_checkpoints(tmp_path: Path) -> None:
         ({"scaling_config": 2}, ValueError, "`scaling_config` is a int"),
     ],
 )
-def test_a_trainer_refuses_what_cannot_be_meant(options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_a_trainer_refuses_what_cannot_be_meant(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         xgb.XGBoostTrainer(lambda: None, **options)
 

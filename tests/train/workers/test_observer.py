@@ -13,7 +13,10 @@ from syncline.train.workers.observer import Observer
 
 def waiting_thread(held: threading.Lock, module: str) -> threading.Thread:
     """A thread that waits for a lock, in a function of `module`."""
-    wait = FunctionType(compile("def wait(): held.acquire()", "wait", "exec").co_consts[0], {"__name__": module, "held": held})
+    wait = FunctionType(
+        compile("def wait(): held.acquire()", "wait", "exec").co_consts[0],
+        {"__name__": module, "held": held},
+    )
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     return thread

@@ -49,7 +49,9 @@ def test_unread_batches_hold_back_further_ones_until_the_reader_answers() -> Non
 
 def test_a_full_outbox_makes_put_wait_and_room_lets_it_go_on() -> None:
     outbox = Outbox(max_messages=10, max_batch=10, window=1_000)
-    writer = threading.Thread(target=lambda: [outbox.gather(report(index)) for index in range(1_000)])
+    writer = threading.Thread(
+        target=lambda: [outbox.gather(report(index)) for index in range(1_000)]
+    )
     writer.start()
     indices: list[int] = []
     for batch in outbox.batches():
@@ -114,7 +116,9 @@ def test_what_is_put_never_waits() -> None:
 def test_a_sender_that_sleeps_is_told_of_every_message() -> None:
     outbox = Outbox(gap_s=0.0)
     received: queue.SimpleQueue[int] = queue.SimpleQueue()
-    sender = threading.Thread(target=lambda: [received.put(len(batch)) for batch in _read(outbox)], daemon=True)
+    sender = threading.Thread(
+        target=lambda: [received.put(len(batch)) for batch in _read(outbox)], daemon=True
+    )
     sender.start()
     for index in range(1_000):
         outbox.gather(report(index))

@@ -51,7 +51,9 @@ def test_a_full_disk_costs_lines_and_not_the_work(tmp_path: Path) -> None:
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """What a forked process ends with that has done something: 0, or 1 where that raised, or hung for a while."""
+    """What a forked process ends with that has done something: 0, or 1 where that raised, or hung
+    for a while.
+    """
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

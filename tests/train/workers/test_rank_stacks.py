@@ -53,8 +53,13 @@ Thread 0x2 (most recent call first):
 
 Current thread 0x3 (most recent call first):
   File "reactor.py", line 86 in turn"""
-    assert stacks.of_dump(dump).splitlines() == ['  File "script.py", line 5 in train', '  File "re.py", line 166 in match']
+    assert stacks.of_dump(dump).splitlines() == [
+        '  File "script.py", line 5 in train',
+        '  File "re.py", line 166 in match',
+    ]
 
 
 def test_a_dump_without_a_training_thread_is_shown_whole() -> None:
-    assert stacks.of_dump("Thread 0x1\n  File x, line 1 in f") == "Thread 0x1\n  File x, line 1 in f"
+    assert (
+        stacks.of_dump("Thread 0x1\n  File x, line 1 in f") == "Thread 0x1\n  File x, line 1 in f"
+    )

@@ -14,12 +14,9 @@ def test_workers_are_grouped_by_node_in_the_order_of_their_creation() -> None:
     order = rank_order(started)
     assert order == [0, 2, 1, 3]
     workers = assign_ranks([started[position] for position in order])
-    assert [(w.rank, w.node_id, w.node_rank, w.local_rank, w.local_world_size) for w in workers] == [
-        (0, "b", 0, 0, 2),
-        (1, "b", 0, 1, 2),
-        (2, "a", 1, 0, 2),
-        (3, "a", 1, 1, 2),
-    ]
+    assert [
+        (w.rank, w.node_id, w.node_rank, w.local_rank, w.local_world_size) for w in workers
+    ] == [(0, "b", 0, 0, 2), (1, "b", 0, 1, 2), (2, "a", 1, 0, 2), (3, "a", 1, 1, 2)]
 
 
 def test_on_a_node_the_lowest_gpu_comes_first_by_number() -> None:

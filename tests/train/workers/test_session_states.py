@@ -1,4 +1,6 @@
-"""Where a rank's readers are, among the files that it reports: taken at the call, there with the checkpoint or not at all."""
+"""Where a rank's readers are, among the files that it reports: taken at the call, there with the
+checkpoint or not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from syncline.train import Checkpoint, CheckpointUploadMode
 from syncline.train.backend import Worker
 from syncline.train.readers import Readers, read_states, states_path
 from syncline.train.storage import StorageContext
-from syncline.train.workers.messages import BarrierReleased, CheckpointPart, Committed, Reported, Uploaded, WorkerMessage, opened
+from syncline.train.workers.messages import (
+    BarrierReleased,
+    CheckpointPart,
+    Committed,
+    Reported,
+    Uploaded,
+    WorkerMessage,
+    opened,
+)
 from syncline.train.workers.outbox import Outbox
 from syncline.train.workers.session import WorkerSession
 from syncline.train.workers.spec import WorkerSpec
@@ -85,7 +95,9 @@ class Rank:
         self.source.mkdir(parents=True)
         (self.source / "weights").write_text("w")
 
-    def report(self, *, files: bool = True, checkpoint: Checkpoint | None = None, **options: Any) -> None:
+    def report(
+        self, *, files: bool = True, checkpoint: Checkpoint | None = None, **options: Any
+    ) -> None:
         defaults: dict[str, Any] = {
             "dir_name": None,
             "upload_mode": CheckpointUploadMode.SYNC,
@@ -106,7 +118,9 @@ class Rank:
         return [message for message in self.said() if isinstance(message, Reported)]
 
     def parts(self) -> list[CheckpointPart]:
-        parts = [message.part for message in self.said() if isinstance(message, Reported | Uploaded)]
+        parts = [
+            message.part for message in self.said() if isinstance(message, Reported | Uploaded)
+        ]
         return [part for part in parts if part is not None]
 
     def place_in(self, name: str) -> Any:
@@ -164,8 +178,13 @@ def test_states_go_to_other_filesystems_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_states_that_were_copied_from_an_earlier_checkpoint_are_left_out(tmp_path: Path, is_remote: bool) -> None:
-    rank = Rank(tmp_path, filesystem=PyFileSystem(FSSpecHandler(fsspec.filesystem("memory"))) if is_remote else None)
+def test_states_that_were_copied_from_an_earlier_checkpoint_are_left_out(
+    tmp_path: Path, is_remote: bool
+) -> None:
+    rank = Rank(
+        tmp_path,
+        filesystem=PyFileSystem(FSSpecHandler(fsspec.filesystem("memory"))) if is_remote else None,
+    )
     (rank.source / states_path(1)).parent.mkdir()
     (rank.source / states_path(1)).write_text("of another report")
     for delete in (False, True):
@@ -188,7 +207,9 @@ def test_a_rank_that_gives_no_files_sends_its_states_until_it_gives_some(tmp_pat
     assert alone.states is None
 
 
-def test_rank_zero_sends_states_with_metrics_only_once_others_have_given_files_without_it(tmp_path: Path) -> None:
+def test_rank_zero_sends_states_with_metrics_only_once_others_have_given_files_without_it(
+    tmp_path: Path,
+) -> None:
     rank = Rank(tmp_path)
     rank.report(files=False)
     rank.session.deliver(Committed(index=0, checkpoint=Checkpoint("/others")))
@@ -200,7 +221,11 @@ def test_rank_zero_sends_states_with_metrics_only_once_others_have_given_files_w
 def test_readers_go_on_only_if_the_run_resumes(tmp_path: Path, resumes: bool) -> None:
     first = Rank(tmp_path)
     first.reader.at = 5
-    first.report(dir_name="done", checkpoint=checkpoint_in(first, "done"), upload_mode=CheckpointUploadMode.NO_UPLOAD)
+    first.report(
+        dir_name="done",
+        checkpoint=checkpoint_in(first, "done"),
+        upload_mode=CheckpointUploadMode.NO_UPLOAD,
+    )
     again = Rank(tmp_path / "again", resumes=resumes, latest=first.storage.checkpoint("done"))
     assert again.reader.at == (5 if resumes else 0)
 

@@ -1,4 +1,6 @@
-"""User code passes through processes that cannot load it; the one that must load it says what it lacks."""
+"""User code passes through processes that cannot load it; the one that must load it says what it
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ def test_a_shipped_value_survives_another_pickling_and_is_itself_again() -> None
     assert loaded("as it is") == "as it is"
 
 
-def test_a_module_that_is_missing_is_named_with_node_and_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_missing_is_named_with_node_and_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     module = types.ModuleType("only_in_this_test")
     monkeypatch.setitem(sys.modules, "only_in_this_test", module)
     exec("def loop(): pass", module.__dict__)
     shipped = ship(module.loop, "the training function `loop`")
     monkeypatch.delitem(sys.modules, "only_in_this_test")
     with pytest.raises(
-        ModuleNotFoundError, match=r"the training function `loop` needs .*'only_in_this_test'.* node .*working_dir.*py_modules"
+        ModuleNotFoundError,
+        match=r"the training function `loop` needs .*'only_in_this_test'.* node .*working_dir.*py_modules",
     ):
         shipped.load()
 

@@ -9,7 +9,9 @@ from syncline.train.torch import TorchConfig
 from syncline.train.workers.worker import TrainWorker
 
 
-def test_a_worker_imports_what_it_was_told_to_as_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_imports_what_it_was_told_to_as_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "needed_by_a_worker.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "needed_by_a_worker", raising=False)

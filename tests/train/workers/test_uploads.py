@@ -29,7 +29,9 @@ def test_an_uploader_without_uploads_has_nothing_to_finish() -> None:
     Uploader(never, never).finish()
 
 
-def test_a_submission_waits_while_too_many_wait_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_submission_waits_while_too_many_wait_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     may_go = threading.Semaphore(0)
     uploader: Uploader[int] = Uploader(lambda number: may_go.acquire() and None, never)
     submitted: list[int] = []

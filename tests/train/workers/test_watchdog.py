@@ -33,9 +33,15 @@ def test_a_thread_that_sleeps_elsewhere_is_not_stuck() -> None:
 
 
 def test_a_stack_through_torch_distributed_or_a_backward_pass_is_a_collective() -> None:
-    plain = SimpleNamespace(f_globals={"__name__": "script"}, f_code=SimpleNamespace(co_name="train"), f_back=None)
-    reduce = SimpleNamespace(f_globals={"__name__": "torch.distributed.c10d"}, f_code=plain.f_code, f_back=plain)
-    backward = SimpleNamespace(f_globals={}, f_code=SimpleNamespace(co_name="_engine_run_backward"), f_back=plain)
+    plain = SimpleNamespace(
+        f_globals={"__name__": "script"}, f_code=SimpleNamespace(co_name="train"), f_back=None
+    )
+    reduce = SimpleNamespace(
+        f_globals={"__name__": "torch.distributed.c10d"}, f_code=plain.f_code, f_back=plain
+    )
+    backward = SimpleNamespace(
+        f_globals={}, f_code=SimpleNamespace(co_name="_engine_run_backward"), f_back=plain
+    )
     assert not is_in_collective(plain)  # type: ignore[arg-type]
     assert not is_in_collective(None)
     assert is_in_collective(reduce)  # type: ignore[arg-type]

@@ -18,12 +18,17 @@ from syncline.train.workers.placement import Reservation, ReservationInterrupted
 
 
 def test_too_many_workers_are_told_how_many_fit() -> None:
-    with pytest.raises(ValueError, match=r"needs 8 CPUs \(1 per worker\) but there are 2.*lower `num_workers` to 2.*'CPU': 0\.25"):
+    with pytest.raises(
+        ValueError,
+        match=r"needs 8 CPUs \(1 per worker\) but there are 2.*lower `num_workers` to 2.*'CPU': 0\.25",
+    ):
         check_feasible(ScalingConfig(num_workers=8), {"CPU": 2.0})
 
 
 def test_gpus_that_are_not_there_are_named() -> None:
-    with pytest.raises(ValueError, match=r"needs 1 GPU \(1 per worker\) but there are 0.*use_gpu=False"):
+    with pytest.raises(
+        ValueError, match=r"needs 1 GPU \(1 per worker\) but there are 0.*use_gpu=False"
+    ):
         check_feasible(ScalingConfig(use_gpu=True), {"CPU": 2.0})
 
 
@@ -32,9 +37,23 @@ def test_an_elastic_group_needs_its_minimum_only() -> None:
 
 
 def test_an_actor_holds_the_whole_of_its_bundle() -> None:
-    scaling = ScalingConfig(use_gpu=True, resources_per_worker={"CPU": 2, "GPU": 0.5, "memory": 100, "special": 1}, accelerator_type="H100")
+    scaling = ScalingConfig(
+        use_gpu=True,
+        resources_per_worker={"CPU": 2, "GPU": 0.5, "memory": 100, "special": 1},
+        accelerator_type="H100",
+    )
     options = actor_options(scaling, {"env_vars": {"A": "1"}})
-    assert {name: options[name] for name in ("num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "runtime_env")} == {
+    assert {
+        name: options[name]
+        for name in (
+            "num_cpus",
+            "num_gpus",
+            "memory",
+            "accelerator_type",
+            "resources",
+            "runtime_env",
+        )
+    } == {
         "num_cpus": 2,
         "num_gpus": 0.5,
         "memory": 100,
@@ -63,7 +82,14 @@ class Cluster:
 
     def nodes(self) -> list[dict[str, Any]]:
         self.known |= set(self.living)
-        return [{"NodeID": node, "Alive": node in self.living, "Resources": {"CPU": self.living.get(node, 0)}} for node in self.known]
+        return [
+            {
+                "NodeID": node,
+                "Alive": node in self.living,
+                "Resources": {"CPU": self.living.get(node, 0)},
+            }
+            for node in self.known
+        ]
 
     def draining_nodes(self) -> dict[str, None]:
         return dict.fromkeys(self.draining)
@@ -84,11 +110,15 @@ class Cluster:
     def wait(self, refs: Any, timeout: float) -> tuple[Any, Any]:
         there = sum(amount for node, amount in self.living.items() if node not in self.wedged)
         ready = self.may_grow or sum(bundle["CPU"] for bundle in refs[0].bundle_specs) <= there
-        self.living = {node: amount for node, amount in self.living.items() if node not in self.wedged}  # by now, everybody knows
+        self.living = {
+            node: amount for node, amount in self.living.items() if node not in self.wedged
+        }  # by now, everybody knows
         return (refs, []) if ready else ([], refs)
 
 
-def test_a_group_is_kept_over_restarts_and_made_anew_when_a_node_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_kept_over_restarts_and_made_anew_when_a_node_has_died(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch, a=2, b=2)
     reservation = Reservation(ScalingConfig(num_workers=2))
     assert reservation.reserve() == reservation.reserve() == 2
@@ -109,7 +139,9 @@ def test_what_dead_nodes_took_with_them_is_waited_for(monkeypatch: pytest.Monkey
     assert reservation.reserve() == 2
 
 
-def test_a_group_that_waits_for_a_node_that_has_died_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_waits_for_a_node_that_has_died_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch, a=1, b=1)
     cluster.wedged = {"b"}
     assert Reservation(ScalingConfig(num_workers=(1, 2))).reserve() == 1
@@ -118,10 +150,17 @@ def test_a_group_that_waits_for_a_node_that_has_died_is_made_anew(monkeypatch: p
 
 def test_a_start_is_given_up_when_a_node_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     actor = SimpleNamespace(facts=SimpleNamespace(remote=object))
-    monkeypatch.setattr(group, "remote", lambda cls: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: actor)))
+    monkeypatch.setattr(
+        group,
+        "remote",
+        lambda cls: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: actor)),
+    )
     monkeypatch.setattr(group.api, "wait", lambda refs, **_: ([], refs))
     starting = ActorWorkerGroup(
-        placement=PlacementGroup(1, [{"CPU": 1.0}]), scaling=ScalingConfig(), runtime_env=None, has_lost_a_node=lambda: True
+        placement=PlacementGroup(1, [{"CPU": 1.0}]),
+        scaling=ScalingConfig(),
+        runtime_env=None,
+        has_lost_a_node=lambda: True,
     )
     with pytest.raises(WorkerStartError) as raised:
         starting.start()
@@ -134,7 +173,10 @@ def test_the_wait_has_a_limit_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
     reservation = Reservation(ScalingConfig(num_workers=2))
     reservation.reserve()
     del cluster.living["b"]
-    with pytest.raises(TrainingFailedError, match=r"2 workers need 2 CPU together, free is 1 CPU: the cluster has lost nodes"):
+    with pytest.raises(
+        TrainingFailedError,
+        match=r"2 workers need 2 CPU together, free is 1 CPU: the cluster has lost nodes",
+    ):
         reservation.reserve()
 
 
@@ -144,7 +186,9 @@ def test_a_cluster_that_can_grow_refuses_nothing(monkeypatch: pytest.MonkeyPatch
     assert Reservation(ScalingConfig(num_workers=8)).reserve() == 8
 
 
-def test_an_interrupt_ends_the_wait_and_gives_the_group_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_the_wait_and_gives_the_group_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch, a=1, b=1)
     reservation = Reservation(ScalingConfig(num_workers=2))
     reservation.reserve()
@@ -155,7 +199,9 @@ def test_an_interrupt_ends_the_wait_and_gives_the_group_back(monkeypatch: pytest
         reservation.reserve()
 
 
-def test_the_possible_size_counts_what_the_group_holds_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_possible_size_counts_what_the_group_holds_as_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch, a=2)
     reservation = Reservation(ScalingConfig(num_workers=(1, 8)))
     assert reservation.reserve() == 2
@@ -168,7 +214,9 @@ def test_the_possible_size_counts_what_the_group_holds_as_free(monkeypatch: pyte
     assert reservation.possible_size() == 3
 
 
-def test_a_group_does_not_let_go_of_what_it_holds_for_less_than_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_does_not_let_go_of_what_it_holds_for_less_than_the_smallest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch, a=4)
     reservation = Reservation(ScalingConfig(num_workers=(2, 4)))
     assert reservation.reserve() == 4
@@ -179,7 +227,9 @@ def test_a_group_does_not_let_go_of_what_it_holds_for_less_than_the_smallest(mon
     assert reservation.possible_size() == 3
 
 
-def test_resources_that_have_gone_without_their_node_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_that_have_gone_without_their_node_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(monkeypatch, a=2)
     reservation = Reservation(ScalingConfig(num_workers=(2, 3)))
     reservation.reserve()
@@ -188,9 +238,14 @@ def test_resources_that_have_gone_without_their_node_are_waited_for(monkeypatch:
     assert reservation.reserve() == 2
 
 
-def test_an_elastic_group_has_no_more_workers_than_fit_on_whole_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_elastic_group_has_no_more_workers_than_fit_on_whole_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     Cluster(monkeypatch, a=3, b=3)
-    assert Reservation(ScalingConfig(num_workers=(1, 8), resources_per_worker={"CPU": 2})).reserve() == 2
+    assert (
+        Reservation(ScalingConfig(num_workers=(1, 8), resources_per_worker={"CPU": 2})).reserve()
+        == 2
+    )
 
 
 def test_a_group_on_a_node_that_is_drained_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:

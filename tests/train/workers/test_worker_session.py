@@ -84,7 +84,9 @@ class Bench:
         self.failures.append(error)
         self.failed.set()
 
-    def report(self, metrics: dict[str, Any] | None = None, checkpoint: Any = None, **options: Any) -> None:
+    def report(
+        self, metrics: dict[str, Any] | None = None, checkpoint: Any = None, **options: Any
+    ) -> None:
         defaults: dict[str, Any] = {
             "dir_name": None,
             "upload_mode": CheckpointUploadMode.SYNC,
@@ -135,10 +137,15 @@ def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
 def test_metrics_are_numbered_on_from_where_the_run_is(bench: Bench) -> None:
     bench.report({"loss": 1.0})
     bench.report({"loss": 0.5})
-    assert [(m.index, m.metrics) for m in bench.heard() if isinstance(m, Reported)] == [(4, {"loss": 1.0}), (5, {"loss": 0.5})]
+    assert [(m.index, m.metrics) for m in bench.heard() if isinstance(m, Reported)] == [
+        (4, {"loss": 1.0}),
+        (5, {"loss": 0.5}),
+    ]
 
 
-def test_a_report_with_a_checkpoint_leaves_at_once_with_those_that_gathered(tmp_path: Path, source: Checkpoint) -> None:
+def test_a_report_with_a_checkpoint_leaves_at_once_with_those_that_gathered(
+    tmp_path: Path, source: Checkpoint
+) -> None:
     bench = Bench(tmp_path, gap_s=3600.0)
     bench.report()
     assert [message.index for message in bench.heard() if isinstance(message, Reported)] == [0]
@@ -147,7 +154,9 @@ def test_a_report_with_a_checkpoint_leaves_at_once_with_those_that_gathered(tmp_
     assert [message.index for message in bench.heard() if isinstance(message, Reported)] == [1, 2]
 
 
-def test_sync_copies_into_a_hidden_directory_and_keeps_the_source(bench: Bench, source: Checkpoint) -> None:
+def test_sync_copies_into_a_hidden_directory_and_keeps_the_source(
+    bench: Bench, source: Checkpoint
+) -> None:
     bench.report(checkpoint=source)
     part = bench.part()
     assert part.dir_name == "checkpoint_000004"
@@ -162,7 +171,9 @@ def test_sync_deletes_the_source_when_told_to(bench: Bench, source: Checkpoint) 
     assert not Path(source.path).exists()
 
 
-def test_async_reports_at_once_uploads_in_order_and_deletes_the_source(bench: Bench, tmp_path: Path) -> None:
+def test_async_reports_at_once_uploads_in_order_and_deletes_the_source(
+    bench: Bench, tmp_path: Path
+) -> None:
     sources = []
     for number in range(3):
         directory = tmp_path / f"source{number}"
@@ -179,7 +190,9 @@ def test_async_reports_at_once_uploads_in_order_and_deletes_the_source(bench: Be
 
 
 def test_an_upload_that_fails_fails_the_worker(bench: Bench, tmp_path: Path) -> None:
-    bench.report(checkpoint=Checkpoint(str(tmp_path / "missing")), upload_mode=CheckpointUploadMode.ASYNC)
+    bench.report(
+        checkpoint=Checkpoint(str(tmp_path / "missing")), upload_mode=CheckpointUploadMode.ASYNC
+    )
     assert bench.failed.wait(60)
     assert isinstance(bench.failures[0], FileNotFoundError)
 
@@ -211,7 +224,9 @@ def test_an_upload_function_says_where_the_files_are(bench: Bench, source: Check
 
 
 @pytest.mark.parametrize("name", ["", "/abs", "../up", "a/../b", "a//b", ".tmp-x"])
-def test_a_directory_name_that_leads_elsewhere_is_refused(bench: Bench, source: Checkpoint, name: str) -> None:
+def test_a_directory_name_that_leads_elsewhere_is_refused(
+    bench: Bench, source: Checkpoint, name: str
+) -> None:
     with pytest.raises(ValueError, match="checkpoint_dir_name"):
         bench.report(checkpoint=source, dir_name=name)
 
@@ -243,8 +258,14 @@ def test_checkpoints_of_others_do_not_change_what_this_rank_has_reported(bench: 
     assert bench.session.get_checkpoint() is None
 
 
-def test_all_reported_checkpoints_are_asked_for_and_a_timeout_gives_the_list_as_it_is(bench: Bench) -> None:
-    thread, results = in_thread(lambda: bench.session.get_all_reported_checkpoints(CheckpointConsistencyMode.VALIDATED, 0.01))
+def test_all_reported_checkpoints_are_asked_for_and_a_timeout_gives_the_list_as_it_is(
+    bench: Bench,
+) -> None:
+    thread, results = in_thread(
+        lambda: bench.session.get_all_reported_checkpoints(
+            CheckpointConsistencyMode.VALIDATED, 0.01
+        )
+    )
     first = bench.heard()
     second = [] if len(first) == 2 else bench.heard()
     questions = [message for message in first + second if isinstance(message, CheckpointsAsked)]
@@ -276,7 +297,9 @@ def test_a_forked_process_is_told_that_nobody_hears_it(bench: Bench) -> None:
     child = os.fork()
     if child == 0:
         try:
-            with pytest.raises(RuntimeError, match=f"forked from the training worker {os.getppid()}"):
+            with pytest.raises(
+                RuntimeError, match=f"forked from the training worker {os.getppid()}"
+            ):
                 bench.report({"loss": 1.0})
             os._exit(0 if bench.session.get_checkpoint() is None else 2)
         except BaseException:
@@ -298,7 +321,9 @@ def test_an_attempt_that_has_predecessors_writes_where_none_of_them_does(tmp_pat
     assert names == ["checkpoint_000000", "checkpoint_000003-token-1", "checkpoint_000003"]
 
 
-def test_files_that_are_gone_before_their_upload_make_no_checkpoint_of_what_is_left(bench: Bench, source: Checkpoint) -> None:
+def test_files_that_are_gone_before_their_upload_make_no_checkpoint_of_what_is_left(
+    bench: Bench, source: Checkpoint
+) -> None:
     held, go = threading.Event(), threading.Event()
     stage = bench.session.storage.stage
 
@@ -310,7 +335,9 @@ def test_files_that_are_gone_before_their_upload_make_no_checkpoint_of_what_is_l
     bench.session.storage.stage = later  # type: ignore[method-assign]
     bench.report(checkpoint=source, upload_mode=CheckpointUploadMode.ASYNC, delete_local=False)
     assert held.wait(60)
-    Path(source.path, "weights").unlink()  # as the end of a `with TemporaryDirectory()` does, a moment before the directory itself goes
+    Path(
+        source.path, "weights"
+    ).unlink()  # as the end of a `with TemporaryDirectory()` does, a moment before the directory itself goes
     go.set()
     assert bench.failed.wait(60)
     assert "leave them alone after `report`" in str(bench.failures[0])

@@ -12,12 +12,17 @@ from syncline.tune.experiment.trial import Trial
 
 @pytest.fixture
 def trials(make_trial) -> list[Trial]:
-    return [make_trial(at, losses=[loss, 2 * loss], write=True) for at, loss in enumerate([3.0, 1.0, 2.0])]
+    return [
+        make_trial(at, losses=[loss, 2 * loss], write=True)
+        for at, loss in enumerate([3.0, 1.0, 2.0])
+    ]
 
 
 @pytest.fixture
 def analysis(trials, tmp_path) -> ExperimentAnalysis:
-    return ExperimentAnalysis(tmp_path / "search", trials=trials, default_metric="loss", default_mode="min")
+    return ExperimentAnalysis(
+        tmp_path / "search", trials=trials, default_metric="loss", default_mode="min"
+    )
 
 
 def test_best_of_everything(analysis, trials) -> None:
@@ -75,13 +80,22 @@ def test_file_type_decides_where_there_are_both(analysis, trials) -> None:
 
 def test_checkpoints(analysis, trials, tmp_path) -> None:
     for at, loss in enumerate([2.0, 1.0, 3.0]):
-        trials[1].take_checkpoint(Checkpoint(tmp_path / f"checkpoint_{at:06d}"), {"loss": loss, "training_iteration": at})
+        trials[1].take_checkpoint(
+            Checkpoint(tmp_path / f"checkpoint_{at:06d}"), {"loss": loss, "training_iteration": at}
+        )
     assert analysis.best_checkpoint == Checkpoint(tmp_path / "checkpoint_000001")
     for trial in (trials[1], trials[1].trial_id, str(trials[1]), trials[1].path + "/"):
-        assert analysis.get_best_checkpoint(trial, "loss", "max") == Checkpoint(tmp_path / "checkpoint_000002")
-    assert analysis.get_last_checkpoint() == analysis.get_last_checkpoint(trials[0])  # the first of equal iterations has none
+        assert analysis.get_best_checkpoint(trial, "loss", "max") == Checkpoint(
+            tmp_path / "checkpoint_000002"
+        )
+    assert analysis.get_last_checkpoint() == analysis.get_last_checkpoint(
+        trials[0]
+    )  # the first of equal iterations has none
     assert analysis.get_last_checkpoint(trials[1]) == Checkpoint(tmp_path / "checkpoint_000002")
-    assert analysis.get_trial_checkpoints_paths(trials[1])[0] == (str(tmp_path / "checkpoint_000000"), 2.0)
+    assert analysis.get_trial_checkpoints_paths(trials[1])[0] == (
+        str(tmp_path / "checkpoint_000000"),
+        2.0,
+    )
     assert analysis.get_trial_checkpoints_paths(trials[1], "training_iteration")[2][1] == 2
     with pytest.raises(ValueError, match="neither id nor name nor directory"):
         analysis.get_best_checkpoint("nobody")
@@ -99,7 +113,9 @@ def test_unknown_metric(analysis, trials, caplog) -> None:
         assert analysis.get_best_config("lss", "min") is None
     assert "Do you mean 'loss'?" in caplog.text
     with pytest.raises(ValueError, match="Do you mean 'loss'"):
-        _ = ExperimentAnalysis("x", trials=trials, default_metric="lss", default_mode="min").best_trial
+        _ = ExperimentAnalysis(
+            "x", trials=trials, default_metric="lss", default_mode="min"
+        ).best_trial
 
 
 def test_search_without_metric_or_mode(trials) -> None:
@@ -118,4 +134,7 @@ def test_directory_without_a_search(tmp_path) -> None:
 
 
 def test_printing(analysis, tmp_path) -> None:
-    assert repr(analysis) == f"ExperimentAnalysis(3 trials in {str(tmp_path / 'search')!r}, metric='loss', mode='min')"
+    assert (
+        repr(analysis)
+        == f"ExperimentAnalysis(3 trials in {str(tmp_path / 'search')!r}, metric='loss', mode='min')"
+    )

@@ -1,7 +1,8 @@
 """A search that others kill: `python killed_search.py FOLDER SAMPLES`; started again, it goes on.
 
-A seeded searcher that learns proposes, ASHA stops, and one trial runs at a time, so that a search has one course only. The function saves
-with every second result, and writes each step that it trains into `steps`; in the end `outcome.json` has what came of every trial.
+A seeded searcher that learns proposes, ASHA stops, and one trial runs at a time, so that a search
+has one course only. The function saves with every second result, and writes each step that it
+trains into `steps`; in the end `outcome.json` has what came of every trial.
 """
 
 from __future__ import annotations
@@ -61,9 +62,19 @@ def main() -> None:
     folder, samples = Path(sys.argv[1]), int(sys.argv[2])
     syncline.init(num_cpus=1)
     results = tuner(folder, samples).fit()
-    trials = [[result.config["x"], result.config["y"], result.metrics["training_iteration"], result.metrics["loss"]] for result in results]
+    trials = [
+        [
+            result.config["x"],
+            result.config["y"],
+            result.metrics["training_iteration"],
+            result.metrics["loss"],
+        ]
+        for result in results
+    ]
     best = results.get_best_result().config
-    (folder / "outcome.json").write_text(json.dumps({"trials": trials, "best": [best["x"], best["y"]], "errors": results.num_errors}))
+    (folder / "outcome.json").write_text(
+        json.dumps({"trials": trials, "best": [best["x"], best["y"]], "errors": results.num_errors})
+    )
 
 
 if __name__ == "__main__":

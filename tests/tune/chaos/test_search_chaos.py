@@ -1,6 +1,8 @@
-"""Kill a search at any moment and restore it: it ends as the undisturbed one, and nothing that was over is trained again.
+"""Kill a search at any moment and restore it: it ends as the undisturbed one, and nothing that was
+over is trained again.
 
-`make test-long` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as one likes. A failure names its seed.
+`make test-long` kills a few times; `make chaos` 20 times, `make chaos KILLS=200 SEED=5` as often as
+one likes. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ from syncline.testing.waiting import eventually
 from syncline.tune.controller.restore import load_trials
 
 # What fails here by chance is what this suite is for: `make chaos` does not try again.
-pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.processes,
+    pytest.mark.flaky(reruns=0 if "CHAOS_KILLS" in os.environ else 2),
+]
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
@@ -46,11 +52,22 @@ class Search:
         """Trials that were over at a kill, and how many steps had been trained by then."""
 
     def run(self, faults: str = "", kill_after: tuple[int, float] | None = None) -> int:
-        """Until it ends or dies; `kill_after` so many steps and seconds, or by itself at a fault. Its exit code."""
-        command = [sys.executable, str(Path(__file__).with_name("killed_search.py")), str(self.folder), str(SAMPLES)]
+        """Until it ends or dies; `kill_after` so many steps and seconds, or by itself at a fault.
+        Its exit code.
+        """
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("killed_search.py")),
+            str(self.folder),
+            str(SAMPLES),
+        ]
         before = len(self.steps())
         process = subprocess.Popen(
-            command, stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env={**os.environ, "SYNCLINE_FAULTS": faults}
+            command,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "SYNCLINE_FAULTS": faults},
         )
         try:
             if kill_after is not None:
@@ -73,7 +90,10 @@ class Search:
     def await_silence(self) -> None:
         """No process of a trial outlives its program."""
         trials = {pid for _, _, pid in self.steps()}
-        eventually(lambda: not [pid for pid in trials if _is_alive(pid)], what="the end of the trials' processes")
+        eventually(
+            lambda: not [pid for pid in trials if _is_alive(pid)],
+            what="the end of the trials' processes",
+        )
 
     def note_finished(self) -> None:
         if (self.folder / "search" / "search.json").exists():
@@ -88,7 +108,9 @@ class Search:
             lines = (self.folder / "steps").read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [(trial, int(iteration), int(pid)) for trial, iteration, pid in map(str.split, lines)]
+        return [
+            (trial, int(iteration), int(pid)) for trial, iteration, pid in map(str.split, lines)
+        ]
 
     def outcome(self) -> Any:
         return json.loads((self.folder / "outcome.json").read_text())
@@ -105,8 +127,12 @@ def _is_alive(pid: int) -> bool:
 
 
 def strike(search: Search, dice: random.Random) -> tuple[str, int]:
-    """One start that is to be killed, at a moment that the dice choose: what it was, and the program's exit code."""
-    kind = dice.choice([*POINTS, *POINTS, "any moment", "any moment", "any moment", dice.choice(RARE_POINTS)])
+    """One start that is to be killed, at a moment that the dice choose: what it was, and the
+    program's exit code.
+    """
+    kind = dice.choice(
+        [*POINTS, *POINTS, "any moment", "any moment", "any moment", dice.choice(RARE_POINTS)]
+    )
     if kind == "any moment":
         after = dice.choice([0, 1, 2, 5, 9]), dice.uniform(0, 0.2)
         return f"{kind} after {after}", search.run(kill_after=after)
@@ -115,7 +141,9 @@ def strike(search: Search, dice: random.Random) -> tuple[str, int]:
 
 
 @pytest.mark.timeout(120 + 20 * KILLS)
-def test_a_search_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+def test_a_search_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(
+    tmp_path: Path,
+) -> None:
     undisturbed = Search(tmp_path / "undisturbed")
     assert undisturbed.run() == 0, undisturbed.tail()
     dice = random.Random(SEED)
@@ -125,7 +153,9 @@ def test_a_search_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(tm
         kind, code = strike(search, dice)
         strikes.append(kind)
         search.note_finished()
-    if code == -signal.SIGKILL:  # once more where a snapshot is taken on the way or at the end; with few kills, of a search that is over
+    if (
+        code == -signal.SIGKILL
+    ):  # once more where a snapshot is taken on the way or at the end; with few kills, of a search that is over
         strikes.append("tune.before_pointer 2")
         code = search.run("tune.before_pointer=kill:2")
         search.note_finished()
@@ -138,25 +168,41 @@ def test_a_search_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(tm
     assert search.outcome()["errors"] == 0, story
     steps = search.steps()
     for trial_id, known in search.finished.items():
-        assert trial_id not in {trial for trial, _, _ in steps[known:]}, f"{trial_id} was over, and trained again: {story}"
+        assert trial_id not in {trial for trial, _, _ in steps[known:]}, (
+            f"{trial_id} was over, and trained again: {story}"
+        )
     # A kill costs what was trained since the checkpoint before it: two steps at most.
-    repeated = sum(count - 1 for count in Counter((trial, iteration) for trial, iteration, _ in steps).values())
+    repeated = sum(
+        count - 1 for count in Counter((trial, iteration) for trial, iteration, _ in steps).values()
+    )
     assert repeated <= 2 * len(strikes), story
     _assert_whole(search, story)
 
 
 def _assert_whole(search: Search, story: str) -> None:
     """Each result once in the files of its trial, and nothing unfinished."""
-    for trial, (_, _, iterations, _) in zip(load_trials(str(search.folder / "search")), search.outcome()["trials"], strict=True):
+    for trial, (_, _, iterations, _) in zip(
+        load_trials(str(search.folder / "search")), search.outcome()["trials"], strict=True
+    ):
         directory, expected = Path(trial.path), list(range(1, iterations + 1))
-        rows = [json.loads(line)["training_iteration"] for line in (directory / "result.json").read_text().splitlines()]
+        rows = [
+            json.loads(line)["training_iteration"]
+            for line in (directory / "result.json").read_text().splitlines()
+        ]
         with (directory / "progress.csv").open() as file:
-            assert [int(row["training_iteration"]) for row in csv.DictReader(file)] == expected, (trial, story)
+            assert [int(row["training_iteration"]) for row in csv.DictReader(file)] == expected, (
+                trial,
+                story,
+            )
         assert rows == expected, (trial, story)
-        assert sorted(path.name for path in directory.glob("checkpoint_*")) == [f"checkpoint_{n:06d}" for n in range(iterations // 2)], (
-            story
-        )
+        assert sorted(path.name for path in directory.glob("checkpoint_*")) == [
+            f"checkpoint_{n:06d}" for n in range(iterations // 2)
+        ], story
     left = [path for path in (search.folder / "search").rglob("*") if path.name.startswith(".tmp-")]
     assert not left, (left, story)
-    kept = [path.name for path in (search.folder / "search").iterdir() if path.name.startswith(("search-", "journal-"))]
+    kept = [
+        path.name
+        for path in (search.folder / "search").iterdir()
+        if path.name.startswith(("search-", "journal-"))
+    ]
     assert len(kept) == 1, f"state of earlier times is left: {kept}, {story}"

@@ -7,7 +7,13 @@ import pytest
 from syncline.train.checkpoint import Checkpoint
 from syncline.tune.console.pages import page
 from syncline.tune.console.snapshot import View
-from syncline.tune.console.summary import best_text, closing_lines, errors_line, hidden_text, status_text
+from syncline.tune.console.summary import (
+    best_text,
+    closing_lines,
+    errors_line,
+    hidden_text,
+    status_text,
+)
 from syncline.tune.console.tables import as_text, errors_table, fitting, trials_table
 from syncline.tune.experiment.trial import Trial
 
@@ -18,10 +24,24 @@ def headings(snapshot):
 
 def test_familiar_columns(make_trial) -> None:
     config = {"model/lr": 0.1, "layers": 2}
-    trial = make_trial(0, config=config, losses=[0.5], mean_accuracy=0.9, note="text", node_ip="10.0.0.1", pid=77)
+    trial = make_trial(
+        0, config=config, losses=[0.5], mean_accuracy=0.9, note="text", node_ip="10.0.0.1", pid=77
+    )
     snapshot = View().take([trial])
-    assert headings(snapshot) == ["Trial name", "status", "loc", "layers", "lr", "loss", "acc", "iter", "total time (s)"]
-    assert snapshot.rows == [["train_1a2b_00000", "TERMINATED", "10.0.0.1:77", "2", "0.1", "0.5", "0.9", "1", "0.5"]]
+    assert headings(snapshot) == [
+        "Trial name",
+        "status",
+        "loc",
+        "layers",
+        "lr",
+        "loss",
+        "acc",
+        "iter",
+        "total time (s)",
+    ]
+    assert snapshot.rows == [
+        ["train_1a2b_00000", "TERMINATED", "10.0.0.1:77", "2", "0.1", "0.5", "0.9", "1", "0.5"]
+    ]
 
 
 def test_location_of_a_running_trial_is_that_of_its_process(make_trial) -> None:
@@ -45,13 +65,23 @@ def test_found_metrics_stay_when_other_trials_are_shown(make_trial) -> None:
 
 
 def test_metric_of_the_search_is_the_first_one(make_trial) -> None:
-    snapshot = View(metric="score", mode="max", found_metrics=2).take([make_trial(0, losses=[1.0], a=1, b=2, score=3)])
-    assert [column.heading for column in snapshot.columns if column.kind == "metric"] == ["score", "loss"]
+    snapshot = View(metric="score", mode="max", found_metrics=2).take(
+        [make_trial(0, losses=[1.0], a=1, b=2, score=3)]
+    )
+    assert [column.heading for column in snapshot.columns if column.kind == "metric"] == [
+        "score",
+        "loss",
+    ]
 
 
 def test_columns_that_the_program_names(make_trial) -> None:
-    view = View(parameters={"lr": "learning rate"}, metrics={"training_iteration": "steps", "val/f1": "F1", "nowhere": "nowhere"})
-    snapshot = view.take([make_trial(0, config={"lr": 0.1, "other": 1}, losses=[1.0], val={"f1": 0.25})])
+    view = View(
+        parameters={"lr": "learning rate"},
+        metrics={"training_iteration": "steps", "val/f1": "F1", "nowhere": "nowhere"},
+    )
+    snapshot = view.take(
+        [make_trial(0, config={"lr": 0.1, "other": 1}, losses=[1.0], val={"f1": 0.25})]
+    )
     assert headings(snapshot) == ["Trial name", "status", "learning rate", "steps", "F1"]
 
 
@@ -60,7 +90,10 @@ def test_best_trial_with_its_parameters_and_checkpoint(make_trial, tmp_path) -> 
     trials[1].take_checkpoint(Checkpoint(tmp_path / "checkpoint_000000"), {})
     best = View(metric="loss", mode="min").take(trials, rows=1).best
     assert best is not None
-    assert best_text(best) == "train_1a2b_00001 with loss=1 after 1 iteration and parameters={'lr': 0.2}"
+    assert (
+        best_text(best)
+        == "train_1a2b_00001 with loss=1 after 1 iteration and parameters={'lr': 0.2}"
+    )
     assert best.checkpoint == str(tmp_path / "checkpoint_000000")
 
 
@@ -88,8 +121,13 @@ def test_errors_name_their_last_line_and_file(make_trial) -> None:
 def test_only_the_latest_errors_are_shown(make_trial) -> None:
     trials = [make_trial(at, status=Trial.ERROR) for at in range(5)]
     snapshot = View().take(trials, errors=2)
-    assert [failure.trial for failure in snapshot.failures] == ["train_1a2b_00003", "train_1a2b_00004"]
-    assert "of which the first 3 are not shown" in as_text(errors_table(snapshot.failures, snapshot.failed, None))
+    assert [failure.trial for failure in snapshot.failures] == [
+        "train_1a2b_00003",
+        "train_1a2b_00004",
+    ]
+    assert "of which the first 3 are not shown" in as_text(
+        errors_table(snapshot.failures, snapshot.failed, None)
+    )
     assert View().take(trials, errors=0).failures == []
 
 
@@ -101,7 +139,10 @@ def test_narrow_places_get_errors_in_lines(make_trial) -> None:
 
 
 def test_hidden_trials_are_counted(make_trial) -> None:
-    trials = [make_trial(at, status=status) for at, status in enumerate([Trial.RUNNING] + [Trial.TERMINATED] * 5)]
+    trials = [
+        make_trial(at, status=status)
+        for at, status in enumerate([Trial.RUNNING] + [Trial.TERMINATED] * 5)
+    ]
     assert hidden_text(View().take(trials, rows=3)) == "... 3 more trials not shown (3 TERMINATED)"
     assert hidden_text(View().take(trials)) == ""
 
@@ -109,7 +150,12 @@ def test_hidden_trials_are_counted(make_trial) -> None:
 @pytest.mark.parametrize("width", [200, 100, 60, 40])
 def test_table_is_aligned_and_fits(make_trial, width) -> None:
     config = {"model/lr": 0.001, "optimizer": "stochastic gradient descent", "layers": 3}
-    trials = [make_trial(at, config=config, losses=[10.0**-at], accuracy=0.5, node_ip="127.0.0.1", pid=4242) for at in range(4)]
+    trials = [
+        make_trial(
+            at, config=config, losses=[10.0**-at], accuracy=0.5, node_ip="127.0.0.1", pid=4242
+        )
+        for at in range(4)
+    ]
     lines = as_text(trials_table(View().take(trials), width), width).splitlines()
     table = [line for line in lines if line[0] in "╭│├╰"]
     assert len({len(line) for line in table}) == 1
@@ -133,7 +179,9 @@ def test_first_metric_is_given_up_after_everything_else_but_the_name(make_trial)
 
 
 def test_wide_characters_do_not_break_alignment(make_trial) -> None:
-    snapshot = View().take([make_trial(0, config={"name": "日本語"}), make_trial(1, config={"name": "x"})])
+    snapshot = View().take(
+        [make_trial(0, config={"name": "日本語"}), make_trial(1, config={"name": "x"})]
+    )
     rows = [line for line in as_text(trials_table(snapshot, None)).splitlines() if "train_" in line]
     assert len(rows[0]) == len(rows[1]) - 3  # three characters of two columns
 
@@ -149,17 +197,28 @@ def test_html_is_escaped(make_trial) -> None:
 
 
 def test_summary_lines(make_trial) -> None:
-    trials = [make_trial(0, losses=[1.0]), make_trial(1, status=Trial.ERROR), make_trial(2, status=Trial.ERROR)]
+    trials = [
+        make_trial(0, losses=[1.0]),
+        make_trial(1, status=Trial.ERROR),
+        make_trial(2, status=Trial.ERROR),
+    ]
     snapshot = View(metric="loss", mode="min").take(trials)
     lines = closing_lines(snapshot, 3.21)
     assert lines[0] == "Tune: 3 trials: 1 TERMINATED, 2 ERROR, after 3.2 s."
     assert lines[1].startswith("Best trial: train_1a2b_00000 with loss=1 ")
-    assert (errors_line(snapshot) or "").endswith(f"(1 more trial failed); see {trials[2].path}/error.txt")
+    assert (errors_line(snapshot) or "").endswith(
+        f"(1 more trial failed); see {trials[2].path}/error.txt"
+    )
     assert errors_line(View().take(trials[:1])) is None
 
 
 def test_expected_number_is_said_until_it_is_reached(make_trial) -> None:
     snapshot = View().take([make_trial(0)])
     assert status_text(snapshot, 10) == "1 of 10 trials: 1 TERMINATED"
-    assert status_text(snapshot, 1) == status_text(snapshot, float("inf")) == status_text(snapshot, None) == "1 trial: 1 TERMINATED"
+    assert (
+        status_text(snapshot, 1)
+        == status_text(snapshot, float("inf"))
+        == status_text(snapshot, None)
+        == "1 trial: 1 TERMINATED"
+    )
     assert status_text(View().take([]), None) == "0 trials"

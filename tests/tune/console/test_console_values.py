@@ -18,10 +18,16 @@ def test_name_that_is_the_end_of_another_stays_whole() -> None:
 
 
 def test_last_line_of_an_error() -> None:
-    assert values.last_line(None, "Traceback …\n  File …\nValueError: no data\n") == "ValueError: no data"
+    assert (
+        values.last_line(None, "Traceback …\n  File …\nValueError: no data\n")
+        == "ValueError: no data"
+    )
     assert values.last_line(ValueError("no data")) == "ValueError: no data"
     assert values.last_line(None) == "no reason is known"
 
 
 def test_parameters_in_one_line() -> None:
-    assert values.parameters_text({"lr": 0.01234567, "name": "x" * 50}, 10) == "{'lr': 0.0123457, 'name': ...xxxxxx'}"
+    assert (
+        values.parameters_text({"lr": 0.01234567, "name": "x" * 50}, 10)
+        == "{'lr': 0.0123457, 'name': ...xxxxxx'}"
+    )

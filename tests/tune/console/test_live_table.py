@@ -28,12 +28,16 @@ def terminal() -> Terminal:
 
 @pytest.fixture
 def console(terminal: Terminal) -> Console:
-    return Console(file=terminal, force_terminal=True, width=120, height=30, color_system=None, highlight=False)
+    return Console(
+        file=terminal, force_terminal=True, width=120, height=30, color_system=None, highlight=False
+    )
 
 
 @contextmanager
 def before(terminal: Terminal) -> Iterator[None]:
-    """The program runs in that terminal. (pytest puts its own streams in place between a fixture and the test.)"""
+    """The program runs in that terminal. (pytest puts its own streams in place between a fixture
+    and the test.)
+    """
     with redirect_stdout(terminal), redirect_stderr(terminal):
         yield
 

@@ -23,7 +23,9 @@ def written() -> list[str]:
 
 @pytest.fixture
 def trials(make_trial):
-    return [make_trial(at, losses=[1.0 + at]) for at in range(49)] + [make_trial(49, status=Trial.ERROR)]
+    return [make_trial(at, losses=[1.0 + at]) for at in range(49)] + [
+        make_trial(49, status=Trial.ERROR)
+    ]
 
 
 def test_quick_search_writes_four_lines(trials, clock, written) -> None:
@@ -41,7 +43,11 @@ def test_progress_is_told_at_doubling_intervals(trials, clock, written) -> None:
     reporter = LinesReporter(write=written.append, clock=clock)
     reporter.setup(clock.now, 60, "loss", "min")
     run(reporter, trials, clock, seconds=300)
-    told = [line.partition(", after ")[2].partition(";")[0] for line in written if line.startswith("Tune: 50 of 60 trials")]
+    told = [
+        line.partition(", after ")[2].partition(";")[0]
+        for line in written
+        if line.startswith("Tune: 50 of 60 trials")
+    ]
     assert [text.removesuffix(" s") for text in told] == ["30", "1 min 00", "2 min 00", "4 min 00"]
     assert "CPU 2/2" in written[0]
     assert "best: train_1a2b_00000" in written[0]

@@ -9,18 +9,34 @@ import pytest
 from syncline.tune.console.lines import LinesReporter
 from syncline.tune.console.live import LiveReporter
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.progress_reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter, default_reporter
+from syncline.tune.progress_reporter import (
+    CLIReporter,
+    JupyterNotebookReporter,
+    ProgressReporter,
+    default_reporter,
+)
 
 
 def test_cli_reporter_prints_the_table(make_trial, capsys, clock) -> None:
-    reporter = CLIReporter(metric_columns={"loss": "the loss", "training_iteration": "it"}, parameter_columns=["lr"], clock=clock)
+    reporter = CLIReporter(
+        metric_columns={"loss": "the loss", "training_iteration": "it"},
+        parameter_columns=["lr"],
+        clock=clock,
+    )
     reporter.setup(clock.now, 5, "loss", "min")
     clock.now += 65
-    reporter.report([make_trial(0, losses=[0.5]), make_trial(1, status=Trial.RUNNING, losses=[0.25])], False, "Resources: 1/2 CPUs")
+    reporter.report(
+        [make_trial(0, losses=[0.5]), make_trial(1, status=Trial.RUNNING, losses=[0.25])],
+        False,
+        "Resources: 1/2 CPUs",
+    )
     text = capsys.readouterr().out
     assert text.startswith("== Status ==\nCurrent time: ")
     assert "(running for 1 min 05 s)\nResources: 1/2 CPUs\n" in text
-    assert "Current best trial: train_1a2b_00001 with loss=0.25 after 1 iteration and parameters={'lr': 0.2}" in text
+    assert (
+        "Current best trial: train_1a2b_00001 with loss=0.25 after 1 iteration and parameters={'lr': 0.2}"
+        in text
+    )
     assert "Number of trials: 2/5 (1 RUNNING, 1 TERMINATED)" in text
     assert "| Trial name       | status     |  lr | the loss | it |" in text
     assert "| train_1a2b_00001 | RUNNING    | 0.2 |     0.25 |  1 |" in text
@@ -46,8 +62,12 @@ def test_tables_can_wait_for_the_end(make_trial, capsys) -> None:
 def test_trials_sorted_by_metric(make_trial, capsys) -> None:
     reporter = CLIReporter(sort_by_metric=True, metric="loss", mode="min")
     reporter.setup()
-    reporter.report([make_trial(at, losses=[loss]) for at, loss in enumerate([3.0, 1.0, 2.0])], False)
-    names = [line[2:18] for line in capsys.readouterr().out.splitlines() if line.startswith("| train")]
+    reporter.report(
+        [make_trial(at, losses=[loss]) for at, loss in enumerate([3.0, 1.0, 2.0])], False
+    )
+    names = [
+        line[2:18] for line in capsys.readouterr().out.splitlines() if line.startswith("| train")
+    ]
     assert names == ["train_1a2b_00001", "train_1a2b_00002", "train_1a2b_00000"]
 
 
@@ -65,9 +85,18 @@ def test_columns_can_be_added(make_trial, capsys) -> None:
     reporter = CLIReporter()
     reporter.add_metric_column("val/f1", "F1")
     reporter.add_parameter_column("lr", "rate")
-    reporter.report([make_trial(0, config={"lr": 0.1, "seed": 1}, losses=[1.0], val={"f1": 0.5})], False)
+    reporter.report(
+        [make_trial(0, config={"lr": 0.1, "seed": 1}, losses=[1.0], val={"f1": 0.5})], False
+    )
     heading = next(line for line in capsys.readouterr().out.splitlines() if "Trial name" in line)
-    assert [cell.strip() for cell in heading.strip("|").split("|")] == ["Trial name", "status", "rate", "iter", "total time (s)", "F1"]
+    assert [cell.strip() for cell in heading.strip("|").split("|")] == [
+        "Trial name",
+        "status",
+        "rate",
+        "iter",
+        "total time (s)",
+        "F1",
+    ]
 
 
 def test_column_that_exists_is_not_added_again() -> None:
@@ -131,7 +160,9 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Handle()
 
     module = types.ModuleType("IPython.display")
-    vars(module).update(HTML=lambda text: text, display=display, clear_output=lambda wait: shown.append("cleared"))
+    vars(module).update(
+        HTML=lambda text: text, display=display, clear_output=lambda wait: shown.append("cleared")
+    )
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))

@@ -1,4 +1,6 @@
-"""A search without processes: carries out the instructions of `TuneMachine` at once, in an order of the test's choosing."""
+"""A search without processes: carries out the instructions of `TuneMachine` at once, in an order of
+the test's choosing.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Simulation:
     concurrency_of_searcher: float = float("inf")
 
     def __post_init__(self) -> None:
-        self.scheduler.set_search_properties("score" if self.scheduler.metric is None else None, "max")
+        self.scheduler.set_search_properties(
+            "score" if self.scheduler.metric is None else None, "max"
+        )
         self.machine = TuneMachine(self.rules, self.scheduler, self.stopper)
         self.waiting: list[Event] = []
         """Events that have happened and are not handled yet."""
@@ -73,7 +77,9 @@ class Simulation:
         self.take(events.Begin(total_resources={"CPU": self.cpus}))
 
     def run(self, choose: random.Random | None = None, limit: int = 100_000) -> None:
-        """To the end; events in the order in which they happened, or in one that `choose` makes up."""
+        """To the end; events in the order in which they happened, or in one that `choose` makes
+        up.
+        """
         if not self.journal:
             self.begin()
         for _ in range(limit):
@@ -85,7 +91,9 @@ class Simulation:
     def go_on(self, choose: random.Random | None = None) -> None:
         """Handle one event."""
         if not self.waiting:
-            assert self.machine.waits_for_searcher, f"nothing happens any more: {self.machine.trials}"
+            assert self.machine.waits_for_searcher, (
+                f"nothing happens any more: {self.machine.trials}"
+            )
             self.take(events.Tick())
             return
         self.take(self.waiting.pop(choose.randrange(len(self.waiting)) if choose else 0))
@@ -116,16 +124,26 @@ class Simulation:
             if self.reserving is not None and self.reserving.trial_id == do.trial_id:
                 self.reserving = None
         elif isinstance(do, events.StartTrial):
-            self.iterations[do.trial_id] = do.progress.get("training_iteration", 0) if do.checkpoint else 0
-            return events.TrialStarted(trial_id=do.trial_id, attempt=do.attempt, location="here:1", now=1.0)
+            self.iterations[do.trial_id] = (
+                do.progress.get("training_iteration", 0) if do.checkpoint else 0
+            )
+            return events.TrialStarted(
+                trial_id=do.trial_id, attempt=do.attempt, location="here:1", now=1.0
+            )
         elif isinstance(do, events.StepTrial):
             return self.train(do)
         elif isinstance(do, events.SaveTrial):
-            return events.TrialSaved(trial_id=do.trial_id, attempt=do.attempt, checkpoint=self.checkpoint(do.trial_id, do.checkpoint_index))
+            return events.TrialSaved(
+                trial_id=do.trial_id,
+                attempt=do.attempt,
+                checkpoint=self.checkpoint(do.trial_id, do.checkpoint_index),
+            )
         elif isinstance(do, events.StopTrial):
             self.held.pop(do.trial_id, None)
         elif isinstance(do, events.Donate):
-            return events.Donated(trial_id=do.trial_id, checkpoint=self.checkpoint(do.trial_id, do.checkpoint_index))
+            return events.Donated(
+                trial_id=do.trial_id, checkpoint=self.checkpoint(do.trial_id, do.checkpoint_index)
+            )
         elif isinstance(do, events.End):
             self.ended = do
         return None
@@ -154,11 +172,26 @@ class Simulation:
         try:
             result = self.step(trial, iteration)
         except RuntimeError as error:
-            return events.TrialFailed(trial_id=do.trial_id, attempt=do.attempt, error=pack_error(error), text=f"RuntimeError: {error}")
+            return events.TrialFailed(
+                trial_id=do.trial_id,
+                attempt=do.attempt,
+                error=pack_error(error),
+                text=f"RuntimeError: {error}",
+            )
         result = {"training_iteration": iteration, "time_total_s": float(iteration), **result}
-        checkpoint = self.checkpoint(do.trial_id, do.checkpoint_index) if result.pop("saves", False) else None
+        checkpoint = (
+            self.checkpoint(do.trial_id, do.checkpoint_index)
+            if result.pop("saves", False)
+            else None
+        )
         ended = result.pop("ended", False)
-        return events.TrialStepped(trial_id=do.trial_id, attempt=do.attempt, result=result, checkpoint=checkpoint, ended=ended)
+        return events.TrialStepped(
+            trial_id=do.trial_id,
+            attempt=do.attempt,
+            result=result,
+            checkpoint=checkpoint,
+            ended=ended,
+        )
 
     def checkpoint(self, trial_id: str, index: int) -> Checkpoint:
         return self.trial(trial_id).storage.checkpoint(checkpoint_dir_name(index))
@@ -176,7 +209,10 @@ class Simulation:
 
     def _grant(self) -> None:
         used = sum(factory.required_resources.get("CPU", 0) for factory in self.held.values())
-        if self.reserving is None or used + self.reserving.factory.required_resources.get("CPU", 0) > self.cpus:
+        if (
+            self.reserving is None
+            or used + self.reserving.factory.required_resources.get("CPU", 0) > self.cpus
+        ):
             return
         self.held[self.reserving.trial_id] = self.reserving.factory
         self.most_at_once = max(self.most_at_once, len(self.held))

@@ -1,4 +1,6 @@
-"""`SearchStore`: whatever was written down before a kill is there, once, whichever call the kill came in."""
+"""`SearchStore`: whatever was written down before a kill is there, once, whichever call the kill
+came in.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> ArrowFiles:
 
 
 def result(number: int) -> events.TrialStepped:
-    return events.TrialStepped(trial_id="t_0", attempt=1, result={"step": number}, checkpoint=None, ended=False)
+    return events.TrialStepped(
+        trial_id="t_0", attempt=1, result={"step": number}, checkpoint=None, ended=False
+    )
 
 
 def read(files: ArrowFiles) -> tuple[bytes, list[Any]]:
@@ -64,7 +68,9 @@ def test_events_come_back_in_their_order_after_the_latest_snapshot(files: ArrowF
     store.append(result(5))
     store.close()
     assert read(files) == (b"second", [result(5)])
-    assert len([name for name in names(files) if name.startswith(("search-", "journal-"))]) == 2, "what is over is deleted"
+    assert len([name for name in names(files) if name.startswith(("search-", "journal-"))]) == 2, (
+        "what is over is deleted"
+    )
 
 
 def test_what_a_program_defines_itself_comes_back_too(files: ArrowFiles) -> None:
@@ -87,15 +93,24 @@ def test_what_a_program_defines_itself_comes_back_too(files: ArrowFiles) -> None
         directory="t_0",
     )
     store.append(suggested)
-    store.append(events.TrialStepped(trial_id="t_0", attempt=1, result={"own": Own()}, checkpoint=None, ended=False))
+    store.append(
+        events.TrialStepped(
+            trial_id="t_0", attempt=1, result={"own": Own()}, checkpoint=None, ended=False
+        )
+    )
     store.close()
     _, (first, second) = read(files)
     assert first.config["f"](1) == 2
     assert second.result == {"own": Own()}
 
 
-@pytest.mark.parametrize(("point", "state", "kept"), [("tune.before_pointer", b"first", 3), ("tune.after_pointer", b"second", 0)])
-def test_a_kill_while_a_snapshot_is_taken(point: str, state: bytes, kept: int, files: ArrowFiles) -> None:
+@pytest.mark.parametrize(
+    ("point", "state", "kept"),
+    [("tune.before_pointer", b"first", 3), ("tune.after_pointer", b"second", 0)],
+)
+def test_a_kill_while_a_snapshot_is_taken(
+    point: str, state: bytes, kept: int, files: ArrowFiles
+) -> None:
     store = SearchStore(files)
     store.snapshot(b"first")
     for number in range(3):
@@ -121,7 +136,9 @@ def test_a_kill_while_a_snapshot_is_taken(point: str, state: bytes, kept: int, f
     list(store.load()[1])
     store.snapshot(b"third")
     assert read(files) == (b"third", [])
-    assert len([name for name in names(files) if name.startswith(("search-", "journal-"))]) == 1, "nothing of the killed ones is left"
+    assert len([name for name in names(files) if name.startswith(("search-", "journal-"))]) == 1, (
+        "nothing of the killed ones is left"
+    )
 
 
 def test_a_line_that_a_kill_has_cut_short_does_not_count(tmp_path: Path) -> None:
@@ -136,7 +153,9 @@ def test_a_line_that_a_kill_has_cut_short_does_not_count(tmp_path: Path) -> None
     assert read(files) == (b"state", [result(0), result(1)])
 
 
-def test_elsewhere_lines_are_sent_in_pieces_after_some_seconds_or_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_lines_are_sent_in_pieces_after_some_seconds_or_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     monkeypatch.setattr(journal, "SEND_BYTES", 2000)
     files = ArrowFiles(in_memory(), "bucket/search")
@@ -155,7 +174,9 @@ def test_elsewhere_lines_are_sent_in_pieces_after_some_seconds_or_bytes(monkeypa
     assert read(files)[1] == [result(number) for number in range(30)]
 
 
-def test_a_snapshot_is_wanted_when_the_journal_has_become_as_long_as_what_was_before(tmp_path: Path) -> None:
+def test_a_snapshot_is_wanted_when_the_journal_has_become_as_long_as_what_was_before(
+    tmp_path: Path,
+) -> None:
     files = ArrowFiles(FileSystem.from_uri(tmp_path.as_uri())[0], str(tmp_path))
     store = SearchStore(files)
     store.snapshot(b"")
@@ -174,7 +195,9 @@ def test_a_snapshot_is_wanted_when_the_journal_has_become_as_long_as_what_was_be
     assert json.loads((tmp_path / "search.json").read_text())["events"] == taken[-1]
 
 
-def test_an_event_that_does_not_fit_on_the_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_does_not_fit_on_the_disk_leaves_the_journal_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = ArrowFiles(FileSystem.from_uri(tmp_path.as_uri())[0], str(tmp_path))
     store = SearchStore(files)
     store.snapshot(b"state")

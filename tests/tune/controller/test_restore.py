@@ -1,4 +1,6 @@
-"""A search that is read back is the search that was, wherever the snapshot and the kill came; and it lies where it lies now."""
+"""A search that is read back is the search that was, wherever the snapshot and the kill came; and
+it lies where it lies now.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,23 @@ class Climber(Searcher):
         super().__init__()
         self.told: list[tuple[str, float]] = []
 
-    def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any
+    ) -> bool:
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
-        return {"x": sum(place * score for place, (_, score) in enumerate(self.told, 1)) % 1 + len(self.told)}
+        return {
+            "x": sum(place * score for place, (_, score) in enumerate(self.told, 1)) % 1
+            + len(self.told)
+        }
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.told.append((trial_id, result["score"]))
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         self.told.append((trial_id, -1.0 if result is None else result["score"] / 3))
 
     def save(self, checkpoint_path: str) -> None:
@@ -60,7 +69,9 @@ class Counter(Callback):
     def __init__(self) -> None:
         self.results = 0
 
-    def on_trial_result(self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
         self.results += 1
 
     def get_state(self) -> dict[str, Any]:
@@ -88,7 +99,9 @@ class Searching(Simulation):
         if isinstance(do, events.TellResult):
             self.search.on_trial_result(do.trial_id, dict(do.result))
         elif isinstance(do, events.TellComplete):
-            self.search.on_trial_complete(do.trial_id, dict(do.result) if do.result else None, do.error)
+            self.search.on_trial_complete(
+                do.trial_id, dict(do.result) if do.result else None, do.error
+            )
         return super().carry_out(do)
 
     def suggest(self, trial_id: str) -> Event:
@@ -97,7 +110,13 @@ class Searching(Simulation):
             return events.NothingSuggested(finished=self.search.is_finished())
         given = super().suggest(trial_id)
         assert isinstance(given, events.Suggested)
-        return events.Suggested(**{**vars(given), "config": suggestion.config, "evaluated_params": suggestion.evaluated_params})
+        return events.Suggested(
+            **{
+                **vars(given),
+                "config": suggestion.config,
+                "evaluated_params": suggestion.evaluated_params,
+            }
+        )
 
     def state(self) -> bytes:
         return snapshot(self.machine, self.search, CallbackList([]))
@@ -118,7 +137,15 @@ def configured(kind: str) -> SearchAlgorithm:
 def facts(machine: Any, search: SearchAlgorithm) -> list[Any]:
     """Everything that decides how the search goes on."""
     trials = [
-        (trial.trial_id, trial.status, trial.config, trial.iteration, trial.last_result, trial.num_failures, str(trial.checkpoint))
+        (
+            trial.trial_id,
+            trial.status,
+            trial.config,
+            trial.iteration,
+            trial.last_result,
+            trial.num_failures,
+            str(trial.checkpoint),
+        )
         for trial in machine.trials
     ]
     suggestion = None if search.is_finished() else search.next_trial("next")
@@ -142,7 +169,9 @@ def test_a_search_is_as_it_was_wherever_the_kill_came(kind: str, tmp_path: Path)
     simulation.run()
     journal, states = simulation.journal, simulation.states
     assert len(simulation.machine.trials) == 6
-    whole = [at for at in range(1, len(journal)) if states[at] is not states[at - 1]]  # what follows at once has no state of its own
+    whole = [
+        at for at in range(1, len(journal)) if states[at] is not states[at - 1]
+    ]  # what follows at once has no state of its own
     for number, kill in enumerate(whole):
         taken = whole[number // 2]
         directory = tmp_path / str(kill)
@@ -153,7 +182,9 @@ def test_a_search_is_as_it_was_wherever_the_kill_came(kind: str, tmp_path: Path)
             store.append(event)
         store.close()
         search = configured(kind)
-        machine, _ = restore(SearchStore(ArrowFiles(LocalFileSystem(), str(directory))), search, CallbackList([]))
+        machine, _ = restore(
+            SearchStore(ArrowFiles(LocalFileSystem(), str(directory))), search, CallbackList([])
+        )
         expected = cloudpickle.loads(states[kill - 1])
         reference = configured(kind)
         reference.set_state(expected["search"])
@@ -164,7 +195,11 @@ def kept_search(directory: Path) -> Searching:
     """One of two trials with checkpoints, in a directory."""
     storage = StorageContext(directory, "search")
     Path(storage.experiment_fs_path).mkdir(parents=True)
-    simulation = Searching(rules=rules(storage=storage), samples=2, step=lambda trial, iteration: {"score": 1.0, "saves": True})
+    simulation = Searching(
+        rules=rules(storage=storage),
+        samples=2,
+        step=lambda trial, iteration: {"score": 1.0, "saves": True},
+    )
     simulation.prepare(BasicVariantGenerator())
     simulation.run()
     store = SearchStore(storage.files)
@@ -210,5 +245,7 @@ def test_what_callbacks_know_comes_back(tmp_path: Path) -> None:
     again = Counter()
     search = BasicVariantGenerator()
     search.configure("score", "max", SPACE, 2)
-    restore(SearchStore(ArrowFiles(LocalFileSystem(), str(tmp_path))), search, CallbackList([again]))
+    restore(
+        SearchStore(ArrowFiles(LocalFileSystem(), str(tmp_path))), search, CallbackList([again])
+    )
     assert again.results == 7

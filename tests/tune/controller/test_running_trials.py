@@ -31,7 +31,9 @@ def put(running: RunningTrials, trial_id: str, pid: int, *, is_here: bool = True
     running.put(trial_id, trial_id, host="a", pid=pid, is_here=is_here)
 
 
-def test_each_trial_of_this_machine_is_sampled_and_what_is_gone_is_passed_over(tmp_path: Path) -> None:
+def test_each_trial_of_this_machine_is_sampled_and_what_is_gone_is_passed_over(
+    tmp_path: Path,
+) -> None:
     running = RunningTrials()
     samples = TrialSamples(RunDirectory(LocalFiles(tmp_path)), running, FakeSampler)
     put(running, "t_0", 10)
@@ -44,13 +46,12 @@ def test_each_trial_of_this_machine_is_sampled_and_what_is_gone_is_passed_over(t
     samples.look()
     samples.look()
     lines = [json.loads(line) for line in (tmp_path / "workers.jsonl").read_text().splitlines()]
-    assert [(line["trial"], line["attempt"], line["pid"], line["usage"]["looks"]) for line in lines] == [
-        ("t_0", 1, 10, 1),
-        ("t_1", 1, 11, 1),
-        ("t_1", 2, 12, 1),
-        ("t_1", 2, 12, 2),
-    ]
-    assert lines[1]["usage"]["host_cpu_percent"] == 10.0, "the first one's look at the machine counts for all"
+    assert [
+        (line["trial"], line["attempt"], line["pid"], line["usage"]["looks"]) for line in lines
+    ] == [("t_0", 1, 10, 1), ("t_1", 1, 11, 1), ("t_1", 2, 12, 1), ("t_1", 2, 12, 2)]
+    assert lines[1]["usage"]["host_cpu_percent"] == 10.0, (
+        "the first one's look at the machine counts for all"
+    )
 
 
 def test_upkeep_writes_what_is_left_when_it_ends() -> None:
@@ -61,7 +62,12 @@ def test_upkeep_writes_what_is_left_when_it_ends() -> None:
         done.append("state")
         started.set()
 
-    upkeep = RecordUpkeep(write=lambda: done.append("lines"), write_state=write_state, look=lambda: None, upload=lambda: None)
+    upkeep = RecordUpkeep(
+        write=lambda: done.append("lines"),
+        write_state=write_state,
+        look=lambda: None,
+        upload=lambda: None,
+    )
     upkeep.start()
     assert started.wait(10)
     upkeep.close()

@@ -9,13 +9,22 @@ from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
 from syncline.tune.controller.view import ControllerView
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.schedulers import FIFOScheduler, HyperBandForBOHB, HyperBandScheduler, TrialScheduler
+from syncline.tune.schedulers import (
+    FIFOScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    TrialScheduler,
+)
 from syncline.tune.stopper import make_stopper
 
 
 @pytest.mark.parametrize("kind", [HyperBandScheduler, HyperBandForBOHB])
-def test_a_searcher_with_few_trials_at_a_time_goes_on_under_hyperband(kind: type[HyperBandScheduler]) -> None:
-    search = Simulation(scheduler=kind(max_t=9), samples=9, concurrency_of_searcher=2, stopper=make_stopper(None))
+def test_a_searcher_with_few_trials_at_a_time_goes_on_under_hyperband(
+    kind: type[HyperBandScheduler],
+) -> None:
+    search = Simulation(
+        scheduler=kind(max_t=9), samples=9, concurrency_of_searcher=2, stopper=make_stopper(None)
+    )
     search.run(limit=1000)
     assert len(search.machine.trials) == 9
     assert {trial.status for trial in search.machine.trials} == {Trial.TERMINATED}
@@ -40,7 +49,9 @@ def test_a_trial_that_never_began_makes_room_for_the_next() -> None:
 class StopsItself(FIFOScheduler):
     """Ends a trial with its own hands at its second result."""
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         if result["training_iteration"] == 2:
             tune_controller.stop_trial(trial)
         return self.CONTINUE
@@ -52,12 +63,21 @@ def test_callbacks_hear_of_a_result_before_what_follows_from_it(scheduler: Trial
         samples=1,
         rules=rules(is_function=True),
         scheduler=scheduler,
-        stopper=make_stopper({"training_iteration": 2}) if type(scheduler) is FIFOScheduler else make_stopper(None),
+        stopper=make_stopper({"training_iteration": 2})
+        if type(scheduler) is FIFOScheduler
+        else make_stopper(None),
         step=lambda trial, iteration: {"score": 1.0, "saves": True},
     )
     search.run(limit=1000)
     told = [do for do in search.done if isinstance(do, events.Notify)]
-    assert [do.hook for do in told] == ["start", "result", "checkpoint", "result", "checkpoint", "complete"]
+    assert [do.hook for do in told] == [
+        "start",
+        "result",
+        "checkpoint",
+        "result",
+        "checkpoint",
+        "complete",
+    ]
     assert told[1].subject["done"] is False
 
 
@@ -68,7 +88,9 @@ def test_an_engine_with_room_for_one_lets_others_wait_and_says_so_anew_each_time
     for _ in range(4):
         search.go_on()
     assert search.most_at_once == 1
-    assert [trial.status for trial in search.machine.trials] == [Trial.RUNNING, Trial.PENDING], "a scheduler sees that one waits"
+    assert [trial.status for trial in search.machine.trials] == [Trial.RUNNING, Trial.PENDING], (
+        "a scheduler sees that one waits"
+    )
     search.machine.limit(float("inf"))
     search.run()
     assert search.most_at_once == 2
@@ -76,9 +98,13 @@ def test_an_engine_with_room_for_one_lets_others_wait_and_says_so_anew_each_time
 
 def test_a_checkpoint_is_not_deleted_while_it_is_copied() -> None:
     keep_one = CheckpointConfig(num_to_keep=1, checkpoint_frequency=1, checkpoint_at_end=False)
-    search = Simulation(samples=2, stopper=make_stopper(None), rules=rules(checkpoint_config=keep_one))
+    search = Simulation(
+        samples=2, stopper=make_stopper(None), rules=rules(checkpoint_config=keep_one)
+    )
     search.begin()
-    while len(search.machine.trials) < 2 or any(trial.checkpoint is None for trial in search.machine.trials):
+    while len(search.machine.trials) < 2 or any(
+        trial.checkpoint is None for trial in search.machine.trials
+    ):
         search.go_on()
     trial, donor = search.machine.trials
     source = donor.checkpoint
@@ -86,7 +112,12 @@ def test_a_checkpoint_is_not_deleted_while_it_is_copied() -> None:
     while donor.checkpoint == source:
         search.go_on()
     assert not deleted(search, source)
-    search.take(events.Donated(trial_id=trial.trial_id, checkpoint=search.checkpoint(trial.trial_id, trial.next_checkpoint_index)))
+    search.take(
+        events.Donated(
+            trial_id=trial.trial_id,
+            checkpoint=search.checkpoint(trial.trial_id, trial.next_checkpoint_index),
+        )
+    )
     assert deleted(search, source)
 
 

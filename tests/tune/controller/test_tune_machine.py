@@ -62,7 +62,9 @@ def test_only_one_trial_waits_whatever_the_number_of_samples() -> None:
 
 
 def test_a_result_that_says_done_ends_the_trial() -> None:
-    search = Simulation(samples=1, step=lambda trial, iteration: {"score": 1.0, "done": iteration == 2})
+    search = Simulation(
+        samples=1, step=lambda trial, iteration: {"score": 1.0, "done": iteration == 2}
+    )
     search.run()
     assert search.steps == [("t_00000", 1), ("t_00000", 2)]
     assert search.machine.trials[0].last_result["done"] is True
@@ -76,16 +78,28 @@ def test_a_function_that_has_returned_ends_its_trial_without_a_further_result() 
         step=lambda trial, iteration: {"score": float(iteration), "ended": iteration == 4},
     )
     search.run()
-    told = [do.subject["training_iteration"] for do in search.done if isinstance(do, events.Notify) and do.hook == "result"]
+    told = [
+        do.subject["training_iteration"]
+        for do in search.done
+        if isinstance(do, events.Notify) and do.hook == "result"
+    ]
     assert told == [1, 2, 3]
     assert search.machine.trials[0].last_result["training_iteration"] == 3
     assert search.machine.trials[0].last_result["done"] is True
 
 
 def test_a_function_that_never_reports_has_one_result() -> None:
-    search = Simulation(rules=rules(is_function=True, metric=None), samples=1, step=lambda trial, iteration: {"ended": True})
+    search = Simulation(
+        rules=rules(is_function=True, metric=None),
+        samples=1,
+        step=lambda trial, iteration: {"ended": True},
+    )
     search.run()
-    told = [do.subject["training_iteration"] for do in search.done if isinstance(do, events.Notify) and do.hook == "result"]
+    told = [
+        do.subject["training_iteration"]
+        for do in search.done
+        if isinstance(do, events.Notify) and do.hook == "result"
+    ]
     assert told == [1]
     assert statuses(search) == [Trial.TERMINATED]
 
@@ -103,10 +117,17 @@ def test_the_searcher_hears_of_results_and_of_ends() -> None:
 
 def test_callbacks_hear_in_order() -> None:
     search = Simulation(
-        samples=1, stopper=make_stopper({"training_iteration": 1}), rules=rules(checkpoint_config=CheckpointConfig(checkpoint_at_end=True))
+        samples=1,
+        stopper=make_stopper({"training_iteration": 1}),
+        rules=rules(checkpoint_config=CheckpointConfig(checkpoint_at_end=True)),
     )
     search.run()
-    assert [do.hook for do in search.done if isinstance(do, events.Notify)] == ["start", "result", "checkpoint", "complete"]
+    assert [do.hook for do in search.done if isinstance(do, events.Notify)] == [
+        "start",
+        "result",
+        "checkpoint",
+        "complete",
+    ]
 
 
 class Choosy(FIFOScheduler):
@@ -117,17 +138,24 @@ class Choosy(FIFOScheduler):
         self.decisions = decisions or {}
         self.completed: list[int] = []
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         return self.decisions.pop((trial.index, result["training_iteration"]), self.CONTINUE)
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         self.completed.append(trial.index)
 
 
 def test_the_scheduler_stops_a_trial() -> None:
     search = Simulation(scheduler=Choosy({(0, 2): "STOP"}), samples=2)
     search.run()
-    assert [step for step in search.steps if step[0] == "t_00000"] == [("t_00000", 1), ("t_00000", 2)]
+    assert [step for step in search.steps if step[0] == "t_00000"] == [
+        ("t_00000", 1),
+        ("t_00000", 2),
+    ]
     assert search.machine.trials[0].last_result["done"] is True
     assert statuses(search) == [Trial.TERMINATED] * 2
     assert search.scheduler.completed == [1]  # type: ignore[attr-defined]
@@ -156,7 +184,11 @@ def test_class_trainables_are_saved_as_often_as_asked_and_at_the_end() -> None:
 
 def test_no_second_checkpoint_of_the_last_iteration() -> None:
     config = CheckpointConfig(checkpoint_frequency=1, checkpoint_at_end=True)
-    search = Simulation(rules=rules(checkpoint_config=config), samples=1, stopper=make_stopper({"training_iteration": 3}))
+    search = Simulation(
+        rules=rules(checkpoint_config=config),
+        samples=1,
+        stopper=make_stopper({"training_iteration": 3}),
+    )
     search.run()
     assert len([do for do in search.done if isinstance(do, events.SaveTrial)]) == 3
 
@@ -181,7 +213,9 @@ def test_a_failed_trial_ends_and_the_others_go_on() -> None:
     failed = search.machine.trials[0]
     assert isinstance(failed.exception, RuntimeError)
     assert failed.error_text == "RuntimeError: no more memory"
-    told = [do for do in search.done if isinstance(do, events.TellComplete) and do.trial_id == "t_00000"]
+    told = [
+        do for do in search.done if isinstance(do, events.TellComplete) and do.trial_id == "t_00000"
+    ]
     assert [do.error for do in told] == [True]
 
 
@@ -193,17 +227,24 @@ def test_a_failed_trial_starts_again_from_its_checkpoint() -> None:
     assert search.machine.trials[0].num_failures == 2
     starts = [do for do in search.done if isinstance(do, events.StartTrial)]
     assert [do.attempt for do in starts] == [1, 2, 3]
-    assert [do.hook for do in search.done if isinstance(do, events.Notify) and do.hook in ("recover", "restore")] == [
-        "recover",
-        "restore",
-    ] * 2
+    assert [
+        do.hook
+        for do in search.done
+        if isinstance(do, events.Notify) and do.hook in ("recover", "restore")
+    ] == ["recover", "restore"] * 2
     assert search.machine.trials[0].restored_iteration == 2
 
 
 def test_what_an_earlier_start_of_a_trial_says_is_not_heard() -> None:
     search = Simulation(rules=rules(max_failures=1), samples=1, step=failing(2, 1))
     search.run()
-    late = events.TrialStepped(trial_id="t_00000", attempt=1, result={"training_iteration": 9, "score": 9.0}, checkpoint=None, ended=False)
+    late = events.TrialStepped(
+        trial_id="t_00000",
+        attempt=1,
+        result={"training_iteration": 9, "score": 9.0},
+        checkpoint=None,
+        ended=False,
+    )
     before = search.machine.trials[0].last_result
     assert search.machine.handle(late) == []
     assert search.machine.trials[0].last_result == before
@@ -225,7 +266,13 @@ def test_a_trial_that_can_never_be_placed_fails_at_once() -> None:
     search.begin()
     search.waiting.clear()
     search.machine._reserving = "t_00000"
-    search.take(events.PlaceRefused(trial_id="t_00000", error=pack_error(ValueError("8 CPU but there are 2")), text="ValueError: 8 CPU"))
+    search.take(
+        events.PlaceRefused(
+            trial_id="t_00000",
+            error=pack_error(ValueError("8 CPU but there are 2")),
+            text="ValueError: 8 CPU",
+        )
+    )
     assert statuses(search) == [Trial.ERROR]
     assert search.ended is not None
 
@@ -262,7 +309,10 @@ def test_a_stopper_may_end_the_whole_search() -> None:
 
 def test_a_metric_that_is_not_reported_is_named_with_its_neighbour() -> None:
     search = Simulation(rules=rules(metric="scor"), samples=1)
-    with pytest.raises(TuneError, match=r"needs the metric 'scor', but .*reported \['score'\]. Did you mean 'score'\?"):
+    with pytest.raises(
+        TuneError,
+        match=r"needs the metric 'scor', but .*reported \['score'\]. Did you mean 'score'\?",
+    ):
         search.run()
 
 
@@ -296,9 +346,17 @@ class Exploiting(FIFOScheduler):
 
     done = False
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         donor = tune_controller.get_trial("t_00001")
-        if not self.done and trial.index == 0 and result["training_iteration"] >= 3 and donor is not None and donor.checkpoint is not None:
+        if (
+            not self.done
+            and trial.index == 0
+            and result["training_iteration"] >= 3
+            and donor is not None
+            and donor.checkpoint is not None
+        ):
             self.done = True
             tune_controller.exploit(trial, donor, config={"x": "exploited"}, tag="x=exploited")
             return self.NOOP
@@ -308,7 +366,10 @@ class Exploiting(FIFOScheduler):
 def test_a_trial_goes_on_from_the_weights_of_another() -> None:
     config = CheckpointConfig(checkpoint_frequency=1, checkpoint_at_end=False)
     search = Simulation(
-        scheduler=Exploiting(), samples=2, rules=rules(checkpoint_config=config), stopper=make_stopper({"training_iteration": 9})
+        scheduler=Exploiting(),
+        samples=2,
+        rules=rules(checkpoint_config=config),
+        stopper=make_stopper({"training_iteration": 9}),
     )
     search.run()
     donation = next(do for do in search.done if isinstance(do, events.Donate))
@@ -316,22 +377,32 @@ def test_a_trial_goes_on_from_the_weights_of_another() -> None:
     trial = search.machine.trials[0]
     assert trial.config == {"x": "exploited"}
     assert trial.experiment_tag == "0_x=exploited"
-    again = [do for do in search.done if isinstance(do, events.StartTrial) and do.trial_id == "t_00000"][1]
+    again = [
+        do for do in search.done if isinstance(do, events.StartTrial) and do.trial_id == "t_00000"
+    ][1]
     assert again.checkpoint is not None
-    assert again.checkpoint.path == f"/nowhere/search/t_00000/checkpoint_{donation.checkpoint_index:06d}"
+    assert (
+        again.checkpoint.path
+        == f"/nowhere/search/t_00000/checkpoint_{donation.checkpoint_index:06d}"
+    )
     assert statuses(search) == [Trial.TERMINATED] * 2
 
 
 def test_a_checkpoint_that_cannot_be_copied_leaves_the_trial_as_it_was() -> None:
     config = CheckpointConfig(checkpoint_frequency=1, checkpoint_at_end=False)
     search = Simulation(
-        scheduler=Exploiting(), samples=2, rules=rules(checkpoint_config=config), stopper=make_stopper({"training_iteration": 9})
+        scheduler=Exploiting(),
+        samples=2,
+        rules=rules(checkpoint_config=config),
+        stopper=make_stopper({"training_iteration": 9}),
     )
     original = search.carry_out
 
     def carry_out(do: Any) -> Any:
         if isinstance(do, events.Donate):
-            return events.Donated(trial_id=do.trial_id, checkpoint=None, problem="the disk is failing")
+            return events.Donated(
+                trial_id=do.trial_id, checkpoint=None, problem="the disk is failing"
+            )
         return original(do)
 
     search.carry_out = carry_out  # type: ignore[method-assign]
@@ -343,7 +414,9 @@ def test_a_checkpoint_that_cannot_be_copied_leaves_the_trial_as_it_was() -> None
 class Resizing(FIFOScheduler):
     """Trial 0 gets two CPUs after its second result."""
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         if trial.index == 0 and result["training_iteration"] == 2:
             tune_controller.update_resources(trial, PlacementGroupFactory([{"CPU": 2}]))
         return self.CONTINUE
@@ -352,7 +425,11 @@ class Resizing(FIFOScheduler):
 def test_a_trial_with_other_resources_is_saved_and_starts_again_next() -> None:
     search = Simulation(scheduler=Resizing(), samples=6, cpus=2)
     search.run()
-    reserved = [(do.trial_id, do.factory.required_resources["CPU"]) for do in search.done if isinstance(do, events.Reserve)]
+    reserved = [
+        (do.trial_id, do.factory.required_resources["CPU"])
+        for do in search.done
+        if isinstance(do, events.Reserve)
+    ]
     assert reserved.count(("t_00000", 2)) == 1
     assert search.steps.count(("t_00000", 3)) == 1
     assert statuses(search) == [Trial.TERMINATED] * 6
@@ -369,7 +446,9 @@ def test_a_trainer_inside_a_trial_gets_its_place_and_no_other_trial_starts_meanw
     assert "t_00000" not in search.held
     assert isinstance(search.done[-1], events.Lend)
     before = search.kinds().count("Reserve")
-    search.waiting = [event for event in search.waiting if getattr(event, "trial_id", "") != "t_00000"]  # it waits
+    search.waiting = [
+        event for event in search.waiting if getattr(event, "trial_id", "") != "t_00000"
+    ]  # it waits
     while search.waiting:
         search.go_on()
     assert search.kinds().count("Reserve") == before
@@ -379,11 +458,19 @@ def test_a_trainer_inside_a_trial_gets_its_place_and_no_other_trial_starts_meanw
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_in_whatever_order_things_happen_every_trial_ends_and_nothing_is_trained_twice(seed: int) -> None:
+def test_in_whatever_order_things_happen_every_trial_ends_and_nothing_is_trained_twice(
+    seed: int,
+) -> None:
     choose = random.Random(seed)
-    decisions = {(choose.randrange(12), choose.randrange(1, 5)): choose.choice(["PAUSE", "STOP"]) for _ in range(8)}
+    decisions = {
+        (choose.randrange(12), choose.randrange(1, 5)): choose.choice(["PAUSE", "STOP"])
+        for _ in range(8)
+    }
     search = Simulation(
-        scheduler=Choosy(decisions), samples=12, cpus=3, rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1))
+        scheduler=Choosy(decisions),
+        samples=12,
+        cpus=3,
+        rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1)),
     )
     search.run(choose)
     assert statuses(search) == [Trial.TERMINATED] * 12
@@ -393,9 +480,13 @@ def test_in_whatever_order_things_happen_every_trial_ends_and_nothing_is_trained
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_search_that_is_killed_anywhere_and_goes_on_runs_no_finished_trial_again(seed: int) -> None:
+def test_a_search_that_is_killed_anywhere_and_goes_on_runs_no_finished_trial_again(
+    seed: int,
+) -> None:
     choose = random.Random(seed)
-    search = Simulation(samples=8, cpus=2, rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1)))
+    search = Simulation(
+        samples=8, cpus=2, rules=rules(checkpoint_config=CheckpointConfig(checkpoint_frequency=1))
+    )
     search.begin()
     for _ in range(4):
         for _ in range(choose.randrange(25)):
@@ -412,7 +503,9 @@ def test_a_search_that_is_killed_anywhere_and_goes_on_runs_no_finished_trial_aga
         machine.search_alg = None
         search.machine = machine
         search.restart()
-        assert {name: len([step for step in search.steps if step[0] == name]) for name in finished} == finished
+        assert {
+            name: len([step for step in search.steps if step[0] == name]) for name in finished
+        } == finished
     search.run(choose)
     assert statuses(search) == [Trial.TERMINATED] * 8
     assert {trial.iteration for trial in search.machine.trials} == {5}
@@ -426,7 +519,9 @@ def test_what_a_restored_search_does_with_trials_that_had_ended() -> None:
     search.restart(errored="RESUME")
     search.run()
     assert statuses(search) == [Trial.TERMINATED] * 4
-    assert [step for step in search.steps[trained:] if step[0] == "t_00000"] == [("t_00000", iteration) for iteration in (3, 4, 5)]
+    assert [step for step in search.steps[trained:] if step[0] == "t_00000"] == [
+        ("t_00000", iteration) for iteration in (3, 4, 5)
+    ]
     assert [step for step in search.steps[trained:] if step[0] == "t_00001"] == []
 
 
@@ -496,10 +591,25 @@ def test_collected_results_are_told_one_by_one() -> None:
     search.go_on()
     search.go_on()
     search.waiting.clear()
-    earlier = tuple({"training_iteration": iteration, "score": float(iteration)} for iteration in (1, 2))
+    earlier = tuple(
+        {"training_iteration": iteration, "score": float(iteration)} for iteration in (1, 2)
+    )
     last = {"training_iteration": 3, "score": 3.0}
-    search.take(events.TrialStepped(trial_id="t_00000", attempt=1, result=last, checkpoint=None, ended=False, earlier=earlier))
-    notified = [do.subject["score"] for do in search.done if isinstance(do, events.Notify) and do.hook == "result"]
+    search.take(
+        events.TrialStepped(
+            trial_id="t_00000",
+            attempt=1,
+            result=last,
+            checkpoint=None,
+            ended=False,
+            earlier=earlier,
+        )
+    )
+    notified = [
+        do.subject["score"]
+        for do in search.done
+        if isinstance(do, events.Notify) and do.hook == "result"
+    ]
     told = [do.result["score"] for do in search.done if isinstance(do, events.TellResult)]
     assert notified == told == [1.0, 2.0, 3.0]
     assert search.machine.trials[0].last_result["score"] == 3.0
@@ -528,7 +638,12 @@ def test_a_searcher_is_asked_no_sooner_than_a_trial_may_run() -> None:
 
 
 def test_a_function_that_is_paused_without_a_checkpoint_is_warned_of_once() -> None:
-    search = Simulation(scheduler=Choosy({(0, 2): "PAUSE", (1, 3): "PAUSE"}), samples=2, cpus=1, rules=rules(is_function=True))
+    search = Simulation(
+        scheduler=Choosy({(0, 2): "PAUSE", (1, 3): "PAUSE"}),
+        samples=2,
+        cpus=1,
+        rules=rules(is_function=True),
+    )
     search.run()
     warnings = [do.text for do in search.done if isinstance(do, events.Warn)]
     assert len(warnings) == 1

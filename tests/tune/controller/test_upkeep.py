@@ -1,4 +1,6 @@
-"""Checkpoints are copied and deleted, lines added; after a kill the experiment directory is put in order."""
+"""Checkpoints are copied and deleted, lines added; after a kill the experiment directory is put in
+order.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from syncline.tune.experiment.trial import Trial
 def simulation(tmp_path: Path) -> Simulation:
     """A search with one trial that has ended and one that has not; no files yet."""
     made = Simulation(
-        rules=rules(storage=StorageContext(tmp_path, "search")), samples=2, cpus=1, step=lambda trial, iteration: {"score": 1.0}
+        rules=rules(storage=StorageContext(tmp_path, "search")),
+        samples=2,
+        cpus=1,
+        step=lambda trial, iteration: {"score": 1.0},
     )
     made.begin()
     while not made.machine.trials[0].is_finished():
@@ -38,7 +43,9 @@ def commit(trial: Trial, index: int, text: str = "weights") -> Checkpoint:
 
 
 def names(trial: Trial) -> set[str]:
-    return {path.name for path in Path(trial.path).iterdir()} if Path(trial.path).exists() else set()
+    return (
+        {path.name for path in Path(trial.path).iterdir()} if Path(trial.path).exists() else set()
+    )
 
 
 def test_what_a_kill_left_goes_and_what_the_search_knows_stays(simulation: Simulation) -> None:
@@ -46,13 +53,20 @@ def test_what_a_kill_left_goes_and_what_the_search_knows_stays(simulation: Simul
     for trial in (ended, running):
         trial.take_checkpoint(commit(trial, 0), {"training_iteration": 1})
         commit(trial, 1)
-        trial.storage.stage(trial.storage.checkpoint(checkpoint_dir_name(0)), checkpoint_dir_name(2), rank=0, token="killed")
+        trial.storage.stage(
+            trial.storage.checkpoint(checkpoint_dir_name(0)),
+            checkpoint_dir_name(2),
+            rank=0,
+            token="killed",
+        )
     before = names(ended)
     assert len(before) == 5, "two checkpoints that nobody has confirmed, and one half"
     upkeep.tidy(simulation.machine, [])
     assert names(running) == {"checkpoint_000000"}
     assert names(ended) == before, "nothing can be at work there, so it is not looked at"
-    upkeep.tidy(simulation.machine, [events.Confirm(trial_id=ended.trial_id, checkpoint=ended.checkpoint)])
+    upkeep.tidy(
+        simulation.machine, [events.Confirm(trial_id=ended.trial_id, checkpoint=ended.checkpoint)]
+    )
     assert names(ended) == {"checkpoint_000000"}, "but the last thing before the kill was about it"
 
 
@@ -65,7 +79,9 @@ def test_halves_of_files_of_the_search_itself_go(simulation: Simulation, tmp_pat
     assert sorted(path.name for path in search.iterdir() if path.is_file()) == ["trials.json"]
 
 
-def test_what_was_to_be_deleted_or_written_when_the_kill_came_is(simulation: Simulation, tmp_path: Path) -> None:
+def test_what_was_to_be_deleted_or_written_when_the_kill_came_is(
+    simulation: Simulation, tmp_path: Path
+) -> None:
     ended, running = simulation.machine.trials
     old = commit(ended, 0)
     Path(running.path, "run", "checkpoint_000000").mkdir(parents=True)
@@ -74,20 +90,29 @@ def test_what_was_to_be_deleted_or_written_when_the_kill_came_is(simulation: Sim
     last = [
         events.Delete(trial_id=ended.trial_id, checkpoint=old),
         events.Delete(
-            trial_id=running.trial_id, checkpoint=Checkpoint(f"{tmp_path}/search/{running.relative_logdir}/run/checkpoint_000000")
+            trial_id=running.trial_id,
+            checkpoint=Checkpoint(
+                f"{tmp_path}/search/{running.relative_logdir}/run/checkpoint_000000"
+            ),
         ),
-        events.WriteLines(lines=(("policy.txt", "one"), ("other.txt", "three"), ("policy.txt", "two"))),
+        events.WriteLines(
+            lines=(("policy.txt", "one"), ("other.txt", "three"), ("policy.txt", "two"))
+        ),
     ]
     (tmp_path / "moved" / "policy.txt").write_text("zero\none\n")
     for _ in range(2):
         upkeep.tidy(simulation.machine, last)
     assert "checkpoint_000000" not in names(ended)
-    assert Path(running.path, "run", "checkpoint_000000").exists(), "a trainer in a trial keeps its own"
+    assert Path(running.path, "run", "checkpoint_000000").exists(), (
+        "a trainer in a trial keeps its own"
+    )
     assert (tmp_path / "moved" / "policy.txt").read_text() == "zero\none\ntwo\n"
     assert (tmp_path / "moved" / "other.txt").read_text() == "three\n"
 
 
-def test_a_copy_is_whole_and_compared(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_whole_and_compared(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     donor, trial = simulation.machine.trials
     source = commit(donor, 3, "of the donor")
     commit(trial, 0, "of its own")
@@ -110,10 +135,18 @@ def test_a_trainers_checkpoints_are_the_trainers(simulation: Simulation, tmp_pat
     own = commit(trial, 0)
     for checkpoint in (inner, outside):
         Path(checkpoint.path).mkdir(parents=True)
-    assert [upkeep.is_own(trial, checkpoint) for checkpoint in (own, inner, outside)] == [True, False, False]
+    assert [upkeep.is_own(trial, checkpoint) for checkpoint in (own, inner, outside)] == [
+        True,
+        False,
+        False,
+    ]
     for checkpoint in (own, inner, outside):
         upkeep.delete(trial, checkpoint)
-    assert [Path(checkpoint.path).exists() for checkpoint in (own, inner, outside)] == [False, True, True]
+    assert [Path(checkpoint.path).exists() for checkpoint in (own, inner, outside)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_checkpoint_that_cannot_be_deleted_is_told_of(

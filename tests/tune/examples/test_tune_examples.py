@@ -1,4 +1,6 @@
-"""The examples of searches: what runs without a search, in this process; and each of them with a few trials."""
+"""The examples of searches: what runs without a search, in this process; and each of them with a
+few trials.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ import pytest
 import torch
 
 import syncline
-from syncline.tune.examples import custom_func_checkpointing, mnist_pytorch, mnist_pytorch_trainable, pbt_example, pbt_function
+from syncline.tune.examples import (
+    custom_func_checkpointing,
+    mnist_pytorch,
+    mnist_pytorch_trainable,
+    pbt_example,
+    pbt_function,
+)
 from syncline.tune.trainable import wrap_function
 
 
@@ -28,8 +36,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         images = generator.integers(0, 30, (count, 28, 28), dtype=np.uint8)
         for image, label in zip(images, labels, strict=True):
             image[:, 2 * label : 2 * label + 4] = 250
-        (directory / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
-        (directory / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(struct.pack(">II", 2049, count) + labels.tobytes()))
+        (directory / f"{prefix}-images-idx3-ubyte").write_bytes(
+            struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes()
+        )
+        (directory / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(
+            gzip.compress(struct.pack(">II", 2049, count) + labels.tobytes())
+        )
     return directory
 
 
@@ -51,7 +63,10 @@ class TestMnist:
         assert len(mnist_pytorch.get_data_loaders(directory=str(tmp_path))[0].dataset) == 640  # type: ignore[arg-type]
 
     def test_without_files_it_says_where_to_put_them(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"no train-images-idx3-ubyte .* nothing is downloaded: put the four files of MNIST"):
+        with pytest.raises(
+            FileNotFoundError,
+            match=r"no train-images-idx3-ubyte .* nothing is downloaded: put the four files of MNIST",
+        ):
             mnist_pytorch.get_data_loaders(directory=str(tmp_path))
 
     def test_the_network_learns(self, digits: Path) -> None:
@@ -82,7 +97,9 @@ class TestMnist:
         assert sum(seen) == mnist_pytorch.TEST_SIZE + 64
 
     def test_the_function_reports_and_saves(self, digits: Path) -> None:
-        trial = wrap_function(mnist_pytorch.train_mnist)({"lr": 0.1, "momentum": 0.9, "data_dir": str(digits), "should_checkpoint": True})
+        trial = wrap_function(mnist_pytorch.train_mnist)(
+            {"lr": 0.1, "momentum": 0.9, "data_dir": str(digits), "should_checkpoint": True}
+        )
         assert 0 <= trial.train()["mean_accuracy"] <= 1
         assert trial.reported_checkpoint is not None
         assert (Path(trial.reported_checkpoint.path) / "model.pt").exists()
@@ -94,7 +111,10 @@ class TestMnist:
         first.train()
         first.save(tmp_path)
         second.restore(tmp_path)
-        assert all(torch.equal(a, b) for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True)
+        )
         assert second.train()["training_iteration"] == 2
 
 
@@ -111,7 +131,13 @@ def test_the_function_with_checkpoints_goes_on_where_it_was() -> None:
 
 
 def test_the_toy_of_the_populations_learns_fastest_at_its_best_rate() -> None:
-    assert [pbt_example.optimal_lr(accuracy) for accuracy in (0, 50, 100, 150, 200)] == [0.001, 0.005, 0.01, 0.005, 0.001]
+    assert [pbt_example.optimal_lr(accuracy) for accuracy in (0, 50, 100, 150, 200)] == [
+        0.001,
+        0.005,
+        0.01,
+        0.005,
+        0.001,
+    ]
     trainable = pbt_example.PBTBenchmarkExample({"lr": 0.01})
     trainable.load_checkpoint({"accuracy": 300.0})
     assert trainable.train()["done"]
@@ -156,8 +182,13 @@ class TestSearches:
             ("xgboost_example", {"num_samples": 2, "max_rounds": 4}, 2),
         ],
     )
-    def test_it_ends_with_a_best_trial(self, name: str, options: dict[str, Any], trials: int) -> None:
-        for library in {"optuna_example": ["optuna"], "xgboost_example": ["xgboost", "sklearn"]}.get(name, []):
+    def test_it_ends_with_a_best_trial(
+        self, name: str, options: dict[str, Any], trials: int
+    ) -> None:
+        for library in {
+            "optuna_example": ["optuna"],
+            "xgboost_example": ["xgboost", "sklearn"],
+        }.get(name, []):
             pytest.importorskip(library)
         results = import_module(f"syncline.tune.examples.{name}").main(**options)
         assert (len(results), results.num_errors) == (trials, 0)
@@ -165,7 +196,9 @@ class TestSearches:
 
     @pytest.mark.parametrize("name", ["mnist_pytorch", "mnist_pytorch_trainable"])
     def test_digits_are_searched(self, name: str, digits: Path) -> None:
-        results = import_module(f"syncline.tune.examples.{name}").main(num_samples=2, iterations=2, data_dir=str(digits))
+        results = import_module(f"syncline.tune.examples.{name}").main(
+            num_samples=2, iterations=2, data_dir=str(digits)
+        )
         assert (len(results), results.num_errors) == (2, 0)
         best = results.get_best_result()
         assert best.metrics is not None

@@ -7,11 +7,17 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from syncline.tune.execution.placement_groups import Gang, PlacementGroupFactory, resource_dict_to_pg_factory
+from syncline.tune.execution.placement_groups import (
+    Gang,
+    PlacementGroupFactory,
+    resource_dict_to_pg_factory,
+)
 
 
 def test_bundles_of_a_trial() -> None:
-    factory = PlacementGroupFactory([{"cpu": 1}, {"CPU": 2, "GPU": 0.5, "disk": 0}, {"gpu": 1}], strategy="SPREAD")
+    factory = PlacementGroupFactory(
+        [{"cpu": 1}, {"CPU": 2, "GPU": 0.5, "disk": 0}, {"gpu": 1}], strategy="SPREAD"
+    )
     assert factory.bundles == [{"CPU": 1}, {"CPU": 2, "GPU": 0.5}, {"GPU": 1}]
     assert factory.required_resources == {"CPU": 3, "GPU": 1.5}
     assert (factory.strategy, factory.head_cpus, factory.head_bundle) == ("SPREAD", 1, {"CPU": 1})
@@ -23,7 +29,10 @@ def test_bundles_of_a_trial() -> None:
 
 
 def test_equal_resources_are_equal() -> None:
-    first, second = PlacementGroupFactory([{"CPU": 1, "GPU": 1}]), PlacementGroupFactory([{"gpu": 1, "cpu": 1}])
+    first, second = (
+        PlacementGroupFactory([{"CPU": 1, "GPU": 1}]),
+        PlacementGroupFactory([{"gpu": 1, "cpu": 1}]),
+    )
     assert first == second == cloudpickle.loads(cloudpickle.dumps(first))
     assert hash(first) == hash(second)
     assert first != PlacementGroupFactory([{"CPU": 1, "GPU": 1}], strategy="SPREAD")
@@ -37,7 +46,12 @@ def test_equal_resources_are_equal() -> None:
     [
         ([], "PACK", ValueError, "reserves nothing"),
         ([{}, {"CPU": 0}], "PACK", ValueError, "reserves nothing"),
-        ([{"CPU": -1}], "PACK", ValueError, "'CPU' must be a name with an amount from 0 up, not -1"),
+        (
+            [{"CPU": -1}],
+            "PACK",
+            ValueError,
+            "'CPU' must be a name with an amount from 0 up, not -1",
+        ),
         ([{"CPU": float("inf")}], "PACK", ValueError, "amount"),
         ([{"CPU": True}], "PACK", ValueError, "amount"),
         ([{1: 1}], "PACK", ValueError, "name"),
@@ -46,16 +60,26 @@ def test_equal_resources_are_equal() -> None:
         ([1], "PACK", TypeError, "list of dictionaries"),
     ],
 )
-def test_what_is_no_amount_of_resources(bundles: Any, strategy: Any, error: type[Exception], said: str) -> None:
+def test_what_is_no_amount_of_resources(
+    bundles: Any, strategy: Any, error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match="resources|PlacementGroupFactory") as caught:
         PlacementGroupFactory(bundles, strategy=strategy)
     assert said in str(caught.value)
 
 
 def test_a_dictionary_is_one_bundle() -> None:
-    assert resource_dict_to_pg_factory({"cpu": 2, "gpu": 0.5, "tpu": 1}).bundles == [{"CPU": 2, "GPU": 0.5, "tpu": 1}]
-    assert resource_dict_to_pg_factory(None).bundles == resource_dict_to_pg_factory({}).bundles == [{"CPU": 1}]
-    with pytest.raises(ValueError, match="'extra_cpu' is not supported any more; give every process its own bundle"):
+    assert resource_dict_to_pg_factory({"cpu": 2, "gpu": 0.5, "tpu": 1}).bundles == [
+        {"CPU": 2, "GPU": 0.5, "tpu": 1}
+    ]
+    assert (
+        resource_dict_to_pg_factory(None).bundles
+        == resource_dict_to_pg_factory({}).bundles
+        == [{"CPU": 1}]
+    )
+    with pytest.raises(
+        ValueError, match="'extra_cpu' is not supported any more; give every process its own bundle"
+    ):
         resource_dict_to_pg_factory({"cpu": 1, "extra_cpu": 3})
 
 

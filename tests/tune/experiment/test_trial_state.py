@@ -16,7 +16,9 @@ class TwoPartError(Exception):
         super().__init__(f"{what}: {why}")
 
 
-def test_an_exception_that_pickle_cannot_make_again_stays_with_its_trial(make_trial: Callable[..., Trial]) -> None:
+def test_an_exception_that_pickle_cannot_make_again_stays_with_its_trial(
+    make_trial: Callable[..., Trial],
+) -> None:
     trial: Trial = make_trial(0, losses=[1.0])
     trial.exception = TwoPartError("disk", "full")
     again: Any = pickle.loads(cloudpickle.dumps(trial))

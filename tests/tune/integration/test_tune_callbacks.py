@@ -31,7 +31,9 @@ def reports(function: Any) -> list[tuple[dict[str, Any], list[str]]]:
         if trainable.ended:
             return collected
         checkpoint = trainable.reported_checkpoint
-        collected.append((result, sorted(os.listdir(checkpoint.path)) if checkpoint is not None else []))
+        collected.append(
+            (result, sorted(os.listdir(checkpoint.path)) if checkpoint is not None else [])
+        )
 
 
 class TestTrainers:
@@ -43,7 +45,9 @@ class TestTrainers:
         yield
         syncline.shutdown()
 
-    def test_the_trial_reports_what_the_workers_do_and_refers_to_their_checkpoints(self, engine: None, tmp_path: Path) -> None:
+    def test_the_trial_reports_what_the_workers_do_and_refers_to_their_checkpoints(
+        self, engine: None, tmp_path: Path
+    ) -> None:
         def loop(config: dict[str, Any]) -> None:
             for epoch in range(2):
                 (tmp_path / "mine").mkdir(exist_ok=True)
@@ -51,8 +55,15 @@ class TestTrainers:
                 train.report({"epoch": epoch}, Checkpoint(tmp_path / "mine") if epoch else None)
 
         def function(config: dict[str, Any]) -> dict[str, Any]:
-            run_config = train.RunConfig(name="inner", storage_path=str(tmp_path / "runs"), callbacks=[TuneReportCallback()])
-            trainer = TorchTrainer(loop, train_loop_config={}, scaling_config=train.ScalingConfig(num_workers=1), run_config=run_config)
+            run_config = train.RunConfig(
+                name="inner", storage_path=str(tmp_path / "runs"), callbacks=[TuneReportCallback()]
+            )
+            trainer = TorchTrainer(
+                loop,
+                train_loop_config={},
+                scaling_config=train.ScalingConfig(num_workers=1),
+                run_config=run_config,
+            )
             return {"last": trainer.fit().metrics["epoch"]}
 
         trainable = wrap_function(function)({})
@@ -68,14 +79,18 @@ class TestTrainers:
         assert trainable.train()["last"] == 1  # the trial's own session is back
         assert current_session() is None
 
-    def test_a_trial_that_is_stopped_meanwhile_ends_the_run_inside(self, engine: None, tmp_path: Path) -> None:
+    def test_a_trial_that_is_stopped_meanwhile_ends_the_run_inside(
+        self, engine: None, tmp_path: Path
+    ) -> None:
         ended = threading.Event()
 
         def loop(config: dict[str, Any]) -> None:
             train.report({"epoch": 0})
 
         def function(config: dict[str, Any]) -> None:
-            run_config = train.RunConfig(name="inner", storage_path=str(tmp_path), callbacks=[TuneReportCallback()])
+            run_config = train.RunConfig(
+                name="inner", storage_path=str(tmp_path), callbacks=[TuneReportCallback()]
+            )
             try:
                 TorchTrainer(loop, train_loop_config={}, run_config=run_config).fit()
             finally:
@@ -100,7 +115,14 @@ class TestXGBoost:
         rows = np.arange(40.0).reshape(-1, 1)
         matrix = xgboost.DMatrix(rows, label=rows[:, 0])
         parameters = {"objective": "reg:squarederror", "nthread": 1}
-        xgboost.train(parameters, matrix, rounds, evals=[(matrix, "train")], verbose_eval=False, callbacks=list(callbacks))
+        xgboost.train(
+            parameters,
+            matrix,
+            rounds,
+            evals=[(matrix, "train")],
+            verbose_eval=False,
+            callbacks=list(callbacks),
+        )
 
     def test_metrics_and_models_are_reported(self) -> None:
         module = pytest.importorskip("syncline.tune.integration.xgboost", exc_type=ImportError)
@@ -122,9 +144,17 @@ class TestXGBoost:
 
         def function(config: dict[str, Any]) -> None:
             average = module.TuneReportCheckpointCallback(
-                results_postprocessing_fn=lambda values: {key: float(np.mean(value)) for key, value in values.items()}
+                results_postprocessing_fn=lambda values: {
+                    key: float(np.mean(value)) for key, value in values.items()
+                }
             )
-            xgboost.cv({"nthread": 1}, xgboost.DMatrix(rows, label=rows[:, 0]), 2, nfold=2, callbacks=[average])
+            xgboost.cv(
+                {"nthread": 1},
+                xgboost.DMatrix(rows, label=rows[:, 0]),
+                2,
+                nfold=2,
+                callbacks=[average],
+            )
 
         found = reports(function)
         assert [files for _, files in found] == [[], []]
@@ -143,7 +173,14 @@ class TestLightGBM:
         def function(config: dict[str, Any]) -> None:
             parameters = {"verbosity": -1, "num_threads": 1, "min_data_in_leaf": 2}
             for kind in (module.TuneReportCheckpointCallback, module.TuneReportCallback):
-                lightgbm.train(parameters, data, 2, valid_sets=[data], valid_names=["train"], callbacks=[kind()])
+                lightgbm.train(
+                    parameters,
+                    data,
+                    2,
+                    valid_sets=[data],
+                    valid_names=["train"],
+                    callbacks=[kind()],
+                )
 
         found = reports(function)
         assert [files for _, files in found] == [[], ["model.txt"], [], []]
@@ -172,28 +209,53 @@ class TestLightning:
             def configure_optimizers(self) -> Any:
                 return torch.optim.SGD(self.parameters(), lr=0.01)
 
-        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+        quiet = {
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "enable_checkpointing": False,
+            "logger": False,
+        }
         loader = torch.utils.data.DataLoader(torch.ones(4, 1), batch_size=2)
-        pl.Trainer(accelerator="cpu", callbacks=list(callbacks), max_epochs=2, **quiet, **options).fit(Line(), loader, loader)
+        pl.Trainer(
+            accelerator="cpu", callbacks=list(callbacks), max_epochs=2, **quiet, **options
+        ).fit(Line(), loader, loader)
 
     @pytest.fixture
     def callbacks(self) -> Any:
         pytest.importorskip("lightning.pytorch")
-        return pytest.importorskip("syncline.tune.integration.pytorch_lightning", exc_type=ImportError)
+        return pytest.importorskip(
+            "syncline.tune.integration.pytorch_lightning", exc_type=ImportError
+        )
 
-    def test_metrics_and_checkpoints_are_reported_after_each_validation(self, callbacks: Any) -> None:
-        callback = callbacks.TuneReportCheckpointCallback({"validation": "val_loss"}, filename="trainer.ckpt")
+    def test_metrics_and_checkpoints_are_reported_after_each_validation(
+        self, callbacks: Any
+    ) -> None:
+        callback = callbacks.TuneReportCheckpointCallback(
+            {"validation": "val_loss"}, filename="trainer.ckpt"
+        )
         found = reports(lambda config: self.fit(callback))
-        assert [files for _, files in found] == [["trainer.ckpt"]] * 2  # the check of one batch beforehand is none
+        assert [files for _, files in found] == [
+            ["trainer.ckpt"]
+        ] * 2  # the check of one batch beforehand is none
         assert all(isinstance(result["validation"], float) for result, _ in found)
 
     def test_hooks_can_be_chosen_and_checkpoints_left_out(self, callbacks: Any) -> None:
-        found = reports(lambda config: self.fit(callbacks.TuneReportCallback(on=["train_batch_end", "train_end"])))
+        found = reports(
+            lambda config: self.fit(
+                callbacks.TuneReportCallback(on=["train_batch_end", "train_end"])
+            )
+        )
         assert [files for _, files in found] == [[]] * 5
         assert {"loss", "val_loss"} <= set(found[-1][0])
 
-    def test_a_metric_that_is_not_logged_yet_is_left_out_with_a_warning(self, callbacks: Any, caplog: pytest.LogCaptureFixture) -> None:
-        found = reports(lambda config: self.fit(callbacks.TuneReportCallback(["loss", "val_loss"], on="train_batch_end")))
+    def test_a_metric_that_is_not_logged_yet_is_left_out_with_a_warning(
+        self, callbacks: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        found = reports(
+            lambda config: self.fit(
+                callbacks.TuneReportCallback(["loss", "val_loss"], on="train_batch_end")
+            )
+        )
         assert ["val_loss" in result for result, _ in found] == [False, False, True, True]
         assert "Metrics val_loss are not reported" in caplog.text
 

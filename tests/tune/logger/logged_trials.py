@@ -14,7 +14,9 @@ from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
 
 
-def make_trial(directory: Path, trial_id: str = "1a2b_00000", *, elsewhere: bool = False, **config: Any) -> Trial:
+def make_trial(
+    directory: Path, trial_id: str = "1a2b_00000", *, elsewhere: bool = False, **config: Any
+) -> Trial:
     """A trial in `directory/search`, which is said to be on another machine if `elsewhere`."""
     filesystem = SubTreeFileSystem(str(directory), LocalFileSystem()) if elsewhere else None
     storage = StorageContext("search" if elsewhere else directory / "search", trial_id, filesystem)
@@ -46,8 +48,15 @@ class Search:
         """A result for each of `iterations`, with a loss of the same number."""
         for iteration in iterations:
             self.steps += 1
-            result = {"loss": float(iteration), "training_iteration": iteration, **metrics, "config": trial.config}
-            self.callbacks.on_trial_result(iteration=self.steps, trials=[trial], trial=trial, result=result)
+            result = {
+                "loss": float(iteration),
+                "training_iteration": iteration,
+                **metrics,
+                "config": trial.config,
+            }
+            self.callbacks.on_trial_result(
+                iteration=self.steps, trials=[trial], trial=trial, result=result
+            )
 
     def save(self, trial: Trial) -> None:
         self.callbacks.on_trial_save(iteration=self.steps, trials=[trial], trial=trial)

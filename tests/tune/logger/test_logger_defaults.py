@@ -5,11 +5,22 @@ import pytest
 from logged_trials import Search, make_trial
 
 from syncline.tune.callback import Callback
-from syncline.tune.logger import CSVLoggerCallback, JsonLoggerCallback, LoggerCallback, TBXLoggerCallback, default_callbacks, pretty_print
+from syncline.tune.logger import (
+    CSVLoggerCallback,
+    JsonLoggerCallback,
+    LoggerCallback,
+    TBXLoggerCallback,
+    default_callbacks,
+    pretty_print,
+)
 
 
 def test_the_three_loggers_are_added():
-    assert [type(one) for one in default_callbacks(None)] == [CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback]
+    assert [type(one) for one in default_callbacks(None)] == [
+        CSVLoggerCallback,
+        JsonLoggerCallback,
+        TBXLoggerCallback,
+    ]
 
 
 def test_those_that_the_program_gives_stay_and_come_first():
@@ -51,9 +62,25 @@ def test_a_logger_hears_of_each_trial(tmp_path):
     search.save(trial)
     search.complete(trial)
     search.fail(trial)
-    assert calls == [("start", trial.trial_id), ("result", 1, 1.0), ("save", trial.trial_id), ("end", False), ("end", True)]
+    assert calls == [
+        ("start", trial.trial_id),
+        ("result", 1, 1.0),
+        ("save", trial.trial_id),
+        ("end", False),
+        ("end", True),
+    ]
 
 
 def test_a_result_as_text():
-    result = {"loss": np.float32(0.5), "config": {"lr": 1}, "eval": {"b": [1, 2], "a": "x"}, "done": False, "nothing": None, "pid": 3}
-    assert pretty_print(result, exclude={"pid"}) == "done: false\neval:\n  a: x\n  b: [1, 2]\nloss: 0.5\n"
+    result = {
+        "loss": np.float32(0.5),
+        "config": {"lr": 1},
+        "eval": {"b": [1, 2], "a": "x"},
+        "done": False,
+        "nothing": None,
+        "pid": 3,
+    }
+    assert (
+        pretty_print(result, exclude={"pid"})
+        == "done: false\neval:\n  a: x\n  b: [1, 2]\nloss: 0.5\n"
+    )

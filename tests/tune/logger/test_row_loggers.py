@@ -1,4 +1,6 @@
-"""result.json, params.* and progress.csv: what is in them, and that a trial that goes on repeats no row."""
+"""result.json, params.* and progress.csv: what is in them, and that a trial that goes on repeats no
+row.
+"""
 
 import csv
 import json
@@ -52,7 +54,17 @@ def test_every_result_is_in_the_files_when_the_hook_returns(search, tmp_path):
 def test_numpy_values_nan_and_odd_objects_can_be_read_again(search, tmp_path):
     trial = make_trial(tmp_path)
     search.start(trial)
-    search.report(trial, [1], a=np.float32(0.5), b=np.int64(3), c=np.arange(3), d=float("nan"), e=np.bool_(True), f=print, g={1: {2}})
+    search.report(
+        trial,
+        [1],
+        a=np.float32(0.5),
+        b=np.int64(3),
+        c=np.arange(3),
+        d=float("nan"),
+        e=np.bool_(True),
+        f=print,
+        g={1: {2}},
+    )
     row = json_rows(trial)[0]
     assert {key: row[key] for key in "abce"} == {"a": 0.5, "b": 3, "c": [0, 1, 2], "e": True}
     assert np.isnan(row["d"])
@@ -68,10 +80,16 @@ def test_keys_that_json_does_not_have_become_text(search, tmp_path):
 
 
 def test_params_are_written_for_people_and_for_programs(search, tmp_path):
-    trial = make_trial(tmp_path, lr=np.float64(0.1), layers=np.int64(3), net={"width": 8, "act": len})
+    trial = make_trial(
+        tmp_path, lr=np.float64(0.1), layers=np.int64(3), net={"width": 8, "act": len}
+    )
     search.start(trial)
     with open(os.path.join(trial.local_path, "params.json")) as file:
-        assert json.load(file) == {"lr": 0.1, "layers": 3, "net": {"width": 8, "act": "builtins.len"}}
+        assert json.load(file) == {
+            "lr": 0.1,
+            "layers": 3,
+            "net": {"width": 8, "act": "builtins.len"},
+        }
     with open(os.path.join(trial.local_path, "params.pkl"), "rb") as file:
         assert pickle.load(file) == trial.config
 
@@ -91,7 +109,13 @@ def test_nested_values_get_columns_of_their_own_and_pandas_reads_the_table(searc
     search.start(trial)
     search.report(trial, [1, 2], eval={"top1": 0.5, "by_class": {"cat": 0.25}}, note='a "b", c\nd')
     table = pd.read_csv(os.path.join(trial.local_path, "progress.csv"))
-    assert list(table.columns) == ["loss", "training_iteration", "eval/top1", "eval/by_class/cat", "note"]
+    assert list(table.columns) == [
+        "loss",
+        "training_iteration",
+        "eval/top1",
+        "eval/by_class/cat",
+        "note",
+    ]
     assert table["eval/by_class/cat"].tolist() == [0.25, 0.25]
     assert table["note"][0] == 'a "b", c\nd'
 
@@ -246,12 +270,19 @@ def test_files_elsewhere_are_uploaded_at_checkpoints_and_at_the_end(tmp_path):
     search.report(trial, [3])
     search.complete(trial)
     search.end()
-    assert [json.loads(line)["training_iteration"] for line in path.read_text().splitlines()] == [1, 2, 3]
+    assert [json.loads(line)["training_iteration"] for line in path.read_text().splitlines()] == [
+        1,
+        2,
+        3,
+    ]
     assert json.loads((path.parent / "params.json").read_text()) == {"lr": 0.1}
 
 
 def test_files_elsewhere_go_on_where_a_restored_trial_does(tmp_path):
-    trial, search = make_trial(tmp_path, elsewhere=True), Search(CSVLoggerCallback(), JsonLoggerCallback())
+    trial, search = (
+        make_trial(tmp_path, elsewhere=True),
+        Search(CSVLoggerCallback(), JsonLoggerCallback()),
+    )
     search.start(trial)
     search.report(trial, range(1, 6))
     search.end()  # interrupted
@@ -266,7 +297,10 @@ def test_files_elsewhere_go_on_where_a_restored_trial_does(tmp_path):
 
 def test_a_failing_upload_is_told_once_and_ends_nothing(tmp_path, monkeypatch, caplog):
     trial, search = make_trial(tmp_path, elsewhere=True), Search(CSVLoggerCallback())
-    monkeypatch.setattr("syncline.train.storage.ArrowFiles.write", lambda *arguments: (_ for _ in ()).throw(OSError("no route to host")))
+    monkeypatch.setattr(
+        "syncline.train.storage.ArrowFiles.write",
+        lambda *arguments: (_ for _ in ()).throw(OSError("no route to host")),
+    )
     search.start(trial)
     search.report(trial, [1])
     search.save(trial)

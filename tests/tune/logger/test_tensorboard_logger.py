@@ -14,9 +14,15 @@ from syncline.tune.logger import TBXLoggerCallback
 
 
 def content(trial):
-    """The bytes of all event files of a trial, in the order in which boards read them, and how many there are."""
-    names = sorted(name for name in os.listdir(trial.local_path) if name.startswith("events.out.tfevents."))
-    return b"".join(open(os.path.join(trial.local_path, name), "rb").read() for name in names), len(names)
+    """The bytes of all event files of a trial, in the order in which boards read them, and how many
+    there are.
+    """
+    names = sorted(
+        name for name in os.listdir(trial.local_path) if name.startswith("events.out.tfevents.")
+    )
+    return b"".join(open(os.path.join(trial.local_path, name), "rb").read() for name in names), len(
+        names
+    )
 
 
 def scalars(trial):
@@ -46,7 +52,16 @@ def search():
 def test_numbers_are_scalars_under_rays_tags(search, tmp_path):
     trial = make_trial(tmp_path)
     search.start(trial)
-    search.report(trial, [1, 2], eval={"top1": np.float32(0.5)}, count=np.int64(7), done=False, note="x", bad=float("nan"), pid=5)
+    search.report(
+        trial,
+        [1, 2],
+        eval={"top1": np.float32(0.5)},
+        count=np.int64(7),
+        done=False,
+        note="x",
+        bad=float("nan"),
+        pid=5,
+    )
     assert scalars(trial) == {
         "ray/tune/loss": [(1, 1.0), (2, 2.0)],
         "ray/tune/eval/top1": [(1, 0.5), (2, 0.5)],
@@ -71,7 +86,9 @@ def test_steps_are_timesteps_where_they_are_reported(search, tmp_path):
     assert scalars(trial)["ray/tune/loss"] == [(2**40, 3.0)]
 
 
-@pytest.mark.parametrize(("value", "written"), [(1e300, np.inf), (-1e300, -np.inf), (np.inf, np.inf), (10**400, None)])
+@pytest.mark.parametrize(
+    ("value", "written"), [(1e300, np.inf), (-1e300, -np.inf), (np.inf, np.inf), (10**400, None)]
+)
 def test_numbers_too_large_for_a_float_are_infinite(search, tmp_path, value, written):
     trial = make_trial(tmp_path)
     search.start(trial)
@@ -90,7 +107,12 @@ def test_lists_and_arrays_become_histograms(search, tmp_path):
     trial = make_trial(tmp_path)
     search.start(trial)
     search.report(trial, [1], scores=[1.0, 2.0, 2.0, 4.0], weights=np.eye(2), empty=[])
-    found = {value.tag: value.histo for event in events(content(trial)[0]) for value in event.summary.value if value.HasField("histo")}
+    found = {
+        value.tag: value.histo
+        for event in events(content(trial)[0])
+        for value in event.summary.value
+        if value.HasField("histo")
+    }
     assert set(found) == {"ray/tune/scores", "ray/tune/weights"}
     scores = found["ray/tune/scores"]
     assert (scores.min, scores.max, scores.num, scores.sum, scores.sum_squares) == (1, 4, 4, 9, 25)
@@ -103,8 +125,15 @@ def test_images_are_written_by_tensorboardx(search, tmp_path):
     trial = make_trial(tmp_path)
     search.start(trial)
     search.report(trial, [1], picture=np.zeros((3, 4, 5), dtype=np.uint8))
-    images = [value for event in events(content(trial)[0]) for value in event.summary.value if value.HasField("image")]
-    assert [(one.tag, one.image.height, one.image.width) for one in images] == [("ray/tune/picture", 4, 5)]
+    images = [
+        value
+        for event in events(content(trial)[0])
+        for value in event.summary.value
+        if value.HasField("image")
+    ]
+    assert [(one.tag, one.image.height, one.image.width) for one in images] == [
+        ("ray/tune/picture", 4, 5)
+    ]
 
 
 def test_what_has_no_form_is_told_once(search, tmp_path, caplog):
@@ -112,12 +141,16 @@ def test_what_has_no_form_is_told_once(search, tmp_path, caplog):
     search.start(trial)
     search.report(trial, [1, 2], names=["a", "b"])
     assert scalars(trial)["ray/tune/loss"] == [(1, 1.0), (2, 2.0)]
-    assert [record.message.partition(" (")[0] for record in caplog.records] == ["ray/tune/names is not in the files for TensorBoard"]
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [
+        "ray/tune/names is not in the files for TensorBoard"
+    ]
 
 
 @pytest.mark.parametrize(("end", "status"), [("complete", 1), ("fail", 2)])
 def test_hyperparameters_are_written_when_a_trial_ends(search, tmp_path, end, status):
-    trial = make_trial(tmp_path, lr=np.float32(0.5), layers=3, deep=True, act="relu", sizes=[1, 2], nothing=None)
+    trial = make_trial(
+        tmp_path, lr=np.float32(0.5), layers=3, deep=True, act="relu", sizes=[1, 2], nothing=None
+    )
     search.start(trial)
     search.report(trial, [1])
     assert hparams(trial) == []
@@ -127,7 +160,11 @@ def test_hyperparameters_are_written_when_a_trial_ends(search, tmp_path, end, st
     assert kinds == {"lr": 3, "layers": 3, "deep": 2, "act": 1, "sizes": 1}
     assert [info.name.tag for info in experiment.experiment.metric_infos] == ["ray/tune/loss"]
     values = start.session_start_info.hparams
-    assert (values["lr"].number_value, values["layers"].number_value, values["deep"].bool_value) == (0.5, 3, True)
+    assert (
+        values["lr"].number_value,
+        values["layers"].number_value,
+        values["deep"].bool_value,
+    ) == (0.5, 3, True)
     assert (values["act"].string_value, values["sizes"].string_value) == ("relu", "[1, 2]")
     assert finish.session_end_info.status == status
 
@@ -187,6 +224,12 @@ from syncline.tune.logger import TBXLoggerCallback
 event_file.record(event_file.summary_event(1.0, 1, event_file.scalar("a", 1.0)))
 print(*[name for name in ("torch", "tensorboardX", "pandas") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

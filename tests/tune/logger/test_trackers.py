@@ -1,4 +1,6 @@
-"""Experiment trackers: what is sent to them, and that their failures stay their own. Their libraries are played."""
+"""Experiment trackers: what is sent to them, and that their failures stay their own. Their
+libraries are played.
+"""
 
 import os
 import pickle
@@ -19,7 +21,12 @@ from syncline.tune.logger.mlflow import MLflowLoggerCallback
 from syncline.tune.logger.tracker import TrackerCallback
 from syncline.tune.logger.wandb import WandbLoggerCallback
 
-CALLBACKS = {"wandb": WandbLoggerCallback, "mlflow": MLflowLoggerCallback, "comet_ml": CometLoggerCallback, "aim": AimLoggerCallback}
+CALLBACKS = {
+    "wandb": WandbLoggerCallback,
+    "mlflow": MLflowLoggerCallback,
+    "comet_ml": CometLoggerCallback,
+    "aim": AimLoggerCallback,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +110,10 @@ def test_trials_that_are_interrupted_are_ended_as_such(tmp_path):
     for number in range(2):
         search.start(make_trial(tmp_path, f"t{number}"))
     search.end()
-    assert noting.calls[2:] == [("end", "run of t0", "interrupted"), ("end", "run of t1", "interrupted")]
+    assert noting.calls[2:] == [
+        ("end", "run of t0", "interrupted"),
+        ("end", "run of t1", "interrupted"),
+    ]
 
 
 def test_a_tracker_that_hangs_delays_no_trial(tmp_path, monkeypatch, caplog):
@@ -130,7 +140,9 @@ def test_a_tracker_that_fails_is_told_once_and_ends_nothing(tmp_path, caplog):
         search.report(trial, [1])
         search.complete(trial)
     search.end()
-    assert [record.message.partition(";")[0] for record in caplog.records] == ["Logging to Noting failed"]
+    assert [record.message.partition(";")[0] for record in caplog.records] == [
+        "Logging to Noting failed"
+    ]
     assert noting.calls == []
 
 
@@ -148,10 +160,21 @@ def test_a_tracker_can_be_pickled_during_a_search(tmp_path):
 def wandb(monkeypatch):
     recorder = Recorder()
     media = {
-        name: type(name, (), {"__module__": "wandb.data", "__init__": lambda self, *a, **k: self.__dict__.update(k)})
+        name: type(
+            name,
+            (),
+            {"__module__": "wandb.data", "__init__": lambda self, *a, **k: self.__dict__.update(k)},
+        )
         for name in ("Image", "Video")
     }
-    install(monkeypatch, "wandb", init=recorder.init, Artifact=recorder.Artifact, api=SimpleNamespace(api_key=None), **media)
+    install(
+        monkeypatch,
+        "wandb",
+        init=recorder.init,
+        Artifact=recorder.Artifact,
+        api=SimpleNamespace(api_key=None),
+        **media,
+    )
     recorder.media = media
     return recorder
 
@@ -164,26 +187,48 @@ def wandb_search(**arguments):
 
 
 def test_wandb_gets_a_run_per_trial(wandb, tmp_path):
-    search, trial = wandb_search(excludes=["secret"], entity="me"), make_trial(tmp_path, lr=0.1, secret=1)
+    search, trial = (
+        wandb_search(excludes=["secret"], entity="me"),
+        make_trial(tmp_path, lr=0.1, secret=1),
+    )
     search.start(trial)
-    search.report(trial, [1], secret=2, trial_id="x", done=False, note="text", eval={"top1": np.float32(0.5)})
+    search.report(
+        trial, [1], secret=2, trial_id="x", done=False, note="text", eval={"top1": np.float32(0.5)}
+    )
     search.complete(trial)
     search.end()
     ((_, named),) = wandb.of("init")
-    expected = {"id": trial.trial_id, "name": trial.name, "project": "p", "group": "search", "config": {"lr": 0.1}, "entity": "me"}
+    expected = {
+        "id": trial.trial_id,
+        "name": trial.name,
+        "project": "p",
+        "group": "search",
+        "config": {"lr": 0.1},
+        "entity": "me",
+    }
     assert {key: named[key] for key in expected} == expected
     assert named["reinit"] == "create_new"
-    assert wandb.of("init().log") == [(({"loss": 1.0, "training_iteration": 1, "eval/top1": 0.5},), {"step": 1})]
+    assert wandb.of("init().log") == [
+        (({"loss": 1.0, "training_iteration": 1, "eval/top1": 0.5},), {"step": 1})
+    ]
     assert wandb.of("init().config.update")[1][0] == ({"trial_id": "x"},)
     assert wandb.of("init().finish") == [((), {"exit_code": 0})]
     assert os.environ["WANDB_API_KEY"] == "k"
 
 
 def test_wandb_takes_arrays_as_media(wandb, tmp_path):
-    search, trial = wandb_search(image_kwargs={"caption": "c"}, video_kwargs={"fps": 4}), make_trial(tmp_path)
+    search, trial = (
+        wandb_search(image_kwargs={"caption": "c"}, video_kwargs={"fps": 4}),
+        make_trial(tmp_path),
+    )
     search.start(trial)
     search.report(
-        trial, [1], image=np.zeros((2, 2, 3)), images=np.zeros((2, 2, 2, 3)), video=np.zeros((1, 2, 3, 4, 4)), matrix=np.zeros((2, 2))
+        trial,
+        [1],
+        image=np.zeros((2, 2, 3)),
+        images=np.zeros((2, 2, 2, 3)),
+        video=np.zeros((1, 2, 3, 4, 4)),
+        matrix=np.zeros((2, 2)),
     )
     search.end()
     (((logged,), _),) = wandb.of("init().log")
@@ -194,7 +239,10 @@ def test_wandb_takes_arrays_as_media(wandb, tmp_path):
     assert (type(logged["video"]).__name__, logged["video"].fps) == ("Video", 4)
 
 
-@pytest.mark.parametrize(("upload", "artifacts"), [({"upload_checkpoints": True}, 1), ({"save_checkpoints": True}, 1), ({}, 0)])
+@pytest.mark.parametrize(
+    ("upload", "artifacts"),
+    [({"upload_checkpoints": True}, 1), ({"save_checkpoints": True}, 1), ({}, 0)],
+)
 def test_wandb_gets_checkpoints_if_asked_to(wandb, tmp_path, upload, artifacts):
     search, trial = wandb_search(**upload), make_trial(tmp_path)
     directory = checkpointed(trial)
@@ -213,11 +261,16 @@ def test_wandb_follows_a_configuration_that_changes_if_asked_to(wandb, tmp_path)
     assert wandb.of("init().config.update")[1][0] == ({"lr": 0.1},)
 
 
-def test_wandb_finds_its_key_in_a_file_and_project_and_group_in_the_environment(wandb, tmp_path, monkeypatch):
+def test_wandb_finds_its_key_in_a_file_and_project_and_group_in_the_environment(
+    wandb, tmp_path, monkeypatch
+):
     (tmp_path / "key").write_text("from file\nmore")
     monkeypatch.setenv("WANDB_PROJECT_NAME", "of environment")
     monkeypatch.setenv("WANDB_GROUP_NAME", "grouped")
-    search, trial = wandb_search(project=None, api_key=None, api_key_file=str(tmp_path / "key")), make_trial(tmp_path)
+    search, trial = (
+        wandb_search(project=None, api_key=None, api_key_file=str(tmp_path / "key")),
+        make_trial(tmp_path),
+    )
     assert os.environ["WANDB_API_KEY"] == "from file"
     search.start(trial)
     search.end()
@@ -239,7 +292,13 @@ def test_wandb_without_key_or_project_refuses_to_start(wandb, monkeypatch):
 
 def test_wandb_asks_the_functions_that_the_environment_names(wandb, tmp_path, monkeypatch, caplog):
     runs = []
-    install(monkeypatch, "hooks_of_a_site", key=lambda: "hooked", location=raising(OSError("x")), run=runs.append)
+    install(
+        monkeypatch,
+        "hooks_of_a_site",
+        key=lambda: "hooked",
+        location=raising(OSError("x")),
+        run=runs.append,
+    )
     monkeypatch.setenv("WANDB_SETUP_API_KEY_HOOK", "hooks_of_a_site.key")
     monkeypatch.setenv("WANDB_POPULATE_RUN_LOCATION_HOOK", "hooks_of_a_site.location")
     monkeypatch.setenv("WANDB_PROCESS_RUN_INFO_HOOK", "hooks_of_a_site.run")
@@ -264,7 +323,9 @@ def mlflow(monkeypatch):
     client = Recorder(
         recorder.calls,
         "client",
-        get_experiment_by_name=lambda name: SimpleNamespace(experiment_id="7") if name == "known" else None,
+        get_experiment_by_name=lambda name: (
+            SimpleNamespace(experiment_id="7") if name == "known" else None
+        ),
         get_experiment=lambda identifier: SimpleNamespace(experiment_id=identifier),
         create_experiment=lambda name, artifact_location=None: f"new {name}",
     )
@@ -281,7 +342,9 @@ def mlflow(monkeypatch):
         Param=lambda key, value: (key, value),
         Metric=lambda key, value, timestamp, step: (key, value, step),
     )
-    install(monkeypatch, "mlflow.exceptions", MlflowException=type("MlflowException", (Exception,), {}))
+    install(
+        monkeypatch, "mlflow.exceptions", MlflowException=type("MlflowException", (Exception,), {})
+    )
     return recorder
 
 
@@ -298,7 +361,9 @@ def test_mlflow_gets_a_run_per_trial(mlflow, tmp_path):
     search.report(trial, [1], note="text", **{"top 1 (%)": np.float32(0.5)})
     search.complete(trial)
     search.end()
-    assert mlflow.of("create_run") == [(("7",), {"run_name": trial.name, "tags": {"by": "me", "trial_name": trial.name}})]
+    assert mlflow.of("create_run") == [
+        (("7",), {"run_name": trial.name, "tags": {"by": "me", "trial_name": trial.name}})
+    ]
     params, metrics = (named for _, named in mlflow.of("client.log_batch"))
     assert params == {"params": [("lr", "0.1"), ("net/width", "8")]}
     assert {("loss", 1.0, 1), ("top 1 ___", 0.5, 1)} <= set(metrics["metrics"])
@@ -307,24 +372,39 @@ def test_mlflow_gets_a_run_per_trial(mlflow, tmp_path):
 
 
 def test_mlflow_sends_many_parameters_in_portions(mlflow, tmp_path):
-    search, trial = mlflow_search(), make_trial(tmp_path, **{f"p{number}": number for number in range(250)})
+    search, trial = (
+        mlflow_search(),
+        make_trial(tmp_path, **{f"p{number}": number for number in range(250)}),
+    )
     search.start(trial)
     search.end()
     assert [len(named["params"]) for _, named in mlflow.of("client.log_batch")] == [100, 100, 50]
 
 
 def test_mlflow_logs_parameters_and_files_at_the_end_if_asked_to(mlflow, tmp_path):
-    search, trial = mlflow_search(log_params_on_trial_end=True, save_artifact=True), make_trial(tmp_path, lr=0.1)
+    search, trial = (
+        mlflow_search(log_params_on_trial_end=True, save_artifact=True),
+        make_trial(tmp_path, lr=0.1),
+    )
     search.start(trial)
     search.fail(trial)
     search.end()
-    assert [path for path, *_ in mlflow.calls] == ["create_run", "client.log_artifacts", "client.log_batch", "client.set_terminated"]
+    assert [path for path, *_ in mlflow.calls] == [
+        "create_run",
+        "client.log_artifacts",
+        "client.log_batch",
+        "client.set_terminated",
+    ]
     assert mlflow.of("client.log_artifacts")[0][0] == ("run0", trial.local_path)
     assert mlflow.of("client.set_terminated")[0][1] == {"status": "FAILED"}
 
 
 def test_a_restored_search_goes_on_in_the_runs_of_mlflow(mlflow, tmp_path):
-    first, trial, done = mlflow_search(), make_trial(tmp_path, "a", lr=0.1), make_trial(tmp_path, "b")
+    first, trial, done = (
+        mlflow_search(),
+        make_trial(tmp_path, "a", lr=0.1),
+        make_trial(tmp_path, "b"),
+    )
     first.start(trial)
     first.start(done)
     first.complete(done)
@@ -345,7 +425,9 @@ def test_a_restored_search_goes_on_in_the_runs_of_mlflow(mlflow, tmp_path):
     assert second.callbacks.get_state() is None
 
 
-def test_mlflow_makes_an_experiment_that_is_not_there_and_needs_a_name(mlflow, tmp_path, monkeypatch):
+def test_mlflow_makes_an_experiment_that_is_not_there_and_needs_a_name(
+    mlflow, tmp_path, monkeypatch
+):
     search = mlflow_search(experiment_name="other", tracking_token="t")
     search.start(make_trial(tmp_path))
     search.end()
@@ -381,14 +463,19 @@ def test_comet_gets_an_experiment_per_trial(comet, tmp_path):
     assert comet.of("set_global_experiment") == [((None,), {})]
     assert comet.of("Experiment().set_name") == [((trial.name,), {})]
     assert comet.of("Experiment().log_parameters")[0] == (({"lr": 0.1, "net/width": 8},), {})
-    assert comet.of("Experiment().log_metrics") == [(({"loss": 1.0, "training_iteration": 1},), {"step": 1})]
+    assert comet.of("Experiment().log_metrics") == [
+        (({"loss": 1.0, "training_iteration": 1},), {"step": 1})
+    ]
     assert comet.of("Experiment().log_others") == [(({"trial_id": "t"},), {})]
     assert comet.of("Experiment().log_system_info") == [(("pid", 5), {})]
     assert len(comet.of("Experiment().end")) == 1
 
 
 def test_comet_works_offline_and_gets_checkpoints_if_asked_to(comet, tmp_path):
-    search, trial = Search(CometLoggerCallback(online=False, save_checkpoints=True)), make_trial(tmp_path)
+    search, trial = (
+        Search(CometLoggerCallback(online=False, save_checkpoints=True)),
+        make_trial(tmp_path),
+    )
     directory = checkpointed(trial)
     search.start(trial)
     search.save(trial)
@@ -410,23 +497,45 @@ def aim(monkeypatch):
 
 
 def test_aim_gets_a_run_per_trial(aim, tmp_path):
-    search, trial = Search(AimLoggerCallback(log_system_params=False)), make_trial(tmp_path, lr=np.float64(0.1), net={"act": len})
+    search, trial = (
+        Search(AimLoggerCallback(log_system_params=False)),
+        make_trial(tmp_path, lr=np.float64(0.1), net={"act": len}),
+    )
     search.start(trial)
-    search.report(trial, [1], eval={"top1": 0.5}, bad=float("nan"), epoch=3, context={"subset": "train"}, pid=5)
+    search.report(
+        trial,
+        [1],
+        eval={"top1": 0.5},
+        bad=float("nan"),
+        epoch=3,
+        context={"subset": "train"},
+        pid=5,
+    )
     search.complete(trial)
     search.end()
-    assert aim.of("Run") == [((), {"repo": str(tmp_path / "search"), "experiment": "search", "log_system_params": False})]
+    assert aim.of("Run") == [
+        ((), {"repo": str(tmp_path / "search"), "experiment": "search", "log_system_params": False})
+    ]
     assert aim.of("Run()[hparams]") == [(({"lr": 0.1, "net/act": str(len)},), {})]
     tracked = [named for _, named in aim.of("Run().track")]
     assert tracked == [
-        {"value": value, "name": f"ray/tune/{name}", "epoch": 3, "step": 1, "context": {"subset": "train"}}
+        {
+            "value": value,
+            "name": f"ray/tune/{name}",
+            "epoch": 3,
+            "step": 1,
+            "context": {"subset": "train"},
+        }
         for name, value in {"loss": 1.0, "eval/top1": 0.5}.items()
     ]
     assert len(aim.of("Run().close")) == 1
 
 
 def test_aim_tracks_chosen_metrics_and_needs_one(aim, tmp_path):
-    search, trial = Search(AimLoggerCallback(repo="r", experiment_name="e", metrics=["loss"])), make_trial(tmp_path)
+    search, trial = (
+        Search(AimLoggerCallback(repo="r", experiment_name="e", metrics=["loss"])),
+        make_trial(tmp_path),
+    )
     search.start(trial)
     search.report(trial, [1], other=2)
     search.end()

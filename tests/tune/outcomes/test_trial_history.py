@@ -28,7 +28,9 @@ def test_torn_last_line_is_left_out(tmp_path) -> None:
 
 def test_table_where_there_is_no_json(tmp_path) -> None:
     (tmp_path / "progress.csv").write_text("trial_id,loss,step,done,note\n00012,0.5,3,False,\n")
-    assert read_history(LOCAL, str(tmp_path)) == [{"trial_id": "00012", "loss": 0.5, "step": 3, "done": False, "note": None}]
+    assert read_history(LOCAL, str(tmp_path)) == [
+        {"trial_id": "00012", "loss": 0.5, "step": 3, "done": False, "note": None}
+    ]
 
 
 def test_empty_files_and_none(tmp_path) -> None:

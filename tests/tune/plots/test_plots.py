@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from syncline.tune.analysis import ExperimentAnalysis
-from syncline.tune.plots import figures, learning_curves, parallel_coordinates, parameter_importance, plot
+from syncline.tune.plots import (
+    figures,
+    learning_curves,
+    parallel_coordinates,
+    parameter_importance,
+    plot,
+)
 from syncline.tune.plots.study import distribution, study_of
 from syncline.tune.result_grid import ResultGrid
 
@@ -19,7 +25,12 @@ def trials(make_trial):
     """The loss depends on the learning rate only."""
     made = []
     for at in range(12):
-        config = {"model/lr": 10.0 ** (-at / 3), "layers": at % 3 + 1, "optimizer": "adam" if at % 2 else "sgd", "constant": 1}
+        config = {
+            "model/lr": 10.0 ** (-at / 3),
+            "layers": at % 3 + 1,
+            "optimizer": "adam" if at % 2 else "sgd",
+            "constant": 1,
+        }
         made.append(make_trial(at, config=config, losses=[2.0 + at, 1.0 + at], write=True))
     return made
 
@@ -35,7 +46,11 @@ def test_curve_for_each_trial_the_best_one_on_top(trials) -> None:
 
 def test_only_the_best_of_many_trials_are_drawn(trials) -> None:
     figure = learning_curves(trials, metric="loss", mode="max", max_trials=3, x="time_total_s")
-    assert [trace.name for trace in figure.data] == ["train_1a2b_00009", "train_1a2b_00010", "train_1a2b_00011"]
+    assert [trace.name for trace in figure.data] == [
+        "train_1a2b_00009",
+        "train_1a2b_00010",
+        "train_1a2b_00011",
+    ]
     assert figure.layout.title.text == "loss of 3 trials, the best of 12"
     assert list(figure.data[0].x) == [0.5, 1.0]
 
@@ -73,9 +88,13 @@ def test_parameter_that_decides_is_important(trials) -> None:
     assert importance["lr"] > 0.5
 
 
-@pytest.mark.parametrize("kind", ["learning_curves", "parallel_coordinates", "parameter_importance"])
+@pytest.mark.parametrize(
+    "kind", ["learning_curves", "parallel_coordinates", "parameter_importance"]
+)
 def test_saved_picture_needs_nothing_else(trials, tmp_path, kind) -> None:
-    analysis = ExperimentAnalysis(tmp_path / "search", trials=trials, default_metric="loss", default_mode="min")
+    analysis = ExperimentAnalysis(
+        tmp_path / "search", trials=trials, default_metric="loss", default_mode="min"
+    )
     target = tmp_path / "pictures" / "x.html"
     figure = ResultGrid(analysis).plot(kind, path=target)
     text = target.read_text(encoding="utf-8")
@@ -92,11 +111,19 @@ def test_nothing_to_show(trials, make_trial) -> None:
     with pytest.raises(ValueError, match="Do you mean 'loss'"):
         plot(trials, "parallel_coordinates", metric="lss", mode="min")
     with pytest.raises(ValueError, match="No parameter differs"):
-        plot([make_trial(at, config={"a": 1}, losses=[1.0]) for at in range(3)], "parameter_importance", metric="loss", mode="min")
+        plot(
+            [make_trial(at, config={"a": 1}, losses=[1.0]) for at in range(3)],
+            "parameter_importance",
+            metric="loss",
+            mode="min",
+        )
 
 
 def test_study_has_the_trials_with_finite_values(make_trial) -> None:
-    trials = [make_trial(at, config={"a": at, "b": [at]}, losses=[loss]) for at, loss in enumerate([1.0, float("nan"), 3.0])]
+    trials = [
+        make_trial(at, config={"a": at, "b": [at]}, losses=[loss])
+        for at, loss in enumerate([1.0, float("nan"), 3.0])
+    ]
     study = study_of(trials, "loss", "max")
     assert [trial.value for trial in study.trials] == [1.0, 3.0]
     assert study.trials[1].params == {"a": 2, "b": "[2]"}

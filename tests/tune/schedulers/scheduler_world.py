@@ -1,4 +1,6 @@
-"""A controller without processes: trials that step when a seeded lottery says so, and a list of everything that was decided."""
+"""A controller without processes: trials that step when a seeded lottery says so, and a list of
+everything that was decided.
+"""
 
 import itertools
 import random
@@ -36,8 +38,9 @@ def good_by_index(trial: Trial, time: int) -> float:
 class World:
     """A `ControllerView` over simulated trials.
 
-    `length` is how many results a trial has unless it is stopped; `at_once` how many run together; `concurrent` how many of those that have
-    not ended the searcher suggests at most; a trial for which `fails(trial, time)` is true at a step ends in an error there.
+    `length` is how many results a trial has unless it is stopped; `at_once` how many run together;
+    `concurrent` how many of those that have not ended the searcher suggests at most; a trial for
+    which `fails(trial, time)` is true at a step ends in an error there.
     """
 
     def __init__(
@@ -108,14 +111,24 @@ class World:
         assert trial.trial_id in self._live, f"{trial} was changed after its end"
         latest = donor.checkpoints.latest
         assert latest is not None, f"{donor} has nothing to give"
-        self.decided.append((trial.trial_id, self.times[trial.trial_id], "exploit", donor.trial_id, repr(sorted(config.items()))))
+        self.decided.append(
+            (
+                trial.trial_id,
+                self.times[trial.trial_id],
+                "exploit",
+                donor.trial_id,
+                repr(sorted(config.items())),
+            )
+        )
         self._move(trial, Trial.PAUSED)
         self._paused.pop(trial.trial_id)
         trial.experiment_tag = f"{trial.index}_{tag}"
         self._donating.append((trial, latest.checkpoint, dict(latest.metrics), dict(config)))
 
     def update_resources(self, trial, factory):
-        self.decided.append((trial.trial_id, self.times[trial.trial_id], "resources", factory.required_resources))
+        self.decided.append(
+            (trial.trial_id, self.times[trial.trial_id], "resources", factory.required_resources)
+        )
         trial.placement_group_factory = factory
         if trial.trial_id in self._running:
             self._save(trial)
@@ -128,14 +141,18 @@ class World:
         trial = trial or make_trial(len(self.trials), self.config(len(self.trials)))
         self.trials.append(trial)
         self.times[trial.trial_id] = 0
-        self._by_id[trial.trial_id] = self._live[trial.trial_id] = self._pending[trial.trial_id] = trial
+        self._by_id[trial.trial_id] = self._live[trial.trial_id] = self._pending[trial.trial_id] = (
+            trial
+        )
         self.scheduler.on_trial_add(self, trial)
         return trial
 
     def start(self, trial: Trial) -> None:
         self._move(trial, Trial.RUNNING)
         latest = trial.checkpoints.latest
-        self.times[trial.trial_id] = latest.metrics["training_iteration"] if latest is not None else 0
+        self.times[trial.trial_id] = (
+            latest.metrics["training_iteration"] if latest is not None else 0
+        )
 
     def report(self, trial: Trial, time: int, score: float, **more) -> str:
         """A running trial reports, and what was decided is done."""
@@ -155,7 +172,9 @@ class World:
     def finish(self, trial: Trial, time: int, score: float) -> None:
         """A running trial reports its last result."""
         self.times[trial.trial_id] = time
-        trial.take_result({"training_iteration": time, "time_total_s": float(time), "score": score, "done": True})
+        trial.take_result(
+            {"training_iteration": time, "time_total_s": float(time), "score": score, "done": True}
+        )
         self.scheduler.on_trial_complete(self, trial, trial.last_result)
         self._save(trial)
         self.decided.append((trial.trial_id, time, "finished"))
@@ -180,8 +199,12 @@ class World:
         chosen = self.scheduler.choose_trial_to_run(self)
         self._drain()
         if chosen is not None:
-            assert chosen.status in (Trial.PENDING, Trial.PAUSED), f"{chosen} was chosen while {chosen.status}"
-            assert self.scheduler.choose_trial_to_run(self) is chosen, "asked again, the scheduler said something else"
+            assert chosen.status in (Trial.PENDING, Trial.PAUSED), (
+                f"{chosen} was chosen while {chosen.status}"
+            )
+            assert self.scheduler.choose_trial_to_run(self) is chosen, (
+                "asked again, the scheduler said something else"
+            )
         return chosen
 
     def run(self) -> "World":
@@ -191,14 +214,18 @@ class World:
             self._suggest()
             while len(self._running) < self.at_once:
                 chosen = self.choose()
-                if chosen is None or chosen.trial_id in {trial.trial_id for trial, *_ in self._donating}:
+                if chosen is None or chosen.trial_id in {
+                    trial.trial_id for trial, *_ in self._donating
+                }:
                     break
                 self.start(chosen)
                 self._suggest()
             if not self._live and len(self.trials) == self.count:
                 return self
             if not self._running:
-                assert self._donating or not self._live, f"nothing runs, and these wait: {list(self._live.values())}"
+                assert self._donating or not self._live, (
+                    f"nothing runs, and these wait: {list(self._live.values())}"
+                )
                 continue
             self._step(self._lottery.choice(list(self._running.values())))
         raise AssertionError("the search does not end")
@@ -243,7 +270,10 @@ class World:
 
     def _save(self, trial: Trial) -> None:
         if self.saves and trial.last_result:
-            trial.take_checkpoint(Checkpoint(f"/nowhere/{trial.trial_id}/{self.times[trial.trial_id]}"), trial.last_result)
+            trial.take_checkpoint(
+                Checkpoint(f"/nowhere/{trial.trial_id}/{self.times[trial.trial_id]}"),
+                trial.last_result,
+            )
 
     def _end(self, trial: Trial, status: str) -> None:
         self._move(trial, status)
@@ -253,21 +283,31 @@ class World:
         for where in (self._pending, self._paused, self._running):
             where.pop(trial.trial_id, None)
         trial.status = status
-        there = {Trial.PENDING: self._pending, Trial.PAUSED: self._paused, Trial.RUNNING: self._running}.get(status)
+        there = {
+            Trial.PENDING: self._pending,
+            Trial.PAUSED: self._paused,
+            Trial.RUNNING: self._running,
+        }.get(status)
         if there is not None:
             there[trial.trial_id] = trial
 
 
 class Lessons(World):
-    """Trials whose score is what they have learned so far, by `lesson(config)` at each step; a copy has learned what its donor has."""
+    """Trials whose score is what they have learned so far, by `lesson(config)` at each step; a copy
+    has learned what its donor has.
+    """
 
-    def __init__(self, scheduler: TrialScheduler, lesson: Callable[[dict], float], **options) -> None:
+    def __init__(
+        self, scheduler: TrialScheduler, lesson: Callable[[dict], float], **options
+    ) -> None:
         self.learned: dict[str, float] = {}
         self.lesson = lesson
         super().__init__(scheduler, score=self._learn, **options)
 
     def _learn(self, trial: Trial, _: int) -> float:
-        self.learned[trial.trial_id] = self.learned.get(trial.trial_id, 0.0) + self.lesson(trial.config)
+        self.learned[trial.trial_id] = self.learned.get(trial.trial_id, 0.0) + self.lesson(
+            trial.config
+        )
         return self.learned[trial.trial_id]
 
     def exploit(self, trial: Trial, donor: Trial, **given) -> None:

@@ -3,11 +3,26 @@ import inspect
 import pytest
 
 from syncline.tune import schedulers
-from syncline.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining, TrialScheduler, create_scheduler
+from syncline.tune.schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    TrialScheduler,
+    create_scheduler,
+)
 
 
 @pytest.mark.parametrize(
-    "name", ["fifo", "async_hyperband", "asynchyperband", "median_stopping_rule", "medianstopping", "hyperband", "hb_bohb"]
+    "name",
+    [
+        "fifo",
+        "async_hyperband",
+        "asynchyperband",
+        "median_stopping_rule",
+        "medianstopping",
+        "hyperband",
+        "hb_bohb",
+    ],
 )
 def test_every_name_gives_its_scheduler(name):
     assert isinstance(create_scheduler(name), TrialScheduler)
@@ -17,14 +32,20 @@ def test_keywords_reach_the_scheduler_and_those_of_others_are_left_out():
     scheduler = create_scheduler("HyperBand", max_t=9, metric="m", mode="min", grace_period=3)
     assert isinstance(scheduler, HyperBandScheduler)
     assert (scheduler.metric, scheduler._max_t) == ("m", 9)
-    assert isinstance(create_scheduler("pbt", hyperparam_mutations={"a": [1]}), PopulationBasedTraining)
+    assert isinstance(
+        create_scheduler("pbt", hyperparam_mutations={"a": [1]}), PopulationBasedTraining
+    )
     assert isinstance(create_scheduler("asha", max_t=9), ASHAScheduler)
 
 
 def test_wrong_names_are_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"no scheduler 'async_hyperbnd'. Did you mean 'async_hyperband'"):
+    with pytest.raises(
+        ValueError, match=r"no scheduler 'async_hyperbnd'. Did you mean 'async_hyperband'"
+    ):
         create_scheduler("async_hyperbnd")
-    with pytest.raises(TypeError, match=r"no scheduler has such an option. Did you mean 'grace_period'\?"):
+    with pytest.raises(
+        TypeError, match=r"no scheduler has such an option. Did you mean 'grace_period'\?"
+    ):
         create_scheduler("asha", grace_perod=3)
 
 

@@ -4,13 +4,22 @@ import numpy as np
 import pytest
 
 from syncline.tune.schedulers import explore as exploring
-from syncline.tune.schedulers.explore import apply, check_mutations, explore, fill_missing, only_mutated
+from syncline.tune.schedulers.explore import (
+    apply,
+    check_mutations,
+    explore,
+    fill_missing,
+    only_mutated,
+)
 from syncline.tune.search import sample
 
 
 def many(config, mutations, *, resample=0.0, factors=(1.2, 0.8), times=200):
     source = random.Random(1)
-    return [explore(config, mutations, resample_probability=resample, factors=factors, source=source) for _ in range(times)]
+    return [
+        explore(config, mutations, resample_probability=resample, factors=factors, source=source)
+        for _ in range(times)
+    ]
 
 
 def values(changed, key):
@@ -19,8 +28,14 @@ def values(changed, key):
 
 def test_numbers_are_multiplied_by_one_of_the_factors():
     assert values(many({"lr": 1.0}, {"lr": lambda: 7.0}), "lr") == {1.2, 0.8}
-    assert values(many({"lr": 1.0}, {"lr": sample.uniform(0, 9)}, factors=(3, 5)), "lr") == {3.0, 5.0}
-    assert values(many({"size": 2}, {"size": sample.choice([2, 8])}), "size") == {round(2.4), round(1.6)}
+    assert values(many({"lr": 1.0}, {"lr": sample.uniform(0, 9)}, factors=(3, 5)), "lr") == {
+        3.0,
+        5.0,
+    }
+    assert values(many({"size": 2}, {"size": sample.choice([2, 8])}), "size") == {
+        round(2.4),
+        round(1.6),
+    }
 
 
 def test_whole_numbers_stay_whole_and_switches_stay_switches():
@@ -40,11 +55,15 @@ def test_values_of_lists_go_to_a_neighbour_and_stay_within():
 
 
 def test_words_of_a_choice_have_neighbours_too():
-    assert values(many({"act": "relu"}, {"act": sample.choice(["tanh", "relu", "gelu"])}), "act") == {"tanh", "gelu"}
+    assert values(
+        many({"act": "relu"}, {"act": sample.choice(["tanh", "relu", "gelu"])}), "act"
+    ) == {"tanh", "gelu"}
 
 
 def test_resampling_happens_as_often_as_it_should():
-    drawn = [config["lr"] for config in many({"lr": 1.0}, {"lr": lambda: 7.0}, resample=0.25, times=2000)]
+    drawn = [
+        config["lr"] for config in many({"lr": 1.0}, {"lr": lambda: 7.0}, resample=0.25, times=2000)
+    ]
     assert 0.2 < drawn.count(7.0) / 2000 < 0.3
 
 
@@ -54,7 +73,9 @@ def test_nested_hyperparameters_are_changed_and_everything_else_is_copied():
     changed["data"].append(3)
     changed["opt"]["kind"] = "adam"
     assert config == {"opt": {"lr": 1.0, "kind": "sgd"}, "data": [1, 2]}
-    assert only_mutated(changed, {"opt": {"lr": []}, "absent": []}) == {"opt/lr": changed["opt"]["lr"]}
+    assert only_mutated(changed, {"opt": {"lr": []}, "absent": []}) == {
+        "opt/lr": changed["opt"]["lr"]
+    }
 
 
 def test_functions_that_draw_from_the_global_generators_are_repeatable_and_leave_them_alone():
@@ -84,4 +105,12 @@ def test_what_cannot_be_drawn_from_is_refused():
         check_mutations({"lr": []})
     with pytest.raises(TypeError, match="not int"):
         check_mutations({"lr": 1})
-    check_mutations({"lr": [1], "x": (1,), "y": sample.uniform(0, 1), "z": exploring.random.random, "n": {"m": [1]}})
+    check_mutations(
+        {
+            "lr": [1],
+            "x": (1,),
+            "y": sample.uniform(0, 1),
+            "z": exploring.random.random,
+            "n": {"m": [1]},
+        }
+    )

@@ -1,4 +1,6 @@
-"""HyperBand: Li and others, Hyperband, JMLR 18(185), 2018: Algorithm 1 with the example of its Table 1, R=81 and eta=3."""
+"""HyperBand: Li and others, Hyperband, JMLR 18(185), 2018: Algorithm 1 with the example of its
+Table 1, R=81 and eta=3.
+"""
 
 import pytest
 from scheduler_world import World, started
@@ -16,18 +18,24 @@ TABLE_1 = {
     1: [(8, 27), (2, 81)],
     0: [(5, 81)],
 }
-"""For each s: n_i = floor(n / eta**i) trials run to r_i = R / eta**(s-i), where n = ceil((s_max + 1) / (s + 1) * eta**s)."""
+"""For each s: n_i = floor(n / eta**i) trials run to r_i = R / eta**(s-i), where n = ceil((s_max +
+1) / (s + 1) * eta**s).
+"""
 
 
 def test_brackets_are_those_of_the_paper():
     assert largest_bracket(81, 3) == 4
     for s, rungs in TABLE_1.items():
         plan = bracket_plan(s, 81, 3)
-        assert [(plan.survivors(i, plan.size), milestone) for i, milestone in enumerate(plan.milestones)] == rungs
+        assert [
+            (plan.survivors(i, plan.size), milestone) for i, milestone in enumerate(plan.milestones)
+        ] == rungs
 
 
 def test_one_round_of_trials_runs_as_the_paper_says():
-    """All 143 trials of the five brackets, filled from s=0 to s=4, four at once: so many came as far as the table says."""
+    """All 143 trials of the five brackets, filled from s=0 to s=4, four at once: so many came as
+    far as the table says.
+    """
     world = World(HyperBandScheduler(**OBJECTIVE), count=143, at_once=4, length=1000).run()
     longest = world.longest()
     first = 0
@@ -109,7 +117,12 @@ def test_a_trial_that_went_back_to_a_checkpoint_catches_up():
     world.report(a, 1, 0.2)
     world.report(b, 1, 0.3)
     world.report(c, 1, 0.4)
-    assert [world.report(c, time, 0.4) for time in (2, 1, 2, 3)] == [GOES_ON, GOES_ON, GOES_ON, STOPS]
+    assert [world.report(c, time, 0.4) for time in (2, 1, 2, 3)] == [
+        GOES_ON,
+        GOES_ON,
+        GOES_ON,
+        STOPS,
+    ]
 
 
 def test_a_jump_over_several_milestones_passes_several_halvings():
@@ -121,7 +134,9 @@ def test_a_jump_over_several_milestones_passes_several_halvings():
 
 
 def test_a_bracket_that_does_not_fill_goes_on_when_no_more_trials_come():
-    """Two trials for the bracket of three, while those of the other bracket still run: nobody waits for them."""
+    """Two trials for the bracket of three, while those of the other bracket still run: nobody waits
+    for them.
+    """
     world, [*_, a, b] = started(small(), 4)
     assert world.report(a, 1, 0.2) == WAITS
     assert world.choose() is None  # b runs, and is of this bracket
@@ -145,7 +160,9 @@ def test_a_bracket_waits_for_further_trials_while_something_runs_that_they_may_w
 @pytest.mark.parametrize("scheduler", [HyperBandScheduler, HyperBandForBOHB])
 @pytest.mark.parametrize("concurrent", [1, 2, 5])
 def test_a_limit_on_concurrent_trials_never_stops_the_search(scheduler, concurrent):
-    world = World(scheduler(**OBJECTIVE, max_t=27), count=40, at_once=3, concurrent=concurrent, length=1000).run()
+    world = World(
+        scheduler(**OBJECTIVE, max_t=27), count=40, at_once=3, concurrent=concurrent, length=1000
+    ).run()
     assert max(world.longest().values()) == 27
 
 
@@ -186,12 +203,16 @@ class Wrapped:
 
 @pytest.mark.parametrize("wrap", [Wrapped, lambda searcher: searcher])
 def test_bohb_is_told_the_budget_and_who_waits(wrap):
-    """Falkner, Klein, Hutter: BOHB, ICML 2018: the model learns from the results at each budget; the largest bracket comes first."""
+    """Falkner, Klein, Hutter: BOHB, ICML 2018: the model learns from the results at each budget;
+    the largest bracket comes first.
+    """
     world, trials = started(HyperBandForBOHB(**OBJECTIVE, max_t=3), 4)
     searcher = PausingSearcher()
     world.search_alg = wrap(searcher)
     for trial in trials[:3]:
-        world.scheduler.on_trial_result(world, trial, result := {"training_iteration": 0.5, "score": 0})
+        world.scheduler.on_trial_result(
+            world, trial, result := {"training_iteration": 0.5, "score": 0}
+        )
         assert result["hyperband_info"] == {}
         result = {"training_iteration": 1, "score": -trial.index}
         decision = world.scheduler.on_trial_result(world, trial, result)
@@ -201,7 +222,9 @@ def test_bohb_is_told_the_budget_and_who_waits(wrap):
     a, b, _ = trials[:3]
     assert searcher.told == [("pause", a.trial_id), ("pause", b.trial_id), ("unpause", a.trial_id)]
     assert world.choose() is a
-    assert world.report(trials[3], 1, 0.0) == GOES_ON  # it is of the next bracket, which goes to 3 at once
+    assert (
+        world.report(trials[3], 1, 0.0) == GOES_ON
+    )  # it is of the next bracket, which goes to 3 at once
 
 
 def test_hyperband_state_does_not_grow_with_trials_that_have_ended():
@@ -209,7 +232,10 @@ def test_hyperband_state_does_not_grow_with_trials_that_have_ended():
     World(scheduler, count=17, at_once=4, length=100).run()
     few = sum(len(value) for value in vars(scheduler).values() if isinstance(value, (dict, list)))
     World(scheduler, count=170, at_once=4, length=100).run()
-    assert sum(len(value) for value in vars(scheduler).values() if isinstance(value, (dict, list))) == few
+    assert (
+        sum(len(value) for value in vars(scheduler).values() if isinstance(value, (dict, list)))
+        == few
+    )
 
 
 def test_debug_string_tells_where_brackets_stand():

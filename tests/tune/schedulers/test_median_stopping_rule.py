@@ -15,17 +15,26 @@ GOES_ON, STOPS, WAITS = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialSched
 
 
 def rule(**options):
-    defaults = {"metric": "score", "mode": "max", "time_attr": "training_iteration", "grace_period": 1, "min_samples_required": 1}
+    defaults = {
+        "metric": "score",
+        "mode": "max",
+        "time_attr": "training_iteration",
+        "grace_period": 1,
+        "min_samples_required": 1,
+    }
     return MedianStoppingRule(**{**defaults, **options})
 
 
 def test_stops_a_trial_whose_best_is_below_the_median_of_the_others_averages():
-    """Three trials average 2, 4 and 6 up to step 3; the median is 4. A trial goes on with a best of 4, and is stopped with less; its best
-    result counts, not its latest."""
+    """Three trials average 2, 4 and 6 up to step 3; the median is 4. A trial goes on with a best of
+    4, and is stopped with less; its best result counts, not its latest.
+    """
     world, trials = started(rule(), 5)
     for trial, level in zip(trials, (2, 4, 6), strict=False):
         for step, offset in enumerate((-1, 0, 1), start=1):
-            world.finish(trial, step, level + offset) if step == 3 else world.report(trial, step, level + offset)
+            world.finish(trial, step, level + offset) if step == 3 else world.report(
+                trial, step, level + offset
+            )
     good, bad = trials[3:]
     assert world.report(good, 1, 4) == GOES_ON
     assert world.report(bad, 3, 3.9) == STOPS
@@ -36,7 +45,9 @@ def test_stops_a_trial_whose_best_is_below_the_median_of_the_others_averages():
 def fill(world, trials, levels, steps=3):
     for trial, level in zip(trials, levels, strict=False):
         for step in range(1, steps + 1):
-            world.scheduler.on_trial_result(world, trial, {"training_iteration": step, "score": level})
+            world.scheduler.on_trial_result(
+                world, trial, {"training_iteration": step, "score": level}
+            )
 
 
 def test_low_is_good_if_the_mode_says_so():
@@ -91,7 +102,9 @@ def test_averages_that_are_not_finite_count_for_nothing():
 
 @pytest.mark.parametrize("unit", [1, 0.37, 4000])
 def test_medians_are_those_that_come_of_walking_through_all_results(unit):
-    """Ages are rounded down to 7 digits, so the walk rounds them too; trials report at different times, and skip some."""
+    """Ages are rounded down to 7 digits, so the walk rounds them too; trials report at different
+    times, and skip some.
+    """
     generator = random.Random(5)
     averages, history = RunningAverages(), {}
     times = {f"t{i}": 0.0 for i in range(12)}
@@ -104,11 +117,14 @@ def test_medians_are_those_that_come_of_walking_through_all_results(unit):
         expected = [
             statistics.fmean(value for at, value in past if rounded_age(at) <= rounded_age(time))
             for other, past in history.items()
-            if other != trial and rounded_age(past[-1][0]) >= rounded_age(time) >= rounded_age(past[0][0])
+            if other != trial
+            and rounded_age(past[-1][0]) >= rounded_age(time) >= rounded_age(past[0][0])
         ]
         history.setdefault(trial, []).append((time, score))
         assert others.count == len(expected)
-        assert others.median == pytest.approx(statistics.median(expected) if expected else math.nan, nan_ok=True)
+        assert others.median == pytest.approx(
+            statistics.median(expected) if expected else math.nan, nan_ok=True
+        )
 
 
 def test_ages_are_exact_up_to_128_and_never_out_of_order():
@@ -157,7 +173,13 @@ class _Unwalkable(dict):
 
 
 def test_a_whole_search_stops_the_worse_half_early():
-    world = World(rule(min_samples_required=3), count=30, at_once=3, length=20, score=lambda trial, _: -trial.index).run()
+    world = World(
+        rule(min_samples_required=3),
+        count=30,
+        at_once=3,
+        length=20,
+        score=lambda trial, _: -trial.index,
+    ).run()
     longest = world.longest()
     assert longest[0] == 20
     assert all(longest[index] == 1 for index in range(6, 30))

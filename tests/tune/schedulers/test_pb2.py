@@ -1,4 +1,6 @@
-"""Parker-Holder, Nguyen, Roberts, Provably Efficient Online Hyperparameter Optimization with Population-Based Bandits, NeurIPS 2020."""
+"""Parker-Holder, Nguyen, Roberts, Provably Efficient Online Hyperparameter Optimization with
+Population-Based Bandits, NeurIPS 2020.
+"""
 
 import random
 
@@ -37,20 +39,27 @@ def test_recent_gains_count_more_where_the_optimum_moves():
 
 
 def test_what_others_try_in_the_same_interval_is_avoided():
-    """Desautels and others, JMLR 15, 2014: a pending point lowers the uncertainty around it and leaves the mean as it is."""
+    """Desautels and others, JMLR 15, 2014: a pending point lowers the uncertainty around it and
+    leaves the mean as it is.
+    """
     inputs = np.array([[0.0, 0.0, 0.2], [1.0, 0.0, 0.9]])
     kernel, targets = Kernel(0.1, 0.1, 1e-4), np.array([-1.0, 1.0])
     here = np.array([[1.0, 0.0, 0.5]])
     alone = upper_bound(kernel, inputs, targets, inputs[:0], here)
     crowded = upper_bound(kernel, inputs, targets, here, here)
-    mean = kernel(here, inputs) @ np.linalg.solve(kernel(inputs, inputs) + 1e-4 * np.eye(2), targets)
+    mean = kernel(here, inputs) @ np.linalg.solve(
+        kernel(inputs, inputs) + 1e-4 * np.eye(2), targets
+    )
     assert mean < crowded < alone
 
 
 def test_the_likeliest_kernel_knows_smooth_from_rough_and_steady_from_drifting():
     generator = np.random.default_rng(0)
     points = np.column_stack([generator.uniform(size=60), np.zeros(60), generator.uniform(size=60)])
-    assert fit(points, np.sin(2 * points[:, 2])).length_scale > fit(points, np.sin(40 * points[:, 2])).length_scale
+    assert (
+        fit(points, np.sin(2 * points[:, 2])).length_scale
+        > fit(points, np.sin(40 * points[:, 2])).length_scale
+    )
     assert fit(points, np.sin(2 * points[:, 2])).drift == 0
 
 
@@ -67,7 +76,14 @@ def test_choices_are_repeatable():
 
 
 def pb2(**options):
-    return PB2(**{**OBJECTIVE, "perturbation_interval": 2, "hyperparam_bounds": {"lr": [0.0, 1.0]}, **options})
+    return PB2(
+        **{
+            **OBJECTIVE,
+            "perturbation_interval": 2,
+            "hyperparam_bounds": {"lr": [0.0, 1.0]},
+            **options,
+        }
+    )
 
 
 def test_missing_hyperparameters_are_drawn_from_the_bounds_and_whole_numbers_stay_whole():
@@ -88,12 +104,18 @@ def test_missing_hyperparameters_are_drawn_from_the_bounds_and_whole_numbers_sta
 
 
 def test_the_gain_over_an_interval_is_what_is_learned():
-    world, [bad, good] = started(pb2(quantile_fraction=0.5), 2, config=lambda index: {"lr": 0.25 * (index + 1)})
+    world, [bad, good] = started(
+        pb2(quantile_fraction=0.5), 2, config=lambda index: {"lr": 0.25 * (index + 1)}
+    )
     world.report(bad, 2, 0.0)
     for time, score in ((2, 1.0), (4, 5.0), (7, 11.0)):
         world.report(good, time, score)
     assert world.report(bad, 4, -4.0) == TrialScheduler.NOOP
-    assert world.scheduler._observed == [[2, 1.0, 0.5, 2.0], [4, 5.0, 0.5, 2.0], [2, 0.0, 0.25, -2.0]]
+    assert world.scheduler._observed == [
+        [2, 1.0, 0.5, 2.0],
+        [4, 5.0, 0.5, 2.0],
+        [2, 0.0, 0.25, -2.0],
+    ]
     world.settle()
     world.start(bad)
     value = bad.config["lr"]
@@ -103,7 +125,9 @@ def test_the_gain_over_an_interval_is_what_is_learned():
 
 def test_custom_explore_fn_has_the_last_word():
     world, [bad, good] = started(
-        pb2(custom_explore_fn=lambda config: {"lr": 0.125}, quantile_fraction=0.5), 2, config=lambda index: {"lr": 1.0}
+        pb2(custom_explore_fn=lambda config: {"lr": 0.125}, quantile_fraction=0.5),
+        2,
+        config=lambda index: {"lr": 1.0},
     )
     world.report(bad, 2, 0)
     world.report(good, 2, 1)
@@ -130,7 +154,10 @@ def test_a_population_comes_to_the_learning_rate_that_gains_most():
     [
         (None, "PB2 needs `hyperparam_bounds`"),
         ({"lr": [1]}, r"hyperparam_bounds\['lr'\]=\[1\] must be \[least, most\]"),
-        ({"opt": {"lr": [2, 1]}}, r"hyperparam_bounds\['opt/lr'\]=\[2, 1\]: the first must not be more"),
+        (
+            {"opt": {"lr": [2, 1]}},
+            r"hyperparam_bounds\['opt/lr'\]=\[2, 1\]: the first must not be more",
+        ),
     ],
 )
 def test_bounds_are_checked(bounds, message):

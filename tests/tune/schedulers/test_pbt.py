@@ -1,5 +1,7 @@
-"""Population based training: Jaderberg and others, Population Based Training of Neural Networks, 2017, section 4.1.1 and appendix A.1:
-truncation selection (the bottom 20 % copy someone of the top 20 %), perturb by 1.2 or 0.8, resample."""
+"""Population based training: Jaderberg and others, Population Based Training of Neural Networks,
+2017, section 4.1.1 and appendix A.1: truncation selection (the bottom 20 % copy someone of the top
+20 %), perturb by 1.2 or 0.8, resample.
+"""
 
 import itertools
 import random
@@ -31,30 +33,54 @@ def lr_by_index(index):
 
 
 def test_the_bottom_fifth_of_ten_copies_the_top_fifth_and_perturbs():
-    """The paper's numbers: of ten trials, the two worst go on from one of the two best, with its learning rate times 1.2 or 0.8."""
+    """The paper's numbers: of ten trials, the two worst go on from one of the two best, with its
+    learning rate times 1.2 or 0.8.
+    """
     world, trials = started(pbt(quantile_fraction=0.2), 10, config=lr_by_index)
-    assert {world.report(trial, 5, trial.index) for trial in trials} == {GOES_ON}  # each was the best so far
+    assert {world.report(trial, 5, trial.index) for trial in trials} == {
+        GOES_ON
+    }  # each was the best so far
     assert [world.report(trial, 10, trial.index) for trial in trials] == [NOOP] * 2 + [GOES_ON] * 8
     assert [entry[0] for entry in world.exploits()] == [trials[0].trial_id, trials[1].trial_id]
     world.settle()
     for trial in trials[:2]:
         assert trial.status == "PENDING"
         assert trial.config["layers"] == 3
-        assert round(trial.config["lr"], 6) in {round(best * factor, 6) for best, factor in itertools.product((8, 9), (1.2, 0.8))}
-        assert trial.experiment_tag == f"{trial.index}_{trial.index}@perturbed[lr={trial.config['lr']:.4g}]"
+        assert round(trial.config["lr"], 6) in {
+            round(best * factor, 6) for best, factor in itertools.product((8, 9), (1.2, 0.8))
+        }
+        assert (
+            trial.experiment_tag
+            == f"{trial.index}_{trial.index}@perturbed[lr={trial.config['lr']:.4g}]"
+        )
     assert [trial.config["lr"] for trial in trials[2:]] == [float(index) for index in range(2, 10)]
-    assert [trial.checkpoint_iteration for trial in trials[2:]] == [5] * 6 + [10] * 2  # those of the top were saved
+    assert [trial.checkpoint_iteration for trial in trials[2:]] == [5] * 6 + [
+        10
+    ] * 2  # those of the top were saved
     assert "perturbs" in world.scheduler.debug_string()
 
 
 def test_low_is_good_if_the_mode_says_so():
     world, [a, b] = started(pbt(mode="min", quantile_fraction=0.5), 2, config=lr_by_index)
-    assert [world.report(b, 5, 0.2), world.report(a, 5, 0.1), world.report(b, 10, 0.2)] == [GOES_ON, GOES_ON, NOOP]
+    assert [world.report(b, 5, 0.2), world.report(a, 5, 0.1), world.report(b, 10, 0.2)] == [
+        GOES_ON,
+        GOES_ON,
+        NOOP,
+    ]
 
 
 @pytest.mark.parametrize(
     ("count", "fraction", "size"),
-    [(1, 0.5, 0), (2, 0.25, 1), (3, 0.5, 1), (4, 0.25, 1), (5, 0.25, 2), (10, 0.2, 2), (4, 0, 0), (3, 0.4, 1)],
+    [
+        (1, 0.5, 0),
+        (2, 0.25, 1),
+        (3, 0.5, 1),
+        (4, 0.25, 1),
+        (5, 0.25, 2),
+        (10, 0.2, 2),
+        (4, 0, 0),
+        (3, 0.4, 1),
+    ],
 )
 def test_quantiles_are_rounded_up_and_never_overlap(count, fraction, size):
     population = Population(fraction)
@@ -64,7 +90,9 @@ def test_quantiles_are_rounded_up_and_never_overlap(count, fraction, size):
     assert population.quantile_size() == size
     places = [population.place(f"t{index}") for index in range(count)]
     assert places == ["lower"] * size + ["middle"] * (count - 2 * size) + ["upper"] * size
-    assert [population.from_top(position).trial_id for position in range(count)] == [f"t{index}" for index in reversed(range(count))]
+    assert [population.from_top(position).trial_id for position in range(count)] == [
+        f"t{index}" for index in reversed(range(count))
+    ]
 
 
 def test_equals_do_not_copy_each_other():
@@ -84,7 +112,9 @@ def test_not_a_number_is_the_worst():
 
 def test_nobody_copies_a_trial_without_a_checkpoint():
     world, trials = started(pbt(quantile_fraction=0.5), 2, config=lr_by_index, saves=False)
-    assert [world.report(trial, time, trial.index) for time in (5, 10) for trial in reversed(trials)] == [GOES_ON] * 4
+    assert [
+        world.report(trial, time, trial.index) for time in (5, 10) for trial in reversed(trials)
+    ] == [GOES_ON] * 4
 
 
 def test_a_trial_that_has_finished_may_still_be_copied_and_one_that_failed_may_not():
@@ -107,7 +137,9 @@ def test_one_that_still_runs_is_copied_rather_than_one_that_has_finished():
 
 
 def test_burn_in_and_interval_are_kept():
-    world, [bad, good] = started(pbt(burn_in_period=12, quantile_fraction=0.5), 2, config=lr_by_index)
+    world, [bad, good] = started(
+        pbt(burn_in_period=12, quantile_fraction=0.5), 2, config=lr_by_index
+    )
     for time in range(1, 12):
         assert world.report(good, time, 1) == GOES_ON
         assert world.report(bad, time, 0) == GOES_ON
@@ -117,7 +149,9 @@ def test_burn_in_and_interval_are_kept():
 
 
 def test_a_trial_trains_for_an_interval_with_what_it_got():
-    """The bad trial is at 9 when it copies a checkpoint of 5: its iterations go on from there, so it is due at 14, not at 10."""
+    """The bad trial is at 9 when it copies a checkpoint of 5: its iterations go on from there, so
+    it is due at 14, not at 10.
+    """
     world, [bad, good] = started(pbt(quantile_fraction=0.5), 2, config=lr_by_index)
     world.report(bad, 5, 0)
     world.report(good, 5, 1)
@@ -129,7 +163,9 @@ def test_a_trial_trains_for_an_interval_with_what_it_got():
 
 
 def test_trials_take_turns_where_fewer_run_than_there_are():
-    """Two run at once of six: whoever comes to a comparison gives way to the one that is furthest behind."""
+    """Two run at once of six: whoever comes to a comparison gives way to the one that is furthest
+    behind.
+    """
     world = World(pbt(), count=6, at_once=2, length=31, config=lr_by_index)
     times = dict.fromkeys(range(6), 0)
     spread = []
@@ -152,9 +188,13 @@ def test_in_step_all_wait_for_the_comparison_and_then_the_worst_copy():
         assert world.report(trial, 4, trial.index) == GOES_ON
         assert world.report(trial, 5, trial.index) == WAITS
     assert world.choose() is None
-    assert world.report(trials[3], 6, 3) == WAITS  # the last: it has a checkpoint when all are compared
+    assert (
+        world.report(trials[3], 6, 3) == WAITS
+    )  # the last: it has a checkpoint when all are compared
     assert world.choose() is trials[1]
-    assert [(entry[0], entry[3]) for entry in world.exploits()] == [(trials[0].trial_id, trials[3].trial_id)]
+    assert [(entry[0], entry[3]) for entry in world.exploits()] == [
+        (trials[0].trial_id, trials[3].trial_id)
+    ]
     world.settle()
     for trial in trials:
         world.start(trial)
@@ -185,10 +225,15 @@ def test_in_step_a_jump_in_time_leads_to_one_comparison_only():
 
 def test_results_without_the_metric_are_passed_over_if_they_may_be():
     world, [trial] = started(pbt(require_attrs=False), 1, config=lr_by_index)
-    assert world.scheduler.on_trial_result(world, trial, {"training_iteration": 9, "loss": 1}) == GOES_ON
+    assert (
+        world.scheduler.on_trial_result(world, trial, {"training_iteration": 9, "loss": 1})
+        == GOES_ON
+    )
     assert world.scheduler.on_trial_result(world, trial, {"score": 1}) == GOES_ON
     world, [trial] = started(pbt(), 1, config=lr_by_index)
-    with pytest.raises(RuntimeError, match="no 'training_iteration', the `time_attr` of PopulationBasedTraining"):
+    with pytest.raises(
+        RuntimeError, match="no 'training_iteration', the `time_attr` of PopulationBasedTraining"
+    ):
         world.scheduler.on_trial_result(world, trial, {"score": 1})
 
 
@@ -211,7 +256,11 @@ def test_a_searcher_beside_it_is_refused():
     ("options", "error", "message"),
     [
         ({"hyperparam_mutations": None}, ValueError, "nothing to change"),
-        ({"hyperparam_mutations": {"lr": 3}}, TypeError, r"hyperparam_mutations\['lr'\]=3 must be a list"),
+        (
+            {"hyperparam_mutations": {"lr": 3}},
+            TypeError,
+            r"hyperparam_mutations\['lr'\]=3 must be a list",
+        ),
         ({"quantile_fraction": 0.6}, ValueError, "quantile_fraction=0.6 must be between 0 and 0.5"),
         ({"perturbation_interval": 0}, ValueError, "perturbation_interval=0 must be more than 0"),
         ({"mode": "best"}, ValueError, "mode='best'"),
@@ -248,7 +297,9 @@ def test_a_comparison_costs_a_binary_search_whatever_the_population():
 
 
 def test_learning_rates_move_towards_the_best():
-    """A toy: who has a learning rate near 1 gains most. The population starts at 0.1 or less and comes near 1."""
+    """A toy: who has a learning rate near 1 gains most. The population starts at 0.1 or less and
+    comes near 1.
+    """
     random.seed(3)
     world = Lessons(
         pbt(hyperparam_mutations={"lr": [0.01, 0.03, 0.1, 0.3, 1.0]}, resample_probability=0.25),

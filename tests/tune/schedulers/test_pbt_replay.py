@@ -33,8 +33,17 @@ def files(lines):
 
 def test_lines_have_the_form_that_replays_read():
     contents = files(log_of(("a", "b", 7)).drain())
-    assert set(contents) == {GLOBAL_FILE, policy_file("a")} == {"pbt_global.txt", "pbt_policy_a.txt"}
-    assert json.loads(contents[GLOBAL_FILE][0]) == ["tag_a", "tag_b", 0, 7, {"from": "b", "before": 0}, {"step": 0}]
+    assert (
+        set(contents) == {GLOBAL_FILE, policy_file("a")} == {"pbt_global.txt", "pbt_policy_a.txt"}
+    )
+    assert json.loads(contents[GLOBAL_FILE][0]) == [
+        "tag_a",
+        "tag_b",
+        0,
+        7,
+        {"from": "b", "before": 0},
+        {"step": 0},
+    ]
     assert contents[GLOBAL_FILE] == contents[policy_file("a")]
 
 
@@ -47,8 +56,16 @@ def test_lines_are_given_once():
 def test_a_policy_is_the_donors_history_and_then_the_own_step():
     """a copied c, b copied a, a copied b: a's weights were c's, then a's, then b's."""
     contents = files(log_of(("a", "c", 5), ("b", "a", 10), ("a", "b", 15), ("d", "b", 20)).drain())
-    assert read_policy(contents[policy_file("a")], "a")[1] == [(5, {"step": 0}), (10, {"step": 1}), (15, {"step": 2})]
-    assert read_policy(contents[policy_file("d")], "d")[1] == [(5, {"step": 0}), (10, {"step": 1}), (20, {"step": 3})]
+    assert read_policy(contents[policy_file("a")], "a")[1] == [
+        (5, {"step": 0}),
+        (10, {"step": 1}),
+        (15, {"step": 2}),
+    ]
+    assert read_policy(contents[policy_file("d")], "d")[1] == [
+        (5, {"step": 0}),
+        (10, {"step": 1}),
+        (20, {"step": 3}),
+    ]
     assert read_policy(contents[policy_file("b")], "b")[0] == {"from": "c", "before": 0}
     assert len(contents[GLOBAL_FILE]) == 4
 
@@ -56,13 +73,23 @@ def test_a_policy_is_the_donors_history_and_then_the_own_step():
 def test_history_that_was_overwritten_is_not_read():
     """b copied a before a had a history; a then copied c, and then b: what a had from c is gone."""
     contents = files(log_of(("b", "a", 5), ("a", "c", 10), ("a", "b", 15)).drain())
-    assert read_policy(contents[policy_file("a")], "a") == ({"from": "a", "before": 0}, [(5, {"step": 0}), (15, {"step": 2})])
+    assert read_policy(contents[policy_file("a")], "a") == (
+        {"from": "a", "before": 0},
+        [(5, {"step": 0}), (15, {"step": 2})],
+    )
 
 
 def test_values_that_json_does_not_know_are_written_all_the_same():
     log = PolicyLog()
     config = {"lr": np.float32(0.5), "layers": np.array([1, 2]), "act": print}
-    log.add(trial_id="a", donor_id="b", tags=("a", "b"), iterations=(0, 0), config=config, changed=config)
+    log.add(
+        trial_id="a",
+        donor_id="b",
+        tags=("a", "b"),
+        iterations=(0, 0),
+        config=config,
+        changed=config,
+    )
     [_, (_, line)] = log.drain()
     assert json.loads(line)[4] == {"lr": 0.5, "layers": [1, 2], "act": "builtins.print"}
 
@@ -85,21 +112,36 @@ def test_the_trial_gets_each_configuration_at_its_iteration(tmp_path):
 
     scheduler = replay(tmp_path, POLICY)
     world = World(scheduler, count=1, length=11, score=noting).run()
-    assert seen == [(1, 1), (2, 1), (3, 1), *((time, 2) for time in range(4, 9)), (9, 4), (10, 4), (11, 4)]
+    assert seen == [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        *((time, 2) for time in range(4, 9)),
+        (9, 4),
+        (10, 4),
+        (11, 4),
+    ]
     assert scheduler.current_config == {"lr": 4}
     assert world.trials[0].experiment_tag == "0_replay_pbt_policy_x.txt@perturbed[lr=4]"
     assert scheduler.debug_string() == "PopulationBasedTraining replay: Step 10, perturb 2"
 
 
 def test_changes_that_share_an_iteration_come_one_after_the_other(tmp_path):
-    world = World(replay(tmp_path, [POLICY[0], ["0", "1", 9, 3, {"lr": 2}, {"lr": 4}]]), count=1, length=9).run()
+    world = World(
+        replay(tmp_path, [POLICY[0], ["0", "1", 9, 3, {"lr": 2}, {"lr": 4}]]), count=1, length=9
+    ).run()
     assert [entry[1] for entry in world.exploits()] == [3, 4]
 
 
 def test_what_pbt_has_found_is_trained_again(tmp_path):
     random.seed(0)
     objective = {"metric": "score", "mode": "max", "time_attr": "training_iteration"}
-    pbt = PopulationBasedTraining(**objective, perturbation_interval=3, hyperparam_mutations={"lr": [1, 2, 3, 4]}, quantile_fraction=0.5)
+    pbt = PopulationBasedTraining(
+        **objective,
+        perturbation_interval=3,
+        hyperparam_mutations={"lr": [1, 2, 3, 4]},
+        quantile_fraction=0.5,
+    )
     search = World(pbt, count=4, at_once=4, length=20, config=lambda index: {"lr": index}).run()
     contents = files(search.lines)
     name, lines = next((name, lines) for name, lines in contents.items() if name != GLOBAL_FILE)

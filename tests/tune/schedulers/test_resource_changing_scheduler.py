@@ -2,7 +2,12 @@ import pytest
 from scheduler_world import World, make_trial, started
 
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
-from syncline.tune.schedulers import ASHAScheduler, PopulationBasedTraining, ResourceChangingScheduler, TrialScheduler
+from syncline.tune.schedulers import (
+    ASHAScheduler,
+    PopulationBasedTraining,
+    ResourceChangingScheduler,
+    TrialScheduler,
+)
 from syncline.tune.schedulers.resource_changing_scheduler import (
     DistributeResources,
     DistributeResourcesToTopJob,
@@ -15,7 +20,9 @@ GOES_ON, STOPS, NOOP = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialSchedu
 
 def running(function, count, cpus, base=None, **options):
     """`count` trials run, each with `base`, on a machine with so many CPUs."""
-    world = World(ResourceChangingScheduler(resources_allocation_function=function, **options), count=count)
+    world = World(
+        ResourceChangingScheduler(resources_allocation_function=function, **options), count=count
+    )
     world.total_resources = cpus if isinstance(cpus, dict) else {"CPU": cpus}
     for index in range(count):
         trial = make_trial(index)
@@ -25,7 +32,9 @@ def running(function, count, cpus, base=None, **options):
 
 
 def held(world, resource="CPU"):
-    return [trial.placement_group_factory.required_resources.get(resource, 0) for trial in world.trials]
+    return [
+        trial.placement_group_factory.required_resources.get(resource, 0) for trial in world.trials
+    ]
 
 
 def step(world, trial, time=1, score=0.0):
@@ -63,11 +72,19 @@ def test_a_trial_never_has_less_than_its_base():
 
 
 def test_increments_limits_and_reserves_are_kept():
-    world, trials = running(DistributeResources(increase_by={"CPU": 2}, increase_by_times=2, reserve_resources={"CPU": 1}), 2, 12)
+    world, trials = running(
+        DistributeResources(
+            increase_by={"CPU": 2}, increase_by_times=2, reserve_resources={"CPU": 1}
+        ),
+        2,
+        12,
+    )
     for trial in trials:
         step(world, trial)
     assert held(world) == [5, 5]
-    world, trials = running(DistributeResources(increase_by={"CPU": 1, "GPU": 0.5}), 2, {"CPU": 16, "GPU": 1})
+    world, trials = running(
+        DistributeResources(increase_by={"CPU": 1, "GPU": 0.5}), 2, {"CPU": 16, "GPU": 1}
+    )
     for trial in trials:
         step(world, trial)
     assert held(world, "GPU") == [0.5, 0.5]
@@ -78,7 +95,9 @@ def test_a_trial_with_a_gpu_grows_by_gpus_and_keeps_the_rest():
     base = PlacementGroupFactory([{"CPU": 1, "GPU": 1, "license": 1}], strategy="STRICT_PACK")
     world, [trial] = running(DistributeResources(), 1, {"CPU": 2, "GPU": 4, "license": 1}, base)
     step(world, trial)
-    assert trial.placement_group_factory == PlacementGroupFactory([{"CPU": 1, "GPU": 4, "license": 1}], strategy="STRICT_PACK")
+    assert trial.placement_group_factory == PlacementGroupFactory(
+        [{"CPU": 1, "GPU": 4, "license": 1}], strategy="STRICT_PACK"
+    )
 
 
 def test_bundles_are_added_for_further_processes():
@@ -87,7 +106,10 @@ def test_bundles_are_added_for_further_processes():
     step(world, trial)
     assert trial.placement_group_factory.bundles == [{"CPU": 1}, {"CPU": 2}, {"CPU": 2}, {"CPU": 2}]
     world, [trial] = running(DistributeResources(), 1, 8, base)
-    with pytest.raises(ValueError, match="adds to the one bundle of a trial, but trials have 2: set add_bundles=True"):
+    with pytest.raises(
+        ValueError,
+        match="adds to the one bundle of a trial, but trials have 2: set add_bundles=True",
+    ):
         step(world, trial)
 
 
@@ -103,7 +125,13 @@ def test_the_best_trial_gets_everything_and_the_others_keep_theirs():
 
 
 def test_the_next_best_gets_what_the_best_may_not():
-    world, [a, b] = running(DistributeResourcesToTopJob(metric="score", mode="min", increase_by={"CPU": 1}, increase_by_times=2), 2, 6)
+    world, [a, b] = running(
+        DistributeResourcesToTopJob(
+            metric="score", mode="min", increase_by={"CPU": 1}, increase_by_times=2
+        ),
+        2,
+        6,
+    )
     step(world, b, 1, 9.0)
     step(world, a, 1, 1.0)
     step(world, b, 2, 9.0)
@@ -112,7 +140,9 @@ def test_the_next_best_gets_what_the_best_may_not():
 
 def test_metric_and_mode_come_from_the_base_scheduler_and_do_not_stick_to_the_function():
     function = DistributeResourcesToTopJob()
-    world, [trial] = running(function, 1, 4, base_scheduler=ASHAScheduler(metric="score", mode="max"))
+    world, [trial] = running(
+        function, 1, 4, base_scheduler=ASHAScheduler(metric="score", mode="max")
+    )
     step(world, trial, 0.5)
     assert held(world) == [4]
     assert (function.metric, function.mode) == (None, None)
@@ -126,17 +156,29 @@ def test_metric_and_mode_come_from_the_base_scheduler_and_do_not_stick_to_the_fu
 
 
 def test_the_base_scheduler_decides_first():
-    world, [a, b] = running(DistributeResources(), 2, 4, base_scheduler=ASHAScheduler(metric="score", mode="max", max_t=9))
+    world, [a, b] = running(
+        DistributeResources(),
+        2,
+        4,
+        base_scheduler=ASHAScheduler(metric="score", mode="max", max_t=9),
+    )
     assert step(world, a, 1, 5.0) == NOOP
     assert step(world, b, 1, 1.0) == STOPS
     assert world.scheduler.metric == "score"
     assert not world.scheduler.set_search_properties("other", None)
-    assert "(ResourceChangingScheduler) Using AsyncHyperBand: num_stopped=1" in world.scheduler.debug_string()
+    assert (
+        "(ResourceChangingScheduler) Using AsyncHyperBand: num_stopped=1"
+        in world.scheduler.debug_string()
+    )
 
 
 def test_policy_files_of_the_base_scheduler_are_passed_on():
     base = PopulationBasedTraining(
-        metric="score", mode="max", time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"lr": [1, 2]}
+        metric="score",
+        mode="max",
+        time_attr="training_iteration",
+        perturbation_interval=1,
+        hyperparam_mutations={"lr": [1, 2]},
     )
     world, [bad, good] = started(ResourceChangingScheduler(base, None), 2)
     world.report(bad, 1, 0)
@@ -147,8 +189,14 @@ def test_policy_files_of_the_base_scheduler_are_passed_on():
 
 def test_any_function_may_decide_and_none_changes_nothing():
     wanted = PlacementGroupFactory([{"CPU": 2}])
-    world, [trial] = running(lambda controller, trial, result, scheduler: wanted if result["score"] > 1 else None, 1, 4)
-    assert [step(world, trial, time, score) for time, score in ((1, 0), (2, 5), (3, 5))] == [GOES_ON, NOOP, GOES_ON]
+    world, [trial] = running(
+        lambda controller, trial, result, scheduler: wanted if result["score"] > 1 else None, 1, 4
+    )
+    assert [step(world, trial, time, score) for time, score in ((1, 0), (2, 5), (3, 5))] == [
+        GOES_ON,
+        NOOP,
+        GOES_ON,
+    ]
     assert trial.placement_group_factory == wanted
     world, [trial] = running(None, 1, 4)
     assert step(world, trial) == GOES_ON

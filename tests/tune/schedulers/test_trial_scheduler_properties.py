@@ -1,5 +1,7 @@
-"""What holds for every scheduler, whatever trials do: all trials end, nothing is decided about one that has ended, and the same happens
-again if the search is run again, or goes on from a saved scheduler."""
+"""What holds for every scheduler, whatever trials do: all trials end, nothing is decided about one
+that has ended, and the same happens again if the search is run again, or goes on from a saved
+scheduler.
+"""
 
 import pickle
 import random
@@ -28,13 +30,24 @@ def schedulers():
         "fifo": FIFOScheduler(),
         "asha": ASHAScheduler(**OBJECTIVE, max_t=20, reduction_factor=3, brackets=2),
         "hyperband": HyperBandScheduler(**OBJECTIVE, max_t=20),
-        "hyperband that does not stop": HyperBandScheduler(**OBJECTIVE, max_t=9, stop_last_trials=False),
+        "hyperband that does not stop": HyperBandScheduler(
+            **OBJECTIVE, max_t=9, stop_last_trials=False
+        ),
         "bohb": HyperBandForBOHB(**OBJECTIVE, max_t=20),
         "median": MedianStoppingRule(**OBJECTIVE, grace_period=2),
         "median that pauses": MedianStoppingRule(**OBJECTIVE, grace_period=2, hard_stop=False),
-        "pbt": PopulationBasedTraining(**OBJECTIVE, perturbation_interval=4, hyperparam_mutations=MUTATIONS),
-        "pbt in step": PopulationBasedTraining(**OBJECTIVE, perturbation_interval=4, hyperparam_mutations=MUTATIONS, synch=True),
-        "pb2": PB2(**OBJECTIVE, perturbation_interval=10, hyperparam_bounds={"lr": [0.0, 1.0]}, quantile_fraction=0.2),
+        "pbt": PopulationBasedTraining(
+            **OBJECTIVE, perturbation_interval=4, hyperparam_mutations=MUTATIONS
+        ),
+        "pbt in step": PopulationBasedTraining(
+            **OBJECTIVE, perturbation_interval=4, hyperparam_mutations=MUTATIONS, synch=True
+        ),
+        "pb2": PB2(
+            **OBJECTIVE,
+            perturbation_interval=10,
+            hyperparam_bounds={"lr": [0.0, 1.0]},
+            quantile_fraction=0.2,
+        ),
         "resources": ResourceChangingScheduler(HyperBandScheduler(**OBJECTIVE, max_t=20)),
     }
 
@@ -51,7 +64,14 @@ def unlucky(trial, time):
 @pytest.mark.parametrize("shape", grid(count=[1, 25], at_once=[1, 4], concurrent=[3, 200]), ids=str)
 @pytest.mark.parametrize("name", schedulers())
 def test_every_trial_ends_and_the_same_search_gives_the_same_decisions(name, shape):
-    options = {**shape, "length": 27, "score": noise, "fails": unlucky, "config": lambda index: {"lr": 0.2}, "seed": shape["count"]}
+    options = {
+        **shape,
+        "length": 27,
+        "score": noise,
+        "fails": unlucky,
+        "config": lambda index: {"lr": 0.2},
+        "seed": shape["count"],
+    }
     scheduler = schedulers()[name]
     again = pickle.loads(pickle.dumps(scheduler))
     first, second = World(scheduler, **options).run(), World(again, **options).run()
@@ -64,7 +84,13 @@ def test_every_trial_ends_and_the_same_search_gives_the_same_decisions(name, sha
 @pytest.mark.parametrize("name", schedulers())
 def test_a_search_goes_on_from_a_file_as_if_nothing_had_happened(name, tmp_path):
     halfway = 30
-    options = {"count": 12, "at_once": 3, "length": 27, "score": noise, "config": lambda index: {"lr": 0.2}}
+    options = {
+        "count": 12,
+        "at_once": 3,
+        "length": 27,
+        "score": noise,
+        "config": lambda index: {"lr": 0.2},
+    }
     whole = World(schedulers()[name], **options).run()
 
     class Interrupted(World):
@@ -83,13 +109,17 @@ def test_a_search_goes_on_from_a_file_as_if_nothing_had_happened(name, tmp_path)
     assert resumed.decided == whole.decided
 
 
-@pytest.mark.parametrize("name", [name for name in schedulers() if name not in ("fifo", "resources")])
+@pytest.mark.parametrize(
+    "name", [name for name in schedulers() if name not in ("fifo", "resources")]
+)
 def test_metric_given_twice_is_refused_and_a_missing_one_is_an_error(name):
     scheduler = schedulers()[name]
     assert not scheduler.set_search_properties("score", None)
     assert not scheduler.set_search_properties(None, "max")
     assert scheduler.set_search_properties(None, None)
-    incomplete = type(scheduler)(**({"hyperparam_mutations": MUTATIONS} if name.startswith("pbt") else _bounds(name)))
+    incomplete = type(scheduler)(
+        **({"hyperparam_mutations": MUTATIONS} if name.startswith("pbt") else _bounds(name))
+    )
     assert incomplete.set_search_properties("score", None)
     with pytest.raises(ValueError, match=r"metric='score' and mode=None.*TuneConfig"):
         World(incomplete).add()

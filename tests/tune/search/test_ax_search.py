@@ -9,12 +9,19 @@ from syncline.tune.search.ax import AxSearch
 from syncline.tune.search.sample import choice, uniform
 
 ax_client = pytest.importorskip("ax.service.ax_client")
-PARAMETERS = [{"name": "x", "type": "range", "bounds": [0.0, 1.0]}, {"name": "y", "type": "range", "bounds": [0.0, 1.0]}]
+PARAMETERS = [
+    {"name": "x", "type": "range", "bounds": [0.0, 1.0]},
+    {"name": "y", "type": "range", "bounds": [0.0, 1.0]},
+]
 
 
 def test_constraints_are_kept() -> None:
     searcher = AxSearch(
-        metric="loss", mode="min", parameter_constraints=["x + y <= 0.5"], outcome_constraints=["size <= 3."], random_seed=1
+        metric="loss",
+        mode="min",
+        parameter_constraints=["x + y <= 0.5"],
+        outcome_constraints=["size <= 3."],
+        random_seed=1,
     )
     assert searcher.set_search_properties(None, None, {"x": uniform(0, 1), "y": uniform(0, 1)})
     for number in range(4):
@@ -29,7 +36,9 @@ def test_parameters_and_clients_of_ax_are_taken() -> None:
     config: Any = AxSearch(PARAMETERS, metric="loss", mode="max").suggest("one")
     assert config.keys() == {"x", "y"}
     client = ax_client.AxClient(verbose_logging=False)
-    client.create_experiment(parameters=PARAMETERS, objectives={"score": ax_client.ObjectiveProperties(minimize=False)})
+    client.create_experiment(
+        parameters=PARAMETERS, objectives={"score": ax_client.ObjectiveProperties(minimize=False)}
+    )
     searcher = AxSearch(ax_client=client)
     assert (searcher.metric, searcher.mode) == ("score", "max")
     assert isinstance(searcher.suggest("one"), dict)
@@ -41,10 +50,14 @@ def test_parameters_and_clients_of_ax_are_taken() -> None:
 
 def test_the_model_suggests_a_few_at_once_and_then_waits() -> None:
     searcher = AxSearch(metric="loss", mode="min", random_seed=1)
-    assert searcher.set_search_properties(None, None, {"x": uniform(-5, 5), "kind": choice(["a", "b"])})
+    assert searcher.set_search_properties(
+        None, None, {"x": uniform(-5, 5), "kind": choice(["a", "b"])}
+    )
     for number in range(8):
         config: Any = searcher.suggest(str(number))
-        searcher.on_trial_complete(str(number), {"loss": math.nan if number == 3 else (config["x"] - 1) ** 2})
+        searcher.on_trial_complete(
+            str(number), {"loss": math.nan if number == 3 else (config["x"] - 1) ** 2}
+        )
     suggestions = [searcher.suggest(f"parallel-{number}") for number in range(12)]
     assert isinstance(suggestions[0], dict)
     assert suggestions[-1] is None

@@ -7,7 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from syncline.tune.search import BasicVariantGenerator, choice, grid_search, randint, sample_from, uniform
+from syncline.tune.search import (
+    BasicVariantGenerator,
+    choice,
+    grid_search,
+    randint,
+    sample_from,
+    uniform,
+)
 
 
 def made(space, num_samples=1, **options):
@@ -17,12 +24,17 @@ def made(space, num_samples=1, **options):
 
 
 def suggestions(generator, limit=1000):
-    drawn = [generator.next_trial(f"t{number}") for number in itertools.takewhile(lambda _: not generator.is_finished(), range(limit))]
+    drawn = [
+        generator.next_trial(f"t{number}")
+        for number in itertools.takewhile(lambda _: not generator.is_finished(), range(limit))
+    ]
     return [suggestion for suggestion in drawn if suggestion is not None]
 
 
 def test_every_sample_goes_through_the_grid():
-    generator = made({"a": grid_search([1, 2]), "b": randint(0, 100)}, num_samples=3, random_state=0)
+    generator = made(
+        {"a": grid_search([1, 2]), "b": randint(0, 100)}, num_samples=3, random_state=0
+    )
     assert generator.total_samples == 6
     all_of_them = suggestions(generator)
     assert [s.config["a"] for s in all_of_them] == [1, 2, 1, 2, 1, 2]
@@ -32,7 +44,9 @@ def test_every_sample_goes_through_the_grid():
 
 
 def test_suggestions_carry_parameters_and_tags():
-    [first, second] = suggestions(made({"opt": {"lr": choice([0.1])}, "k": {"c": 1}}, num_samples=2))
+    [first, second] = suggestions(
+        made({"opt": {"lr": choice([0.1])}, "k": {"c": 1}}, num_samples=2)
+    )
     assert first.config == {"opt": {"lr": 0.1}, "k": {"c": 1}}
     assert first.evaluated_params == {"opt/lr": 0.1}
     assert (first.tag, second.tag) == ("0_lr=0.1", "1_lr=0.1")
@@ -44,11 +58,18 @@ def test_the_same_seed_gives_the_same_search():
     for seed in (lambda: 5, lambda: np.random.RandomState(5), lambda: np.random.default_rng(5)):
         first, second = (suggestions(made(space, 5, random_state=seed())) for _ in range(2))
         assert first == second
-    assert suggestions(made(space, 5, random_state=6)) != suggestions(made(space, 5, random_state=7))
+    assert suggestions(made(space, 5, random_state=6)) != suggestions(
+        made(space, 5, random_state=7)
+    )
 
 
 def test_the_same_seed_gives_the_values_that_ray_gives():
-    space = {"u": uniform(0, 1), "i": randint(0, 10), "c": choice(["a", "b", "c"]), "g": grid_search([1, 2])}
+    space = {
+        "u": uniform(0, 1),
+        "i": randint(0, 10),
+        "c": choice(["a", "b", "c"]),
+        "g": grid_search([1, 2]),
+    }
     assert [s.config for s in suggestions(made(space, 2, random_state=42))] == [
         {"u": 0.7739560485559633, "i": 6, "c": "b", "g": 1},
         {"u": 0.8585979199113825, "i": 0, "c": "c", "g": 2},
@@ -67,7 +88,9 @@ def test_without_a_seed_searches_differ_unless_the_program_seeds_numpy():
 
 
 @pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("seed", [None, 3, np.random.RandomState(3)], ids=["fresh", "generator", "random-state"])
+@pytest.mark.parametrize(
+    "seed", [None, 3, np.random.RandomState(3)], ids=["fresh", "generator", "random-state"]
+)
 @pytest.mark.parametrize("after", [0, 1, 4, 7, 11])
 def test_a_state_of_any_moment_goes_on_as_before(after, seed, constant):
     space = {
@@ -75,7 +98,9 @@ def test_a_state_of_any_moment_goes_on_as_before(after, seed, constant):
         "b": uniform(0, 1),
         "c": sample_from(lambda config: config["b"] * 2),
     }
-    generator = made(space, 4, points_to_evaluate=[{"b": 5}], random_state=seed, constant_grid_search=constant)
+    generator = made(
+        space, 4, points_to_evaluate=[{"b": 5}], random_state=seed, constant_grid_search=constant
+    )
     for number in range(after):
         generator.next_trial(str(number))
     state = generator.get_state()
@@ -90,7 +115,12 @@ def test_a_state_of_any_moment_goes_on_as_before(after, seed, constant):
 
 def test_points_take_the_place_of_samples():
     points = [{"a": 2, "b": 2}, {"a": 1}, {"b": 2}]
-    generator = made({"a": grid_search([1, 2]), "b": randint(0, 3)}, num_samples=4, points_to_evaluate=points, random_state=0)
+    generator = made(
+        {"a": grid_search([1, 2]), "b": randint(0, 3)},
+        num_samples=4,
+        points_to_evaluate=points,
+        random_state=0,
+    )
     assert generator.total_samples == 6
     drawn = [(s.config["a"], s.config["b"]) for s in suggestions(generator)]
     assert drawn[0] == (2, 2)
@@ -100,26 +130,39 @@ def test_points_take_the_place_of_samples():
 
 
 def test_all_points_are_evaluated_even_if_there_are_fewer_samples():
-    generator = made({"a": uniform(0, 1)}, num_samples=1, points_to_evaluate=[{"a": 0.1}, {"a": 0.2}])
+    generator = made(
+        {"a": uniform(0, 1)}, num_samples=1, points_to_evaluate=[{"a": 0.1}, {"a": 0.2}]
+    )
     assert generator.total_samples == 2
     assert [s.config["a"] for s in suggestions(generator)] == [0.1, 0.2]
 
 
 def test_points_may_be_nested_and_replace_whole_choices():
-    space = {"m": {"w": uniform(0, 1), "k": 3}, "l": [choice([1, 2]), 5], "o": choice([{"n": 1}, {"n": 2}])}
-    [only] = suggestions(made(space, points_to_evaluate=[{"m": {"w": 0.5}, "l": [2, 5], "o": {"n": 2}}]))
+    space = {
+        "m": {"w": uniform(0, 1), "k": 3},
+        "l": [choice([1, 2]), 5],
+        "o": choice([{"n": 1}, {"n": 2}]),
+    }
+    [only] = suggestions(
+        made(space, points_to_evaluate=[{"m": {"w": 0.5}, "l": [2, 5], "o": {"n": 2}}])
+    )
     assert only.config == {"m": {"w": 0.5, "k": 3}, "l": [2, 5], "o": {"n": 2}}
 
 
 def test_a_point_outside_of_the_space_is_run_with_a_warning(caplog):
     [only] = suggestions(made({"a": uniform(0, 1), "k": 1}, points_to_evaluate=[{"a": 7}]))
     assert only.config == {"a": 7, "k": 1}
-    assert re.search(r"gives `a` the value 7, which is not in the search space: \(0, 1\)", caplog.text)
+    assert re.search(
+        r"gives `a` the value 7, which is not in the search space: \(0, 1\)", caplog.text
+    )
 
 
 def test_a_point_with_an_unknown_key_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="`opt/learning_rat`.*did you mean `opt/learning_rate`"):
-        made({"opt": {"learning_rate": uniform(0, 1)}}, points_to_evaluate=[{"opt": {"learning_rat": 1}}])
+        made(
+            {"opt": {"learning_rate": uniform(0, 1)}},
+            points_to_evaluate=[{"opt": {"learning_rat": 1}}],
+        )
 
 
 def test_only_so_many_at_once():

@@ -41,12 +41,20 @@ def test_it_goes_where_losses_are_small() -> None:
 
 
 def test_the_search_ends_when_it_has_converged(caplog: pytest.LogCaptureFixture) -> None:
-    searcher = ready(random_search_steps=1, repeat_float_precision=0, patience=2, space={"x": uniform(0, 0.1)})
+    searcher = ready(
+        random_search_steps=1, repeat_float_precision=0, patience=2, space={"x": uniform(0, 0.1)}
+    )
     searcher.suggest("0")
     searcher.on_trial_complete("0", {"loss": 1.0})
     assert searcher.suggest("1") == BayesOptSearch.FINISHED
     assert "patience" in caplog.text
-    again = ready(random_search_steps=1, repeat_float_precision=0, patience=2, skip_duplicate=False, space={"x": uniform(0, 0.1)})
+    again = ready(
+        random_search_steps=1,
+        repeat_float_precision=0,
+        patience=2,
+        skip_duplicate=False,
+        space={"x": uniform(0, 0.1)},
+    )
     again.suggest("0")
     again.on_trial_complete("0", {"loss": 1.0})
     assert isinstance(again.suggest("1"), dict)
@@ -64,7 +72,9 @@ def test_trials_of_an_earlier_experiment_are_learnt_from() -> None:
 
 
 def test_bounds_of_the_library_are_taken() -> None:
-    config: Any = BayesOptSearch({"x": (0, 1), "deep/y": (5, 6)}, metric="loss", mode="max").suggest("one")
+    config: Any = BayesOptSearch(
+        {"x": (0, 1), "deep/y": (5, 6)}, metric="loss", mode="max"
+    ).suggest("one")
     assert 0 <= config["x"] <= 1
     assert 5 <= config["deep"]["y"] <= 6
 

@@ -21,7 +21,13 @@ def test_a_batch_ends_before_the_next_begins() -> None:
 
 
 def test_points_with_known_rewards_are_learnt_from() -> None:
-    searcher = HEBOSearch({"x": uniform(0, 1)}, "loss", "max", points_to_evaluate=[{"x": 0.5}], evaluated_rewards=[2.0])
+    searcher = HEBOSearch(
+        {"x": uniform(0, 1)},
+        "loss",
+        "max",
+        points_to_evaluate=[{"x": 0.5}],
+        evaluated_rewards=[2.0],
+    )
     searcher.add_evaluated_point({"x": 0.25}, 3.0)
     searcher.add_evaluated_point({"x": 0.75}, 3.0, error=True)
     assert searcher._optimizer.y.reshape(-1).tolist() == [-2.0, -3.0]

@@ -13,7 +13,11 @@ hp = pytest.importorskip("hyperopt").hp
 CONDITIONAL = {
     "optimizer": choice(
         [
-            {"name": "sgd", "momentum": uniform(0, 1), "schedule": choice([None, {"warmup": randint(1, 5)}])},
+            {
+                "name": "sgd",
+                "momentum": uniform(0, 1),
+                "schedule": choice([None, {"warmup": randint(1, 5)}]),
+            },
             {"name": "adam", "betas": [0.9, uniform(0.9, 1)]},
             uniform(2, 3),
             "none",
@@ -58,7 +62,9 @@ def test_points_inside_choices_are_tried_first() -> None:
     searcher = ready(CONDITIONAL, points_to_evaluate=points)
     assert [searcher.suggest(str(number)) for number in range(3)] == points
     with pytest.raises(ValueError, match="'rmsprop' is not among the choices of 'optimizer'"):
-        ready({"optimizer": choice(["sgd", "adam"])}, points_to_evaluate=[{"optimizer": "rmsprop"}]).suggest("one")
+        ready(
+            {"optimizer": choice(["sgd", "adam"])}, points_to_evaluate=[{"optimizer": "rmsprop"}]
+        ).suggest("one")
 
 
 def test_normal_and_quantized_laws() -> None:
@@ -81,10 +87,18 @@ def test_it_goes_where_losses_are_small() -> None:
 
 def test_expressions_of_hyperopt_are_taken() -> None:
     space = {"x": hp.uniform("x", 0, 1), "kind": hp.choice("kind", ["a", "b"])}
-    searcher = HyperOptSearch(space, metric="loss", mode="max", random_state_seed=1, points_to_evaluate=[{"x": 0.5, "kind": "b"}])
+    searcher = HyperOptSearch(
+        space,
+        metric="loss",
+        mode="max",
+        random_state_seed=1,
+        points_to_evaluate=[{"x": 0.5, "kind": "b"}],
+    )
     assert searcher.suggest("one") == {"x": 0.5, "kind": "b"}
     config: Any = searcher.suggest("two")
     assert 0 <= config["x"] <= 1
     assert config["kind"] in ("a", "b")
     with pytest.raises(ValueError, match="'c' is not among the choices of 'kind'"):
-        HyperOptSearch(space, metric="loss", mode="max", points_to_evaluate=[{"x": 0.5, "kind": "c"}]).suggest("one")
+        HyperOptSearch(
+            space, metric="loss", mode="max", points_to_evaluate=[{"x": 0.5, "kind": "c"}]
+        ).suggest("one")

@@ -1,4 +1,6 @@
-"""What every searcher does that adapts a library; those whose library is not installed are skipped."""
+"""What every searcher does that adapts a library; those whose library is not installed are
+skipped.
+"""
 
 import importlib
 import importlib.util
@@ -14,14 +16,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syncline.tune.search.sample import choice, lograndint, loguniform, qrandint, quniform, randint, randn, sample_from, uniform
+from syncline.tune.search.sample import (
+    choice,
+    lograndint,
+    loguniform,
+    qrandint,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
 from syncline.tune.search.searcher import Searcher
 from syncline.tune.search.variant_generator import grid_search
 
 FLOATS = {"x": uniform(-5, 5), "deep": {"lr": loguniform(1e-4, 1), "q": quniform(0, 1, 0.1)}}
 UNIFORM = {
     "x": uniform(-5, 5),
-    "deep": {"n": randint(1, 10), "steps": qrandint(0, 20, 5), "kind": choice(["a", None, {"size": 1}])},
+    "deep": {
+        "n": randint(1, 10),
+        "steps": qrandint(0, 20, 5),
+        "kind": choice(["a", None, {"size": 1}]),
+    },
     "row": ["first", uniform(0, 1)],
 }
 EVERYTHING = {**UNIFORM, "deep": {**UNIFORM["deep"], **FLOATS["deep"], "many": lograndint(1, 100)}}
@@ -39,13 +55,20 @@ class Case:
 
     def made(self, **more: Any) -> Searcher:
         pytest.importorskip(self.library)
-        searcher: Searcher = self.searcher_class()(**{"metric": "loss", "mode": "min", **self.options, **more})
+        searcher: Searcher = self.searcher_class()(
+            **{"metric": "loss", "mode": "min", **self.options, **more}
+        )
         return searcher
 
     def ready(self, **more: Any) -> Searcher:
         np.random.seed(3)
         searcher = self.made(**more)
-        assert searcher.set_search_properties("loss", "min", {**self.space, "constant": 7}, num_samples=20) is True
+        assert (
+            searcher.set_search_properties(
+                "loss", "min", {**self.space, "constant": 7}, num_samples=20
+            )
+            is True
+        )
         return searcher
 
     def searcher_class(self) -> Any:
@@ -54,13 +77,25 @@ class Case:
 
 CASES = [
     Case("optuna", "OptunaSearch", "optuna", options={"seed": 1}),
-    Case("hyperopt", "HyperOptSearch", "hyperopt", options={"random_state_seed": 1, "n_initial_points": 4}),
-    Case("bayesopt", "BayesOptSearch", "bayes_opt", space=FLOATS, options={"random_search_steps": 5}),
+    Case(
+        "hyperopt",
+        "HyperOptSearch",
+        "hyperopt",
+        options={"random_state_seed": 1, "n_initial_points": 4},
+    ),
+    Case(
+        "bayesopt", "BayesOptSearch", "bayes_opt", space=FLOATS, options={"random_search_steps": 5}
+    ),
     Case("nevergrad", "NevergradSearch", "nevergrad", options={"optimizer_kwargs": {"budget": 20}}),
     Case("zoopt", "ZOOptSearch", "zoopt", space=UNIFORM, options={"budget": 20}),
     Case("bohb", "TuneBOHB", "hpbandster", options={"seed": 1}),
     Case("ax", "AxSearch", "ax", options={"random_seed": 1}),
-    Case("hebo", "HEBOSearch", "hebo", options={"random_state_seed": 1, "max_concurrent": 1, "rand_sample": 20}),
+    Case(
+        "hebo",
+        "HEBOSearch",
+        "hebo",
+        options={"random_state_seed": 1, "max_concurrent": 1, "rand_sample": 20},
+    ),
 ]
 
 
@@ -70,14 +105,20 @@ def case(request: pytest.FixtureRequest) -> Case:
     return chosen
 
 
-def ran(searcher: Searcher, numbers: Iterator[int] | range, loss: Callable[[dict[str, Any]], float]) -> list[Any]:
+def ran(
+    searcher: Searcher, numbers: Iterator[int] | range, loss: Callable[[dict[str, Any]], float]
+) -> list[Any]:
     """Suggests and ends trials, one after the other."""
     configs = []
     for number in numbers:
         config = searcher.suggest(f"trial-{number}")
         configs.append(config)
         if isinstance(config, dict):
-            result = {"loss": loss(config), "training_iteration": 1, "hyperband_info": {"budget": 1}}
+            result = {
+                "loss": loss(config),
+                "training_iteration": 1,
+                "hyperband_info": {"budget": 1},
+            }
             searcher.on_trial_result(f"trial-{number}", result)
             searcher.on_trial_complete(f"trial-{number}", result)
     return configs
@@ -145,9 +186,15 @@ def test_failed_and_nan_trials_do_not_end_the_search(case: Case) -> None:
     for number in range(9):
         config = searcher.suggest(str(number))
         assert isinstance(config, dict)
-        result = {"loss": [math.nan, math.inf, parabola(config)][number % 3], "training_iteration": 1, "hyperband_info": {"budget": 1}}
+        result = {
+            "loss": [math.nan, math.inf, parabola(config)][number % 3],
+            "training_iteration": 1,
+            "hyperband_info": {"budget": 1},
+        }
         searcher.on_trial_result(str(number), result)
-        searcher.on_trial_complete(str(number), None if number % 4 == 1 else result, error=number % 4 == 1)
+        searcher.on_trial_complete(
+            str(number), None if number % 4 == 1 else result, error=number % 4 == 1
+        )
     assert isinstance(searcher.suggest("last"), dict)
 
 
@@ -168,7 +215,9 @@ def test_given_points_come_first(case: Case) -> None:
         return {"x": x, "deep": deep, **({"row": ["first", 0.5]} if "row" in case.space else {})}
 
     points = [point(1.5), point(-2.5)]
-    for config, expected in zip(ran(case.ready(points_to_evaluate=points), range(2), parabola), points, strict=True):
+    for config, expected in zip(
+        ran(case.ready(points_to_evaluate=points), range(2), parabola), points, strict=True
+    ):
         found, wanted = dict(leaves(config)), dict(leaves(expected))
         row, wanted_row = found.pop("row", []), wanted.pop("row", [])
         kind, wanted_kind = found.pop("kind", None), wanted.pop("kind", None)
@@ -191,7 +240,9 @@ def test_what_cannot_be_searched_is_named(case: Case) -> None:
         if case.folder == "hyperopt" and key in ("nested", "bell"):
             continue
         with pytest.raises(ValueError, match=f"'deep/{key}.*{remedy}"):
-            case.made().set_search_properties("loss", "min", {"x": uniform(0, 1), "deep": {key: value}})
+            case.made().set_search_properties(
+                "loss", "min", {"x": uniform(0, 1), "deep": {key: value}}
+            )
 
 
 def test_constants_alone_are_nothing_to_search(case: Case) -> None:
@@ -239,7 +290,9 @@ def test_the_programs_random_states_stay(case: Case) -> None:
         ("hebo", "HEBOSearch", "hebo.optimizers.hebo", "HEBO"),
     ],
 )
-def test_a_missing_library_is_named(folder: str, name: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named(
+    folder: str, name: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for part in (module.split(".")[0], module):
         monkeypatch.setitem(sys.modules, part, None)
     with pytest.raises(ImportError, match=f"{name} needs {package}.*pip install {package}"):
@@ -250,7 +303,11 @@ def test_importing_the_searchers_imports_no_library() -> None:
     imports = "; ".join(f"import syncline.tune.search.{case.folder}" for case in CASES)
     libraries = [case.library for case in CASES]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {imports}; print([name for name in {libraries} if name in sys.modules])"],
+        [
+            sys.executable,
+            "-c",
+            f"import sys; {imports}; print([name for name in {libraries} if name in sys.modules])",
+        ],
         capture_output=True,
         text=True,
         timeout=60,

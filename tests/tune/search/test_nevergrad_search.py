@@ -1,4 +1,6 @@
-"""NevergradSearch: optimizers given as classes, configured or made, and Nevergrad's own parameters."""
+"""NevergradSearch: optimizers given as classes, configured or made, and Nevergrad's own
+parameters.
+"""
 
 from typing import Any
 
@@ -25,14 +27,18 @@ def test_optimizers_come_nearer(optimizer: str | None) -> None:
     np.random.seed(1)
     chosen = getattr(ng.optimizers, optimizer) if optimizer else None
     searcher = NevergradSearch(chosen, {"budget": 60}, metric="loss", mode="min")
-    assert searcher.set_search_properties(None, None, {"x": uniform(-10, 10), "n": lograndint(1, 9), "kind": choice(["a", "b"])})
+    assert searcher.set_search_properties(
+        None, None, {"x": uniform(-10, 10), "n": lograndint(1, 9), "kind": choice(["a", "b"])}
+    )
     losses = losses_of(searcher, 60)
     assert min(losses) < 0.5
 
 
 def test_an_optimizer_that_cannot_be_saved_says_so() -> None:
     searcher = NevergradSearch(ng.optimizers.Cobyla, {"budget": 8}, metric="loss", mode="min")
-    assert searcher.set_search_properties(None, None, {"x": uniform(-10, 10), "lr": loguniform(1e-4, 1)})
+    assert searcher.set_search_properties(
+        None, None, {"x": uniform(-10, 10), "lr": loguniform(1e-4, 1)}
+    )
     losses_of(searcher, 4)
     with pytest.raises(NotImplementedError, match="cannot be saved"):
         searcher.get_state()
@@ -41,7 +47,11 @@ def test_an_optimizer_that_cannot_be_saved_says_so() -> None:
 def test_parameters_of_nevergrad_are_taken() -> None:
     space = ng.p.Dict(x=ng.p.Scalar(lower=0, upper=2), kind=ng.p.Choice(["a", "b"]))
     searcher = NevergradSearch(
-        ng.optimizers.OnePlusOne, space=space, metric="loss", mode="max", points_to_evaluate=[{"x": 0.5, "kind": "b"}]
+        ng.optimizers.OnePlusOne,
+        space=space,
+        metric="loss",
+        mode="max",
+        points_to_evaluate=[{"x": 0.5, "kind": "b"}],
     )
     first: Any = searcher.suggest("one")
     assert (first["x"], first["kind"]) == (pytest.approx(0.5), "b")
@@ -67,7 +77,11 @@ def test_a_made_optimizer_brings_its_space() -> None:
 def test_keywords_of_an_instrumentation_are_parameters() -> None:
     space = ng.p.Instrumentation(x=ng.p.Scalar(lower=0, upper=2), kind=ng.p.Choice(["a", "b"]))
     searcher = NevergradSearch(
-        ng.optimizers.OnePlusOne, space=space, metric="loss", mode="min", points_to_evaluate=[{"x": 0.5, "kind": "b"}]
+        ng.optimizers.OnePlusOne,
+        space=space,
+        metric="loss",
+        mode="min",
+        points_to_evaluate=[{"x": 0.5, "kind": "b"}],
     )
     first, second = searcher.suggest("one"), searcher.suggest("two")
     assert isinstance(first, dict)

@@ -1,4 +1,6 @@
-"""OptunaSearch: the same suggestions as plain Optuna, all its samplers, functions as spaces, several objectives, storages."""
+"""OptunaSearch: the same suggestions as plain Optuna, all its samplers, functions as spaces,
+several objectives, storages.
+"""
 
 import logging
 import math
@@ -8,13 +10,24 @@ from typing import Any
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import CmaEsSampler, GPSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
+from optuna.samplers import (
+    CmaEsSampler,
+    GPSampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.trial import TrialState
 
 from syncline.tune.search.optuna import OptunaSearch
 from syncline.tune.search.sample import choice, loguniform, quniform, randint, uniform
 
-SPACE = {"x": uniform(-5, 5), "deep": {"lr": loguniform(1e-4, 1), "n": randint(1, 10)}, "kind": choice(["a", "b"])}
+SPACE = {
+    "x": uniform(-5, 5),
+    "deep": {"lr": loguniform(1e-4, 1), "n": randint(1, 10)},
+    "kind": choice(["a", "b"]),
+}
 DISTRIBUTIONS = {
     "x": FloatDistribution(-5, 5),
     "deep/lr": FloatDistribution(1e-4, 1, log=True),
@@ -93,7 +106,15 @@ def test_a_function_may_ask_for_one_value_because_of_another() -> None:
         searcher.on_trial_complete(str(number), {"loss": 1.0})
         expected = {"kind", "constant"} | ({"sgd"} if config["kind"] == "sgd" else set())
         assert config.keys() == expected
-    assert isinstance(suggested(OptunaSearch(lambda trial: trial.suggest_int("n", 1, 2) and None, metric="l", mode="min"), "1")["n"], int)
+    assert isinstance(
+        suggested(
+            OptunaSearch(
+                lambda trial: trial.suggest_int("n", 1, 2) and None, metric="l", mode="min"
+            ),
+            "1",
+        )["n"],
+        int,
+    )
 
 
 def test_a_function_that_returns_something_else_is_refused() -> None:
@@ -102,7 +123,11 @@ def test_a_function_that_returns_something_else_is_refused() -> None:
 
 
 def test_distributions_are_taken_nested_too() -> None:
-    searcher = OptunaSearch({"deep": {"x": FloatDistribution(0, 1)}, "n": IntDistribution(1, 2)}, metric="loss", mode="min")
+    searcher = OptunaSearch(
+        {"deep": {"x": FloatDistribution(0, 1)}, "n": IntDistribution(1, 2)},
+        metric="loss",
+        mode="min",
+    )
     config = suggested(searcher, "one")
     assert 0 <= config["deep"]["x"] <= 1
     with pytest.raises(TypeError, match="Optuna's distributions"):
@@ -138,11 +163,20 @@ def test_reports_become_intermediate_values_once_per_step(recwarn: pytest.Warnin
 
 
 def test_several_objectives() -> None:
-    searcher = ready(metric=["loss", "accuracy", "seen"], mode=["min", "max", "obs"], sampler=NSGAIISampler(seed=1), seed=None)
+    searcher = ready(
+        metric=["loss", "accuracy", "seen"],
+        mode=["min", "max", "obs"],
+        sampler=NSGAIISampler(seed=1),
+        seed=None,
+    )
     for number in range(3):
         searcher.suggest(str(number))
-        searcher.on_trial_result(str(number), {"loss": 1.0, "accuracy": 0.5, "training_iteration": 1})
-        searcher.on_trial_complete(str(number), {"loss": float(number), "accuracy": math.nan if number == 2 else 0.5})
+        searcher.on_trial_result(
+            str(number), {"loss": 1.0, "accuracy": 0.5, "training_iteration": 1}
+        )
+        searcher.on_trial_complete(
+            str(number), {"loss": float(number), "accuracy": math.nan if number == 2 else 0.5}
+        )
     study = study_of(searcher)
     assert [direction.name for direction in study.directions] == ["MINIMIZE", "MAXIMIZE"]
     assert [trial.values for trial in study.trials] == [[0.0, 0.5], [1.0, 0.5], None]
@@ -151,13 +185,18 @@ def test_several_objectives() -> None:
 
 
 def test_points_may_leave_parameters_to_optuna() -> None:
-    searcher = ready(points_to_evaluate=[{"x": 1.5}, {"deep": {"n": 4}, "deep/lr": 0.5, "kind": "b", "x": 0.0}])
+    searcher = ready(
+        points_to_evaluate=[{"x": 1.5}, {"deep": {"n": 4}, "deep/lr": 0.5, "kind": "b", "x": 0.0}]
+    )
     assert suggested(searcher, "one")["x"] == 1.5
     assert suggested(searcher, "two") == {"x": 0.0, "deep": {"lr": 0.5, "n": 4}, "kind": "b"}
 
 
 def test_points_with_known_rewards_are_learnt_from_instead_of_tried() -> None:
-    points = [{"x": 1.0, "deep": {"lr": 0.5, "n": 4}, "kind": "a"}, {"x": 2.0, "deep": {"lr": 0.5, "n": 4}, "kind": "b"}]
+    points = [
+        {"x": 1.0, "deep": {"lr": 0.5, "n": 4}, "kind": "a"},
+        {"x": 2.0, "deep": {"lr": 0.5, "n": 4}, "kind": "b"},
+    ]
     searcher = ready(points_to_evaluate=points, evaluated_rewards=[0.25, math.nan])
     searcher.add_evaluated_point({**points[0], "constant": 1}, 0.5, intermediate_values=[3.0, 0.5])
     trials = study_of(searcher).trials
@@ -169,7 +208,13 @@ def test_points_with_known_rewards_are_learnt_from_instead_of_tried() -> None:
 
 
 def test_steps_are_kept_also_where_optuna_has_none() -> None:
-    searcher = ready({"a": quniform(0, 1, 0.1), "b": loguniform(0.5, 8).quantized(0.5), "c": choice([{"size": 1}, (1, 2)])})
+    searcher = ready(
+        {
+            "a": quniform(0, 1, 0.1),
+            "b": loguniform(0.5, 8).quantized(0.5),
+            "c": choice([{"size": 1}, (1, 2)]),
+        }
+    )
     for number in range(10):
         config = suggested(searcher, str(number))
         assert config["a"] == round(config["a"], 1)

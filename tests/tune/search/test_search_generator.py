@@ -1,4 +1,6 @@
-"""SearchGenerator: what a searcher is given, what becomes of its suggestions, and that a state of any moment goes on as before."""
+"""SearchGenerator: what a searcher is given, what becomes of its suggestions, and that a state of
+any moment goes on as before.
+"""
 
 import math
 import pickle
@@ -8,11 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from syncline.tune.search import ConcurrencyLimiter, Repeater, Searcher, SearchGenerator, choice, grid_search, sample_from, uniform
+from syncline.tune.search import (
+    ConcurrencyLimiter,
+    Repeater,
+    Searcher,
+    SearchGenerator,
+    choice,
+    grid_search,
+    sample_from,
+    uniform,
+)
 
 
 class Drawing(Searcher):
-    """Draws `x`, better near the best result so far: its suggestions depend on random numbers and on results."""
+    """Draws `x`, better near the best result so far: its suggestions depend on random numbers and
+    on results.
+    """
 
     def __init__(self, metric=None, mode=None, seed=0):
         super().__init__(metric, mode)
@@ -105,13 +118,21 @@ def test_trials_share_no_containers_with_the_searcher():
 
 def test_functions_are_called_with_what_was_suggested_and_kept_from_the_searcher():
     searcher = Drawing()
-    space = {"x": uniform(0, 1), "n": {"double": sample_from(lambda spec: spec.config.x * 2)}, "l": [sample_from(lambda: 4), 5]}
+    space = {
+        "x": uniform(0, 1),
+        "n": {"double": sample_from(lambda spec: spec.config.x * 2)},
+        "l": [sample_from(lambda: 4), 5],
+    }
     generator = made(searcher, space)
     assert searcher.space == {"x": space["x"], "n": {}}
     suggestion = generator.next_trial("t")
     assert suggestion.config["n"]["double"] == 2 * suggestion.config["x"]
     assert suggestion.config["l"] == [4, 5]
-    assert suggestion.evaluated_params == {"x": suggestion.config["x"], "n/double": suggestion.config["n"]["double"], "l/0": 4}
+    assert suggestion.evaluated_params == {
+        "x": suggestion.config["x"],
+        "n/double": suggestion.config["n"]["double"],
+        "l/0": 4,
+    }
 
 
 def test_what_the_searcher_leaves_out_is_drawn():
@@ -154,7 +175,10 @@ def test_a_finished_searcher_is_asked_again_when_samples_are_added():
 
 
 def test_a_suggestion_of_a_wrong_type_is_an_error():
-    with pytest.raises(TypeError, match=r"Scripted.suggest\(\) must return a dictionary, None or FINISHED, not \[1\]"):
+    with pytest.raises(
+        TypeError,
+        match=r"Scripted.suggest\(\) must return a dictionary, None or FINISHED, not \[1\]",
+    ):
         made(Scripted([1])).next_trial("t")
 
 
@@ -179,11 +203,18 @@ def test_events_reach_the_searcher():
     generator.on_pause("t")
     generator.on_unpause("t")
     generator.on_trial_complete("t", {"loss": 1}, error=True)
-    assert seen == [("result", "t", {"loss": 1}), ("pause", "t"), ("unpause", "t"), ("complete", "t", {"loss": 1}, True)]
+    assert seen == [
+        ("result", "t", {"loss": 1}),
+        ("pause", "t"),
+        ("unpause", "t"),
+        ("complete", "t", {"loss": 1}, True),
+    ]
 
 
 def test_grids_are_refused_with_key_and_remedy():
-    with pytest.raises(ValueError, match=r"grid_search at `m/lr`, which Drawing cannot go through: use tune.choice"):
+    with pytest.raises(
+        ValueError, match=r"grid_search at `m/lr`, which Drawing cannot go through: use tune.choice"
+    ):
         made(ConcurrencyLimiter(Drawing(), 2), {"m": {"lr": grid_search([1, 2])}})
 
 
@@ -192,15 +223,27 @@ def test_two_search_spaces_are_refused():
         def set_search_properties(self, metric, mode, config, **spec):
             return False
 
-    with pytest.raises(ValueError, match="OwnSpace does not take `param_space`, in which `m/lr`, `b` would have to be searched"):
+    with pytest.raises(
+        ValueError,
+        match="OwnSpace does not take `param_space`, in which `m/lr`, `b` would have to be searched",
+    ):
         made(OwnSpace(), {"m": {"lr": uniform(0, 1)}, "b": choice([1])})
-    assert made(OwnSpace(), {"k": 1, "f": sample_from(lambda spec: spec.config.x)}).next_trial("t").config["k"] == 1
+    assert (
+        made(OwnSpace(), {"k": 1, "f": sample_from(lambda spec: spec.config.x)})
+        .next_trial("t")
+        .config["k"]
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
     ("own", "given", "message"),
     [
-        (("acc", "max"), ("loss", "max"), "two metrics: Drawing has metric='acc', and the tuner was given metric='loss'"),
+        (
+            ("acc", "max"),
+            ("loss", "max"),
+            "two metrics: Drawing has metric='acc', and the tuner was given metric='loss'",
+        ),
         (("loss", "max"), ("loss", "min"), "two modes: Drawing has mode='max'"),
     ],
 )
@@ -215,7 +258,10 @@ def test_the_same_metric_twice_is_fine(metric, mode):
 
 
 def test_one_of_several_objectives_may_be_named_again():
-    assert made(Drawing(["loss", "acc"], ["min", "max"]), metric="loss", mode="min").metric == ["loss", "acc"]
+    assert made(Drawing(["loss", "acc"], ["min", "max"]), metric="loss", mode="min").metric == [
+        "loss",
+        "acc",
+    ]
 
 
 def test_only_searchers_can_be_used():
@@ -246,11 +292,19 @@ def searched(generator, numbers):
 @pytest.mark.parametrize("kind", [Drawing, Saving, Stating])
 @pytest.mark.parametrize(
     "wrap",
-    [lambda s: s, lambda s: ConcurrencyLimiter(s, 2), lambda s: ConcurrencyLimiter(Repeater(s, 2), 3)],
+    [
+        lambda s: s,
+        lambda s: ConcurrencyLimiter(s, 2),
+        lambda s: ConcurrencyLimiter(Repeater(s, 2), 3),
+    ],
     ids=["bare", "limited", "limited repeats"],
 )
 def test_a_state_of_any_moment_goes_on_as_before(kind, wrap):
-    space = {"x": uniform(0, 1), "y": uniform(0, 1), "z": sample_from(lambda spec: spec.config.y + 1)}
+    space = {
+        "x": uniform(0, 1),
+        "y": uniform(0, 1),
+        "z": sample_from(lambda spec: spec.config.y + 1),
+    }
     generator = made(wrap(kind()), space, num_samples=9)
     searched(generator, range(3))
     generator.next_trial("open")
@@ -289,5 +343,7 @@ def test_a_searcher_whose_state_cannot_be_kept_is_named_once_and_starts_anew(cap
 
 def test_a_state_needs_the_same_searchers_around_each_other():
     state = made(ConcurrencyLimiter(Drawing(), 2)).get_state()
-    with pytest.raises(ValueError, match="had 2 searchers inside one another, but now there are 1: Drawing"):
+    with pytest.raises(
+        ValueError, match="had 2 searchers inside one another, but now there are 1: Drawing"
+    ):
         SearchGenerator(Drawing()).set_state(state)

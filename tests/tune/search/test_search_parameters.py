@@ -40,7 +40,13 @@ def one(domain: Any) -> Parameter:
 )
 def test_domains_become_bounds_that_are_included(domain: Any, expected: Any) -> None:
     parameter = one(domain)
-    assert (parameter.kind, parameter.law, parameter.low, parameter.high, parameter.step) == expected
+    assert (
+        parameter.kind,
+        parameter.law,
+        parameter.low,
+        parameter.high,
+        parameter.step,
+    ) == expected
 
 
 def test_numbers_land_on_steps_in_bounds_and_in_their_type() -> None:
@@ -53,7 +59,14 @@ def test_numbers_land_on_steps_in_bounds_and_in_their_type() -> None:
 
 
 def test_lists_and_dictionaries_in_them_stay_whole_and_constants_elsewhere_are_left_out() -> None:
-    space = SearchSpace({"a": {"x": uniform(0, 1), "left": 1}, "layers": [{"size": randint(1, 9), "kind": "conv"}, 3], "c": 4}, "Searcher")
+    space = SearchSpace(
+        {
+            "a": {"x": uniform(0, 1), "left": 1},
+            "layers": [{"size": randint(1, 9), "kind": "conv"}, 3],
+            "c": 4,
+        },
+        "Searcher",
+    )
     assert list(space.parameters) == ["a/x", "layers/0/size"]
     config = space.config({"a/x": 0.5, "layers/0/size": 2})
     assert config == {"a": {"x": 0.5}, "layers": [{"size": 2, "kind": "conv"}, 3]}
@@ -68,7 +81,9 @@ def test_choices_are_by_index_and_told_apart_by_their_kind() -> None:
 
 
 def test_parameters_inside_choices() -> None:
-    space = SearchSpace({"c": choice(["off", {"on": uniform(0, 1), "with": 3}])}, "Searcher", conditional=True)
+    space = SearchSpace(
+        {"c": choice(["off", {"on": uniform(0, 1), "with": 3}])}, "Searcher", conditional=True
+    )
     assert space.config({"c": 0}) == {"c": "off"}
     assert space.config({"c": 1, "c/1/on": 0.5}) == {"c": {"on": 0.5, "with": 3}}
     assert space.drawn({"c": {"on": 0.5, "with": 3}}) == {"c": 1, "c/1/on": 0.5}

@@ -21,7 +21,16 @@ from syncline.tune.search import (
     sample_from,
     uniform,
 )
-from syncline.tune.search.sample import Categorical, Float, Grid, Integer, LogUniform, Normal, Quantized, Uniform
+from syncline.tune.search.sample import (
+    Categorical,
+    Float,
+    Grid,
+    Integer,
+    LogUniform,
+    Normal,
+    Quantized,
+    Uniform,
+)
 
 MANY = 2000
 
@@ -32,7 +41,12 @@ def drawn(domain):
 
 @pytest.mark.parametrize(
     ("domain", "low", "high"),
-    [(uniform(-2, 3), -2, 3), (loguniform(1e-4, 1e-1), 1e-4, 1e-1), (quniform(0, 0.3, 0.1), 0, 0.3), (qloguniform(0.5, 8, 0.5), 0.5, 8)],
+    [
+        (uniform(-2, 3), -2, 3),
+        (loguniform(1e-4, 1e-1), 1e-4, 1e-1),
+        (quniform(0, 0.3, 0.1), 0, 0.3),
+        (qloguniform(0.5, 8, 0.5), 0.5, 8),
+    ],
 )
 def test_floats_stay_between_their_bounds(domain, low, high):
     values = drawn(domain)
@@ -88,8 +102,18 @@ def test_categories_keep_their_types_and_identity():
 
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState, int])
 def test_a_seed_repeats_every_draw(kind):
-    domains = [uniform(0, 1), quniform(0, 10, 2), loguniform(1, 9), randint(0, 99), lograndint(1, 99), choice(range(50)), randn()]
-    assert [domain.sample(random_state=kind(7)) for domain in domains] == [domain.sample(random_state=kind(7)) for domain in domains]
+    domains = [
+        uniform(0, 1),
+        quniform(0, 10, 2),
+        loguniform(1, 9),
+        randint(0, 99),
+        lograndint(1, 99),
+        choice(range(50)),
+        randn(),
+    ]
+    assert [domain.sample(random_state=kind(7)) for domain in domains] == [
+        domain.sample(random_state=kind(7)) for domain in domains
+    ]
 
 
 def test_without_a_seed_numpys_global_state_counts():
@@ -102,7 +126,9 @@ def test_without_a_seed_numpys_global_state_counts():
 
 def test_a_generator_moves_on():
     generator = np.random.default_rng(0)
-    assert uniform(0, 1).sample(random_state=generator) != uniform(0, 1).sample(random_state=generator)
+    assert uniform(0, 1).sample(random_state=generator) != uniform(0, 1).sample(
+        random_state=generator
+    )
 
 
 def test_what_searchers_read():
@@ -135,7 +161,13 @@ def test_casts_return_copies_and_refuse_a_second_sampler():
 
 
 def test_domains_can_be_pickled():
-    for domain in (quniform(0, 10, 2), lograndint(1, 9), choice([1]), randn(), Categorical([1]).grid()):
+    for domain in (
+        quniform(0, 10, 2),
+        lograndint(1, 9),
+        choice([1]),
+        randn(),
+        Categorical([1]).grid(),
+    ):
         assert pickle.loads(pickle.dumps(domain)).domain_str == domain.domain_str
 
 
@@ -199,7 +231,9 @@ def test_whole_numbers_may_be_written_as_floats():
         lambda: 6,
     ],
 )
-@pytest.mark.parametrize("config", [{"x": 3}, {"config": {"x": 3}}], ids=["configuration", "specification"])
+@pytest.mark.parametrize(
+    "config", [{"x": 3}, {"config": {"x": 3}}], ids=["configuration", "specification"]
+)
 def test_functions_read_the_configuration_in_any_way(function, config):
     assert sample_from(function).sample(config) == 6
 

@@ -2,14 +2,25 @@
 
 import pytest
 
-from syncline.tune.search.util import flatten_dict, merge_dicts, unflatten_dict, unflatten_list_dict, validate_warmstart
+from syncline.tune.search.util import (
+    flatten_dict,
+    merge_dicts,
+    unflatten_dict,
+    unflatten_list_dict,
+    validate_warmstart,
+)
 
 
 def test_nested_keys_become_flat_and_back():
     nested = {"a": 1, "b": {"c": {"d": 2}, "e": [3, {"f": 4}]}}
     assert flatten_dict(nested) == {"a": 1, "b/c/d": 2, "b/e": [3, {"f": 4}]}
     assert unflatten_dict(flatten_dict(nested)) == nested
-    assert flatten_dict(nested, delimiter=".", flatten_list=True) == {"a": 1, "b.c.d": 2, "b.e.0": 3, "b.e.1.f": 4}
+    assert flatten_dict(nested, delimiter=".", flatten_list=True) == {
+        "a": 1,
+        "b.c.d": 2,
+        "b.e.0": 3,
+        "b.e.1.f": 4,
+    }
     assert unflatten_list_dict(flatten_dict(nested, flatten_list=True)) == nested
     assert flatten_dict({1: 2, "a": {3: 4}, "empty": {}}) == {1: 2, "a/3": 4}
 
@@ -41,7 +52,12 @@ def test_merging_goes_deep_and_changes_neither():
         ([3], None, TypeError, "must be a dictionary or a list, not 3"),
         ([{"a": 1, "b": 2}], None, ValueError, "has 2 values, but there are 1 parameters"),
         ([{"a": 1}], 3, TypeError, "must be a list of numbers"),
-        ([{"a": 1}], [1, 2], ValueError, "There are 2 `evaluated_rewards` for 1 `points_to_evaluate`"),
+        (
+            [{"a": 1}],
+            [1, 2],
+            ValueError,
+            "There are 2 `evaluated_rewards` for 1 `points_to_evaluate`",
+        ),
     ],
 )
 def test_warm_starts_that_do_not_fit_are_refused(points, rewards, error, message):

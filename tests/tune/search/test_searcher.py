@@ -22,7 +22,9 @@ class Remembering(Searcher):
         self.number += 1
         return {"x": self.number}
 
-    def add_evaluated_point(self, parameters, value, error=False, pruned=False, intermediate_values=None):
+    def add_evaluated_point(
+        self, parameters, value, error=False, pruned=False, intermediate_values=None
+    ):
         self.points.append((parameters, value, error, pruned))
 
     def save(self, checkpoint_path):
@@ -100,7 +102,10 @@ def test_directories_keep_the_state(tmp_path):
     searcher.save_to_dir(str(tmp_path), session_str="2024-01-01")
     searcher.suggest("b")
     searcher.save_to_dir(str(tmp_path), session_str="2024-01-02")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["searcher-state-2024-01-01.pkl", "searcher-state-2024-01-02.pkl"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "searcher-state-2024-01-01.pkl",
+        "searcher-state-2024-01-02.pkl",
+    ]
     other = Remembering()
     other.restore_from_dir(str(tmp_path))
     assert other.suggest("c") == {"x": 3}
@@ -119,9 +124,19 @@ def test_a_searcher_that_cannot_save_leaves_nothing_behind(tmp_path, caplog):
 
 def test_earlier_trials_are_learnt_from():
     searcher = Remembering()
-    trials = [trial(loss=1, done=True), trial(loss=2), trial("ERROR", loss=3, done=False), trial(other=4), trial("ERROR")]
+    trials = [
+        trial(loss=1, done=True),
+        trial(loss=2),
+        trial("ERROR", loss=3, done=False),
+        trial(other=4),
+        trial("ERROR"),
+    ]
     searcher.add_evaluated_trials(trials, "loss")
-    assert searcher.points == [({"x": 1}, 1, False, False), ({"x": 1}, 2, False, True), ({"x": 1}, 3, True, False)]
+    assert searcher.points == [
+        ({"x": 1}, 1, False, False),
+        ({"x": 1}, 2, False, True),
+        ({"x": 1}, 3, True, False),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ class Counting(Searcher):
     def on_unpause(self, trial_id):
         self.calls.append(("unpause", trial_id))
 
-    def add_evaluated_point(self, parameters, value, error=False, pruned=False, intermediate_values=None):
+    def add_evaluated_point(
+        self, parameters, value, error=False, pruned=False, intermediate_values=None
+    ):
         self.calls.append(("point", parameters, value))
 
     def save(self, checkpoint_path):
@@ -54,7 +56,9 @@ class Counting(Searcher):
         self.calls.append(("restore", checkpoint_path))
 
 
-@pytest.mark.parametrize("wrap", [lambda s: ConcurrencyLimiter(s, 2), Repeater], ids=["limiter", "repeater"])
+@pytest.mark.parametrize(
+    "wrap", [lambda s: ConcurrencyLimiter(s, 2), Repeater], ids=["limiter", "repeater"]
+)
 def test_wrappers_pass_on_what_they_do_not_change(wrap):
     inner = Counting()
     outer = wrap(inner)
@@ -147,7 +151,12 @@ def test_configurations_are_repeated_and_the_searcher_sees_the_mean():
     inner = Counting()
     repeater = Repeater(inner, repeat=3)
     configs = [repeater.suggest(str(number)) for number in range(4)]
-    assert configs == [{"x": 1, TRIAL_INDEX: 0}, {"x": 1, TRIAL_INDEX: 1}, {"x": 1, TRIAL_INDEX: 2}, {"x": 2, TRIAL_INDEX: 0}]
+    assert configs == [
+        {"x": 1, TRIAL_INDEX: 0},
+        {"x": 1, TRIAL_INDEX: 1},
+        {"x": 1, TRIAL_INDEX: 2},
+        {"x": 2, TRIAL_INDEX: 0},
+    ]
     repeater.on_trial_result("0", {"loss": 1})
     for trial_id, loss in (("2", 6.0), ("0", 1.0)):
         repeater.on_trial_complete(trial_id, {"loss": loss, "other": 1})

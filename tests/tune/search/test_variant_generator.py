@@ -1,4 +1,6 @@
-"""From spaces to configurations: grids, nesting, functions that wait for others, and what people see of it."""
+"""From spaces to configurations: grids, nesting, functions that wait for others, and what people
+see of it.
+"""
 
 from collections import namedtuple
 
@@ -41,11 +43,17 @@ def test_grids_combine_and_the_first_by_path_changes_fastest():
 def test_grids_may_be_written_as_dictionaries_or_domains():
     assert [c["a"] for c in configs({"a": {"grid_search": [1, 2]}})] == [1, 2]
     assert [c["a"] for c in configs({"a": Categorical([1, 2]).grid()})] == [1, 2]
-    assert configs({"a": {"grid_search": [1], "other": 2}}) == [{"a": {"grid_search": [1], "other": 2}}]
+    assert configs({"a": {"grid_search": [1], "other": 2}}) == [
+        {"a": {"grid_search": [1], "other": 2}}
+    ]
 
 
 def test_draws_are_anew_for_every_combination_unless_they_are_constant():
-    space = {"u": uniform(0, 1), "g": grid_search([1, 2, 3]), "follows": sample_from(lambda spec: spec.config.g * 10)}
+    space = {
+        "u": uniform(0, 1),
+        "g": grid_search([1, 2, 3]),
+        "follows": sample_from(lambda spec: spec.config.g * 10),
+    }
     assert len({config["u"] for config in configs(space)}) == 3
     constant = configs(space, constant_grid_search=True)
     assert len({config["u"] for config in constant}) == 1
@@ -60,7 +68,12 @@ def test_lists_and_tuples_may_hold_domains():
         "deep": ((choice([3]),),),
     }
     [config] = configs(space)
-    assert config == {"layers": [4, 8, {"width": 16}], "pair": (1, 2), "named": Pair(1, 2), "deep": ((3,),)}
+    assert config == {
+        "layers": [4, 8, {"width": 16}],
+        "pair": (1, 2),
+        "named": Pair(1, 2),
+        "deep": ((3,),),
+    }
     assert type(config["named"]) is Pair
 
 
@@ -88,7 +101,10 @@ def test_domains_inside_of_chosen_values_are_drawn_and_can_be_read():
 
 
 def test_grids_inside_of_grids_are_gone_through():
-    space = {"g": grid_search([1, {"inner": grid_search(["a", "b"])}]), "h": sample_from(lambda config: str(config["g"]))}
+    space = {
+        "g": grid_search([1, {"inner": grid_search(["a", "b"])}]),
+        "h": sample_from(lambda config: str(config["g"])),
+    }
     assert [config["g"] for config in configs(space)] == [1, {"inner": "a"}, {"inner": "b"}]
     assert [config["h"] for config in configs(space)] == ["1", "{'inner': 'a'}", "{'inner': 'b'}"]
 
@@ -125,12 +141,18 @@ def test_older_programs_write_functions_and_expressions_without_sample_from():
 
 
 def test_specifications_hold_the_configuration_under_config():
-    spec = {"config": {"a": choice([3]), "b": sample_from(lambda spec: spec.config.a)}, "cpu": sample_from(lambda spec: spec.config.b)}
+    spec = {
+        "config": {"a": choice([3]), "b": sample_from(lambda spec: spec.config.a)},
+        "cpu": sample_from(lambda spec: spec.config.b),
+    }
     assert configs(spec) == [{"config": {"a": 3, "b": 3}, "cpu": 3}]
 
 
 def test_a_circle_is_an_error_that_names_the_parameters():
-    space = {"n": {"a": sample_from(lambda spec: spec.config.b)}, "b": sample_from(lambda spec: spec.config.n.a)}
+    space = {
+        "n": {"a": sample_from(lambda spec: spec.config.b)},
+        "b": sample_from(lambda spec: spec.config.n.a),
+    }
     with pytest.raises(RecursiveDependencyError, match="`n/a` reads `b`, `b` reads `n/a`"):
         configs(space)
     with pytest.raises(RecursiveDependencyError, match="`a` reads `a`"):
@@ -138,7 +160,10 @@ def test_a_circle_is_an_error_that_names_the_parameters():
 
 
 def test_a_function_that_fails_is_named_with_its_cause():
-    with pytest.raises(ValueError, match=r"`n/a` .*AttributeError: no key 'missing' in the configuration, which has \['n'\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"`n/a` .*AttributeError: no key 'missing' in the configuration, which has \['n'\]",
+    ):
         configs({"n": {"a": sample_from(lambda spec: spec.config.missing)}})
     with pytest.raises(ValueError, match="ZeroDivisionError") as raised:
         configs({"a": sample_from(lambda: 1 / 0)})
@@ -165,7 +190,11 @@ def test_large_constants_are_shared_not_copied():
     [
         (lambda: grid_search([]), ValueError, "at least one value"),
         (lambda: grid_search(3), TypeError, "a list of values to try, not 3"),
-        (lambda: configs({"a": {"b": {"grid_search": []}}}), ValueError, "`a/b`: .*at least one value"),
+        (
+            lambda: configs({"a": {"b": {"grid_search": []}}}),
+            ValueError,
+            "`a/b`: .*at least one value",
+        ),
     ],
 )
 def test_empty_grids_are_refused(build, error, message):
@@ -195,7 +224,10 @@ def test_assign_value_rebuilds_tuples():
 
 def test_tags_name_parameters_shortly():
     assert format_vars({("config", "lr"): 0.1, ("momentum",): 0.9}) == "lr=0.1,momentum=0.9"
-    assert format_vars({("lr",): 1.23456e-5, ("name",): "a/b c.d", ("flag",): True}) == "flag=True,lr=1.235e-05,name=a_b_c_d"
+    assert (
+        format_vars({("lr",): 1.23456e-5, ("name",): "a/b c.d", ("flag",): True})
+        == "flag=True,lr=1.235e-05,name=a_b_c_d"
+    )
     assert format_vars({("a", "lr"): 1, ("b", "lr"): 2, ("l", 0): 3}) == "a_lr=1,b_lr=2,l_0=3"
     long = format_vars({(f"parameter_{i:02}",): "x" * 100 for i in range(50)})
     assert len(long) <= 128

@@ -25,7 +25,8 @@ def test_it_comes_nearer_though_all_of_the_first_trials_fail() -> None:
 
 def test_two_searches_keep_their_own_decimals() -> None:
     coarse, fine = (
-        ZOOptSearch(budget=20, metric="loss", mode="min", dim_dict={"x": domain}) for domain in (quniform(0, 1, 0.1), uniform(0, 1))
+        ZOOptSearch(budget=20, metric="loss", mode="min", dim_dict={"x": domain})
+        for domain in (quniform(0, 1, 0.1), uniform(0, 1))
     )
     for number in range(4):
         rough, exact = coarse.suggest(str(number)), fine.suggest(str(number))
@@ -36,8 +37,13 @@ def test_two_searches_keep_their_own_decimals() -> None:
 
 
 def test_dimensions_of_zoopt_are_taken() -> None:
-    dimensions = {"x": (zoopt.ValueType.CONTINUOUS, [0, 1], 1e-2), "deep/n": (zoopt.ValueType.GRID, [2, 4])}
-    config: Any = ZOOptSearch(budget=20, dim_dict=dimensions, metric="loss", mode="min").suggest("one")
+    dimensions = {
+        "x": (zoopt.ValueType.CONTINUOUS, [0, 1], 1e-2),
+        "deep/n": (zoopt.ValueType.GRID, [2, 4]),
+    }
+    config: Any = ZOOptSearch(budget=20, dim_dict=dimensions, metric="loss", mode="min").suggest(
+        "one"
+    )
     assert 0 <= config["x"] <= 1
     assert config["deep"]["n"] in (2, 4)
 

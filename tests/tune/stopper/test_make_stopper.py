@@ -30,7 +30,11 @@ def test_a_stopper_is_taken_as_it_is():
         ({"accuracy": 0.9}, {"accuracy": 0.89}, False),
         ({"accuracy": 0.9}, {"accuracy": 0.9}, True),
         ({"accuracy": 0.9}, {"accuracy": np.float32(0.95)}, True),
-        ({"accuracy": 0.9, "training_iteration": 3}, {"accuracy": 0, "training_iteration": 3}, True),
+        (
+            {"accuracy": 0.9, "training_iteration": 3},
+            {"accuracy": 0, "training_iteration": 3},
+            True,
+        ),
         ({"eval/accuracy": 0.9}, {"eval": {"accuracy": 0.95}}, True),
         ({"eval/accuracy": 0.9}, {"eval/accuracy": 0.95}, True),
         ({"eval/accuracy": 0.9}, {"eval": 1}, False),
@@ -58,7 +62,9 @@ def test_a_function_is_asked():
 
 
 def test_of_a_list_one_suffices():
-    stopper = make_stopper([{"loss": 5}, MaximumIterationStopper(10), lambda trial_id, result: trial_id == "b"])
+    stopper = make_stopper(
+        [{"loss": 5}, MaximumIterationStopper(10), lambda trial_id, result: trial_id == "b"]
+    )
     assert isinstance(stopper, CombinedStopper)
     assert not stopper("a", {"loss": 1, "training_iteration": 1})
     assert stopper("a", {"loss": 5, "training_iteration": 1})
@@ -68,7 +74,11 @@ def test_of_a_list_one_suffices():
 @pytest.mark.parametrize(
     ("stop", "kind", "message"),
     [
-        (MaximumIterationStopper, TypeError, r"give an instance, `stop=MaximumIterationStopper\(…\)`"),
+        (
+            MaximumIterationStopper,
+            TypeError,
+            r"give an instance, `stop=MaximumIterationStopper\(…\)`",
+        ),
         (10, TypeError, "training_iteration"),
         ("loss", TypeError, "dictionary"),
         ({"loss": "low"}, TypeError, "give a number"),
@@ -87,17 +97,32 @@ def test_what_cannot_stop_anything_is_refused_with_the_remedy(stop, kind, messag
 
 
 def test_keys_that_no_result_has_are_named_with_the_nearest_ones():
-    result = {"accuracy": 0.5, "eval": {"loss": 1.0}, "training_iteration": 1, "config": {"lr": 0.1}}
-    message = unknown_keys_message(make_stopper([{"acuracy": 0.9, "eval/los": 1}, TrialPlateauStopper("score")]), result)
+    result = {
+        "accuracy": 0.5,
+        "eval": {"loss": 1.0},
+        "training_iteration": 1,
+        "config": {"lr": 0.1},
+    }
+    message = unknown_keys_message(
+        make_stopper([{"acuracy": 0.9, "eval/los": 1}, TrialPlateauStopper("score")]), result
+    )
     assert message is not None
-    for part in ("'acuracy' (did you mean 'accuracy'?)", "'eval/los' (did you mean 'eval/loss'?)", "'score'", "'accuracy', 'eval/loss',"):
+    for part in (
+        "'acuracy' (did you mean 'accuracy'?)",
+        "'eval/los' (did you mean 'eval/loss'?)",
+        "'score'",
+        "'accuracy', 'eval/loss',",
+    ):
         assert part in message
     assert "config" not in message
 
 
 def test_nothing_is_said_of_keys_that_are_there():
     assert (
-        unknown_keys_message(make_stopper({"eval/loss": 1, "training_iteration": 3}), {"eval": {"loss": 0}, "training_iteration": 1})
+        unknown_keys_message(
+            make_stopper({"eval/loss": 1, "training_iteration": 3}),
+            {"eval": {"loss": 0}, "training_iteration": 1},
+        )
         is None
     )
     assert unknown_keys_message(NoopStopper(), {}) is None

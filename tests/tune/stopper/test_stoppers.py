@@ -45,12 +45,19 @@ def test_a_stopper_without_its_methods_cannot_be_made():
 def test_maximum_iteration_counts_iterations_not_results(repeated):
     stopper = MaximumIterationStopper(max_iter=5)
     iterations = [1, 2, 3, 4, *range(5 - repeated, 5), 5]
-    assert feed(stopper, iterations, key="training_iteration") == [False] * (len(iterations) - 1) + [True]
+    assert feed(stopper, iterations, key="training_iteration") == [False] * (
+        len(iterations) - 1
+    ) + [True]
 
 
 def test_maximum_iteration_counts_results_that_say_nothing_per_trial():
     stopper = MaximumIterationStopper(max_iter=2)
-    assert feed(stopper, [0], "a") + feed(stopper, [0, 0], "b") + feed(stopper, [0], "a") == [False, False, True, True]
+    assert feed(stopper, [0], "a") + feed(stopper, [0, 0], "b") + feed(stopper, [0], "a") == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "3"])
@@ -98,9 +105,13 @@ def test_trial_plateau_looks_at_each_trial_alone_and_waits_for_the_grace_period(
     assert feed(stopper, [1], "a") == [True]
 
 
-@pytest.mark.parametrize(("mode", "threshold", "bad", "good"), [("max", 0.9, 0.5, 0.95), ("min", 0.0, 0.5, -0.1)])
+@pytest.mark.parametrize(
+    ("mode", "threshold", "bad", "good"), [("max", 0.9, 0.5, 0.95), ("min", 0.0, 0.5, -0.1)]
+)
 def test_trial_plateau_stops_only_beyond_its_threshold(mode, threshold, bad, good):
-    stopper = TrialPlateauStopper("loss", num_results=2, grace_period=2, metric_threshold=threshold, mode=mode)
+    stopper = TrialPlateauStopper(
+        "loss", num_results=2, grace_period=2, metric_threshold=threshold, mode=mode
+    )
     assert feed(stopper, [bad] * 3, "a") == [False] * 3
     assert feed(stopper, [good] * 2, "b") == [False, True]
 
@@ -137,7 +148,9 @@ def test_experiment_plateau_passes_over_results_without_the_metric():
     assert feed(stopper, [1, float("nan"), None, 1]) == [False, False, False, True]
 
 
-@pytest.mark.parametrize("wrong", [{"mode": "best"}, {"top": 1}, {"top": 2.0}, {"patience": -1}, {"std": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"mode": "best"}, {"top": 1}, {"top": 2.0}, {"patience": -1}, {"std": 0}]
+)
 def test_experiment_plateau_refuses_what_is_out_of_range(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ExperimentPlateauStopper("loss", **wrong)
@@ -187,9 +200,13 @@ def test_timeout_refuses_what_is_no_time(wrong):
 
 def test_combined_stops_when_one_does_and_shows_every_result_to_all():
     counting = MaximumIterationStopper(2)
-    stopper = CombinedStopper(FunctionStopper(lambda trial_id, result: result["loss"] < 0), counting)
+    stopper = CombinedStopper(
+        FunctionStopper(lambda trial_id, result: result["loss"] < 0), counting
+    )
     assert feed(stopper, [-1]) == [True]
-    assert feed(stopper, [1]) == [True]  # the second result of this trial for `counting`, though the first had stopped it already
+    assert feed(stopper, [1]) == [
+        True
+    ]  # the second result of this trial for `counting`, though the first had stopped it already
     assert not stopper.stop_all()
 
 

@@ -1,4 +1,6 @@
-"""Which reports of a trainer a trial tells again after a kill: each once, in order, from its own checkpoint to the run's."""
+"""Which reports of a trainer a trial tells again after a kill: each once, in order, from its own
+checkpoint to the run's.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,15 @@ class Run:
     def reports(self, *steps: int, saves: bool = False) -> None:
         for step in steps:
             for rank in (1, 0):
-                self._add("metrics.jsonl", {"iteration": self.next, "time": 1.0, "rank": rank, "metrics": {"step": step, "rank": rank}})
+                self._add(
+                    "metrics.jsonl",
+                    {
+                        "iteration": self.next,
+                        "time": 1.0,
+                        "rank": rank,
+                        "metrics": {"step": step, "rank": rank},
+                    },
+                )
             if saves:
                 name = f"checkpoint_{self.next:06d}"
                 self._event(event="checkpoint", report=self.next, name=name)
@@ -41,7 +51,9 @@ class Run:
     def checkpoint(self, number: int) -> Checkpoint:
         return self.storage.checkpoint(self.kept[number]["name"])
 
-    def told(self, known: Checkpoint | None, *, started: bool = False) -> list[tuple[int, str | None]]:
+    def told(
+        self, known: Checkpoint | None, *, started: bool = False
+    ) -> list[tuple[int, str | None]]:
         return [
             (metrics["step"], Path(checkpoint.path).name if checkpoint is not None else None)
             for metrics, checkpoint in earlier_reports(self.storage, known, started=started)
@@ -71,7 +83,12 @@ def test_what_came_after_the_trials_checkpoint_up_to_that_of_the_run(run: Run) -
     run.reports(3)
     run.reports(4, saves=True)
     run.reports(5)
-    assert run.told(None) == [(1, None), (2, "checkpoint_000001"), (3, None), (4, "checkpoint_000003")], "5 will be trained again"
+    assert run.told(None) == [
+        (1, None),
+        (2, "checkpoint_000001"),
+        (3, None),
+        (4, "checkpoint_000003"),
+    ], "5 will be trained again"
     assert run.told(run.checkpoint(0)) == [(3, None), (4, "checkpoint_000003")]
     assert run.told(run.checkpoint(1)) == []
 
@@ -84,7 +101,12 @@ def test_what_was_trained_again_counts_once(run: Run) -> None:
     run.starts()
     run.reports(3)
     run.reports(4, saves=True)
-    assert run.told(None) == [(1, None), (2, "checkpoint_000001"), (3, None), (4, "checkpoint_000005")]
+    assert run.told(None) == [
+        (1, None),
+        (2, "checkpoint_000001"),
+        (3, None),
+        (4, "checkpoint_000005"),
+    ]
     assert run.told(run.checkpoint(0)) == [(3, None), (4, "checkpoint_000005")]
 
 

@@ -1,4 +1,6 @@
-"""A function as a trainable: one report, one iteration; how it ends; what `report` accepts; sessions of `syncline.train` inside."""
+"""A function as a trainable: one report, one iteration; how it ends; what `report` accepts;
+sessions of `syncline.train` inside.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from syncline.tune.trainable.facts import TrialFacts
 from syncline.tune.trainable.trainable import TrainingResult
 
 
-def results(function: Any, config: dict[str, Any] | None = None, limit: int = 20) -> list[dict[str, Any]]:
+def results(
+    function: Any, config: dict[str, Any] | None = None, limit: int = 20
+) -> list[dict[str, Any]]:
     """All results of a function, without the one that says that it has returned."""
     trainable = wrap_function(function)(config or {})
     collected: list[dict[str, Any]] = []
@@ -57,7 +61,12 @@ def test_one_report_is_one_iteration_and_the_function_waits_at_it() -> None:
     trainable = wrap_function(function)({"scale": 10})
     assert steps == []
     first = trainable.train()
-    assert (first["step"], first["training_iteration"], first["config"], steps) == (0, 1, {"scale": 10}, [0])
+    assert (first["step"], first["training_iteration"], first["config"], steps) == (
+        0,
+        1,
+        {"scale": 10},
+        [0],
+    )
     second = trainable.train()
     assert (second["step"], second["training_iteration"], steps) == (10, 2, [0, 1])
     assert not trainable.ended
@@ -78,7 +87,10 @@ def test_a_function_that_never_reports_has_the_facts_only() -> None:
     assert result["training_iteration"] == 0
 
 
-@pytest.mark.parametrize(("value", "expected"), [({"loss": 0.5}, {"loss": 0.5}), (0.5, {"_metric": 0.5}), (0, {"_metric": 0})])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [({"loss": 0.5}, {"loss": 0.5}), (0.5, {"_metric": 0.5}), (0, {"_metric": 0})],
+)
 def test_what_a_function_returns_is_a_report(value: Any, expected: dict[str, Any]) -> None:
     (result,) = results(lambda config: value)
     assert expected.items() <= result.items()
@@ -166,7 +178,9 @@ def test_stop_before_the_start_is_allowed() -> None:
         (lambda config, data: None, "with_parameters"),
     ],
 )
-def test_signatures_that_cannot_be_trials_are_refused_with_a_remedy(function: Any, remedy: str) -> None:
+def test_signatures_that_cannot_be_trials_are_refused_with_a_remedy(
+    function: Any, remedy: str
+) -> None:
     with pytest.raises(ValueError, match=remedy):
         wrap_function(function)
 
@@ -221,9 +235,13 @@ def test_the_function_goes_on_from_what_it_is_given(tmp_path: Path) -> None:
         seen.append(context.get_checkpoint())
 
     trainable = wrap_function(function)({})
-    trainable.restore(TrainingResult(checkpoint=Checkpoint(tmp_path / "start"), metrics={"training_iteration": 4}))
+    trainable.restore(
+        TrainingResult(checkpoint=Checkpoint(tmp_path / "start"), metrics={"training_iteration": 4})
+    )
     assert trainable.train()["training_iteration"] == 5
-    trainable.starting_checkpoint = Checkpoint(tmp_path / "kept")  # where the search has copied it to
+    trainable.starting_checkpoint = Checkpoint(
+        tmp_path / "kept"
+    )  # where the search has copied it to
     trainable.train()
     assert seen == [Checkpoint(tmp_path / "start"), Checkpoint(tmp_path / "kept")]
 
@@ -249,7 +267,9 @@ def test_a_function_becomes_another_trial_where_the_first_call_has_ended() -> No
     trainable.stop()
 
 
-def test_a_function_that_is_busy_cannot_become_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_is_busy_cannot_become_another_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("syncline.tune.trainable.function_trainable.RESET_LIMIT_S", 0.05)
     release = threading.Event()
 
@@ -307,11 +327,23 @@ def test_the_functions_of_train_work_in_a_trial(tmp_path: Path) -> None:
 
     def function(config: dict[str, Any]) -> None:
         facts = train.get_context()
-        train.report({"name": facts.get_experiment_name(), "size": facts.get_world_size(), "rank": facts.get_world_rank()})
+        train.report(
+            {
+                "name": facts.get_experiment_name(),
+                "size": facts.get_world_size(),
+                "rank": facts.get_world_rank(),
+            }
+        )
         air_session.report({"x": 1}, checkpoint=Checkpoint(tmp_path))
         train.report({"same": train.get_checkpoint() == Checkpoint(tmp_path)})
-        train.report({"x": 2}, Checkpoint(source), checkpoint_upload_mode=CheckpointUploadMode.ASYNC)
-        train.report({"gone": not source.exists()}, Checkpoint(tmp_path), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
+        train.report(
+            {"x": 2}, Checkpoint(source), checkpoint_upload_mode=CheckpointUploadMode.ASYNC
+        )
+        train.report(
+            {"gone": not source.exists()},
+            Checkpoint(tmp_path),
+            checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD,
+        )
 
     trainable = wrap_function(function)({}, facts=TrialFacts(experiment_name="search"))
     first = trainable.train()
@@ -389,8 +421,11 @@ print(wrap_function(function)({}).train()["said"])
 
 
 def test_a_process_that_the_trial_has_forked_cannot_report() -> None:
-    # A process of its own: forking one that has run other tests, with threads of libraries in it, is not safe.
-    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True)
+    # A process of its own: forking one that has run other tests, with threads of libraries in it,
+    # is not safe.
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True
+    )
     assert "a process that the trial has forked" in done.stdout
 
 
@@ -411,7 +446,9 @@ def test_resources_of_the_function_are_the_class_s_request() -> None:
 
     assert wrap_function(function).default_resource_request({}) is None
     function._resources = lambda config: {"cpu": config["cpus"]}  # type: ignore[attr-defined]
-    assert wrap_function(function).default_resource_request({"cpus": 3}) == PlacementGroupFactory([{"CPU": 3}])
+    assert wrap_function(function).default_resource_request({"cpus": 3}) == PlacementGroupFactory(
+        [{"CPU": 3}]
+    )
     function._resources = 3  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="resources 3 are of an unknown kind"):
         wrap_function(function).default_resource_request({})

@@ -1,4 +1,6 @@
-"""A class trainable that is used alone: results, checkpoints in every form, restoring, resetting."""
+"""A class trainable that is used alone: results, checkpoints in every form, restoring,
+resetting.
+"""
 
 from __future__ import annotations
 
@@ -64,14 +66,23 @@ class Counter(Trainable):
         inner = os.path.join(checkpoint_dir, "inner", "state.txt")
         os.makedirs(os.path.dirname(inner))
         Path(inner).write_text(str(self.value))
-        return {"directory": checkpoint_dir, "path": inner, "outside": "/elsewhere/state", "number": 3}.get(form)
+        return {
+            "directory": checkpoint_dir,
+            "path": inner,
+            "outside": "/elsewhere/state",
+            "number": 3,
+        }.get(form)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         self.loaded = checkpoint
         if isinstance(checkpoint, dict):
             self.value = checkpoint["value"]
         else:
-            path = checkpoint if os.path.isfile(checkpoint) else os.path.join(checkpoint, "inner", "state.txt")
+            path = (
+                checkpoint
+                if os.path.isfile(checkpoint)
+                else os.path.join(checkpoint, "inner", "state.txt")
+            )
             self.value = int(Path(path).read_text())
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -86,7 +97,11 @@ def test_a_result_has_the_keys_that_are_filled_in() -> None:
     result = Counter({"start": 4}).train()
     assert set(result) == AUTOMATIC | {"value"}
     assert (result["value"], result["training_iteration"], result["done"]) == (5, 1, False)
-    assert (result["trial_id"], result["config"], result["pid"]) == ("default", {"start": 4}, os.getpid())
+    assert (result["trial_id"], result["config"], result["pid"]) == (
+        "default",
+        {"start": 4},
+        os.getpid(),
+    )
 
 
 def test_time_comes_from_the_given_clock() -> None:
@@ -101,15 +116,29 @@ def test_time_comes_from_the_given_clock() -> None:
     trainable.train()
     ticks.now += 100  # between two steps nobody trains
     result = trainable.train()
-    assert (result["time_this_iter_s"], result["time_total_s"], trainable.time_total_s) == (2.5, 5.0, 5.0)
+    assert (result["time_this_iter_s"], result["time_total_s"], trainable.time_total_s) == (
+        2.5,
+        5.0,
+        5.0,
+    )
     assert result["timestamp"] == 1_105
 
 
 def test_facts_of_the_trial_come_from_outside() -> None:
     resources = PlacementGroupFactory([{"CPU": 2}])
-    facts = TrialFacts(trial_id="a1", trial_name="Counter_a1", trial_dir="/trials/a1", experiment_name="search", resources=resources)
+    facts = TrialFacts(
+        trial_id="a1",
+        trial_name="Counter_a1",
+        trial_dir="/trials/a1",
+        experiment_name="search",
+        resources=resources,
+    )
     trainable = Counter(facts=facts)
-    assert (trainable.trial_id, trainable.trial_name, trainable.logdir) == ("a1", "Counter_a1", "/trials/a1")
+    assert (trainable.trial_id, trainable.trial_name, trainable.logdir) == (
+        "a1",
+        "Counter_a1",
+        "/trials/a1",
+    )
     assert (trainable.experiment_name, trainable.trial_resources) == ("search", resources)
     assert trainable.train()["trial_id"] == "a1"
 
@@ -127,13 +156,31 @@ def test_totals_are_summed_only_where_their_steps_are_reported() -> None:
     trainable = Counter({"reports": {"timesteps_this_iter": 10, "episodes_this_iter": 2}})
     trainable.train()
     result = trainable.train()
-    assert (result["timesteps_total"], result["episodes_total"], result["timesteps_since_restore"]) == (20, 4, 20)
+    assert (
+        result["timesteps_total"],
+        result["episodes_total"],
+        result["timesteps_since_restore"],
+    ) == (20, 4, 20)
     assert "timesteps_total" not in Counter().train()
 
 
 def test_what_a_step_says_itself_counts() -> None:
-    result = Counter({"reports": {"done": True, "training_iteration": 40, "time_this_iter_s": 9.0, "timestamp": 7}}).train()
-    assert (result["done"], result["training_iteration"], result["time_this_iter_s"], result["timestamp"]) == (True, 40, 9.0, 7)
+    result = Counter(
+        {
+            "reports": {
+                "done": True,
+                "training_iteration": 40,
+                "time_this_iter_s": 9.0,
+                "timestamp": 7,
+            }
+        }
+    ).train()
+    assert (
+        result["done"],
+        result["training_iteration"],
+        result["time_this_iter_s"],
+        result["timestamp"],
+    ) == (True, 40, 9.0, 7)
 
 
 def test_results_are_plain_values() -> None:
@@ -148,7 +195,9 @@ def test_a_step_that_returns_no_dictionary_is_told_so() -> None:
         def step(self) -> Any:
             return 3
 
-    with pytest.raises(TypeError, match=r"Number\.step\(\) returned 3, and a result is a dictionary"):
+    with pytest.raises(
+        TypeError, match=r"Number\.step\(\) returned 3, and a result is a dictionary"
+    ):
         Number().train()
 
 
@@ -161,7 +210,9 @@ def test_methods_that_are_missing_are_named() -> None:
 
 
 @pytest.mark.parametrize("form", ["nothing", "directory", "path", "dictionary"])
-def test_every_form_of_checkpoint_is_restored_after_its_directory_has_moved(form: str, tmp_path: Path) -> None:
+def test_every_form_of_checkpoint_is_restored_after_its_directory_has_moved(
+    form: str, tmp_path: Path
+) -> None:
     first = Counter({"form": form})
     first.train()
     first.train()
@@ -170,17 +221,27 @@ def test_every_form_of_checkpoint_is_restored_after_its_directory_has_moved(form
     second = Counter({"form": form})
     second.restore(str(moved))
     assert (second.value, second.iteration) == (2, 2)
-    expected = {"nothing": str(moved), "directory": str(moved), "path": str(moved / "inner" / "state.txt")}
+    expected = {
+        "nothing": str(moved),
+        "directory": str(moved),
+        "path": str(moved / "inner" / "state.txt"),
+    }
     if form == "dictionary":
         assert second.loaded["function"]() == 3
     else:
         assert second.loaded == expected[form]
     result = second.train()
-    assert (result["value"], result["training_iteration"], result["iterations_since_restore"]) == (3, 3, 1)
+    assert (result["value"], result["training_iteration"], result["iterations_since_restore"]) == (
+        3,
+        3,
+        1,
+    )
     assert result["time_total_s"] > first.time_total_s
 
 
-def test_save_without_a_directory_makes_one_that_restore_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_save_without_a_directory_makes_one_that_restore_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     trainable = Counter({"form": "nothing"})
     trainable.train()
@@ -198,12 +259,21 @@ def test_counters_of_a_foreign_checkpoint_come_with_the_result(tmp_path: Path) -
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "state.txt").write_text("8")
     trainable = Counter()
-    trainable.restore(TrainingResult(checkpoint=Checkpoint(tmp_path), metrics={"training_iteration": 8, "time_total_s": 80.0}))
+    trainable.restore(
+        TrainingResult(
+            checkpoint=Checkpoint(tmp_path), metrics={"training_iteration": 8, "time_total_s": 80.0}
+        )
+    )
     assert (trainable.value, trainable.training_iteration, trainable.time_total_s) == (8, 8, 80.0)
 
 
-@pytest.mark.parametrize(("form", "error", "message"), [("outside", ValueError, "lies outside"), ("number", TypeError, "returned a int")])
-def test_what_is_no_checkpoint_is_refused(form: str, error: type[Exception], message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "error", "message"),
+    [("outside", ValueError, "lies outside"), ("number", TypeError, "returned a int")],
+)
+def test_what_is_no_checkpoint_is_refused(
+    form: str, error: type[Exception], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(error, match=message):
         Counter({"form": form}).save(tmp_path)
 
@@ -218,7 +288,12 @@ def test_reset_makes_another_trial_of_it() -> None:
     trainable.train()
     assert trainable.reset({"start": 10}, facts=TrialFacts(trial_id="b"))
     result = trainable.train()
-    assert (result["value"], result["training_iteration"], result["trial_id"], result["config"]) == (11, 1, "b", {"start": 10})
+    assert (
+        result["value"],
+        result["training_iteration"],
+        result["trial_id"],
+        result["config"],
+    ) == (11, 1, "b", {"start": 10})
     assert not trainable.reset({"possible": False})
 
 
@@ -243,7 +318,9 @@ def test_buffered_training_ends_where_a_result_is_due() -> None:
     assert [result["value"] for result in trainable.train_buffered(100)] == [6, 7]
 
 
-def test_the_directory_of_a_trainable_alone_is_made_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_of_a_trainable_alone_is_made_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path / "results"))
     trainable = Counter()
     assert not (tmp_path / "results").exists()

@@ -47,7 +47,10 @@ class Sized(Trainable):
         return {"size": self.size}
 
 
-@pytest.mark.parametrize("trainable", [size, Sized, lambda config, data: {"size": len(data)}, functools.partial(size, scale=1)])
+@pytest.mark.parametrize(
+    "trainable",
+    [size, Sized, lambda config, data: {"size": len(data)}, functools.partial(size, scale=1)],
+)
 def test_functions_and_classes_get_their_parameters(trainable: Any) -> None:
     assert first_result(with_parameters(trainable, data=[1, 2, 3]))["size"] == 3
 
@@ -63,10 +66,15 @@ def test_names_stay() -> None:
     assert with_parameters(size, data=[]).__name__ == "size"
     assert with_parameters(Sized, data=[]).__name__ == "Sized"
     assert with_resources(Sized, {"cpu": 2}).__name__ == "Sized"
-    assert wrap_function(with_resources(functools.partial(size, data=[]), {"cpu": 2})).__name__ == "size"
+    assert (
+        wrap_function(with_resources(functools.partial(size, data=[]), {"cpu": 2})).__name__
+        == "size"
+    )
 
 
-def test_parameters_travel_as_references_that_are_made_once(engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_travel_as_references_that_are_made_once(
+    engine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored: list[Any] = []
     put = api.put
 
@@ -109,14 +117,22 @@ def test_a_parameter_that_the_trainable_does_not_take_is_refused() -> None:
         with_parameters(Sized, date=[])
 
 
-@pytest.mark.parametrize("wrap", [functools.partial(with_parameters, data=1), functools.partial(with_resources, resources={"cpu": 1})])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        functools.partial(with_parameters, data=1),
+        functools.partial(with_resources, resources={"cpu": 1}),
+    ],
+)
 @pytest.mark.parametrize(("given", "what"), [(int, "the class int"), ("name", "a str")])
 def test_what_is_no_trainable_is_refused(wrap: Any, given: Any, what: str) -> None:
     with pytest.raises(ValueError, match=f"{what} is no trainable"):
         wrap(given)
 
 
-@pytest.mark.parametrize("trainable", [functools.partial(size, data=[]), Sized, lambda config: None])
+@pytest.mark.parametrize(
+    "trainable", [functools.partial(size, data=[]), Sized, lambda config: None]
+)
 def test_resources_are_what_a_trial_requests(trainable: Any) -> None:
     def requested(resources: Any, config: dict[str, Any]) -> Any:
         wrapped = with_resources(trainable, resources)
@@ -127,7 +143,9 @@ def test_resources_are_what_a_trial_requests(trainable: Any) -> None:
     assert requested({"cpu": 2, "gpu": 0.5}, {}) == two
     assert requested({"CPU": 2, "GPU": 0.5}, {}) == two
     assert requested(two, {}) == two
-    assert requested(lambda config: PlacementGroupFactory([{"CPU": config["n"]}]), {"n": 3}) == PlacementGroupFactory([{"CPU": 3}])
+    assert requested(
+        lambda config: PlacementGroupFactory([{"CPU": config["n"]}]), {"n": 3}
+    ) == PlacementGroupFactory([{"CPU": 3}])
 
 
 def test_two_requests_for_one_function_do_not_disturb_each_other() -> None:

@@ -1,4 +1,6 @@
-"""What trials hold: reserved whole, given back at once, and refused with numbers where it can never be had."""
+"""What trials hold: reserved whole, given back at once, and refused with numbers where it can never
+be had.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def free() -> float:
 def inner_group() -> PlacementGroup:
     """As a trainer in a trial makes one."""
     bundles = [{"CPU": 1.0}]
-    return PlacementGroup(ensure_engine().create_placement_group(bundles, strategy="PACK", name="", detached=False), bundles)
+    return PlacementGroup(
+        ensure_engine().create_placement_group(bundles, strategy="PACK", name="", detached=False),
+        bundles,
+    )
 
 
 def test_a_place_is_held_whole_and_given_back(places: Places, held: list[str]) -> None:
@@ -55,7 +60,9 @@ def test_a_trial_that_needs_nothing_has_its_place_at_once(places: Places, held: 
     assert (held, places.of("one")) == (["one"], None)
 
 
-def test_a_place_set_apart_is_held_while_the_trial_gets_another(places: Places, held: list[str]) -> None:
+def test_a_place_set_apart_is_held_while_the_trial_gets_another(
+    places: Places, held: list[str]
+) -> None:
     places.reserve("one", PlacementGroupFactory([{"CPU": 1}]))
     places.set_apart("one", "one 1")
     places.reserve("one", PlacementGroupFactory([{"CPU": 1}]))
@@ -73,7 +80,9 @@ def test_what_a_trainer_in_a_trial_reserves_ends_with_the_trial(places: Places) 
     assert (free(), places.in_use) == (2, {})
     places.adopt("one", inner_group())
     assert (free(), places.in_use) == (1, {"CPU": 1})
-    again = inner_group()  # its workers start again: the earlier group is given back by the trainer itself
+    again = (
+        inner_group()
+    )  # its workers start again: the earlier group is given back by the trainer itself
     places.adopt("one", again)
     assert places.in_use == {"CPU": 1}
     places.set_apart("one", "one 1")
@@ -94,7 +103,10 @@ def test_nothing_is_held_after_the_end(places: Places) -> None:
     ("bundles", "said"),
     [
         ([{"CPU": 5}, {"CPU": 2}], "a trial needs 7 CPU but there are 6"),
-        ([{"CPU": 5}], "a trial needs 5 CPU in one bundle, which lies on one machine, but the largest machine has 4"),
+        (
+            [{"CPU": 5}],
+            "a trial needs 5 CPU in one bundle, which lies on one machine, but the largest machine has 4",
+        ),
         ([{"GPU": 1}], "a trial needs 1 GPU but there are 0"),
         ([{"tape": 1}], "a trial needs 1 tape but there are 0"),
     ],

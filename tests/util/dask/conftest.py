@@ -1,4 +1,6 @@
-"""What the tests of Dask share: the preparation of the New York taxi rides, on rides that are made up."""
+"""What the tests of Dask share: the preparation of the New York taxi rides, on rides that are made
+up.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,25 @@ import pandas as pd
 
 @pytest.fixture
 def taxi_rides(tmp_path: Path) -> dd.DataFrame:
-    """The prepared rides: read from several files, filtered, with columns that are computed from others."""
+    """The prepared rides: read from several files, filtered, with columns that are computed from
+    others.
+    """
     return prepared(write_rides(tmp_path / "rides"))
 
 
 def write_rides(path: Path, rows: int = 5000) -> Path:
-    """A table with the columns of the taxi data, and everything that the preparation filters out."""
+    """A table with the columns of the taxi data, and everything that the preparation filters
+    out.
+    """
     rng = np.random.default_rng(0)
-    begin = pd.Timestamp("2019-03-01") + pd.to_timedelta(rng.integers(0, 31 * 86400, rows), unit="s")
+    begin = pd.Timestamp("2019-03-01") + pd.to_timedelta(
+        rng.integers(0, 31 * 86400, rows), unit="s"
+    )
     table = pd.DataFrame(
         {
             "tpep_pickup_datetime": begin,
-            "tpep_dropoff_datetime": begin + pd.to_timedelta(rng.integers(60, 6 * 3600, rows), unit="s"),
+            "tpep_dropoff_datetime": begin
+            + pd.to_timedelta(rng.integers(60, 6 * 3600, rows), unit="s"),
             "tip_amount": rng.exponential(2, rows),
             "passenger_count": rng.integers(0, 7, rows).astype(float),
             "trip_distance": rng.exponential(30, rows),
@@ -43,7 +52,14 @@ def write_rides(path: Path, rows: int = 5000) -> Path:
 
 
 def prepared(path: Path) -> Any:
-    columns = ["tpep_pickup_datetime", "tpep_dropoff_datetime", "tip_amount", "passenger_count", "trip_distance", "fare_amount"]
+    columns = [
+        "tpep_pickup_datetime",
+        "tpep_dropoff_datetime",
+        "tip_amount",
+        "passenger_count",
+        "trip_distance",
+        "fare_amount",
+    ]
     df = dd.read_parquet(path, columns=columns, split_row_groups=True)
     df = df.dropna()
     df = df[(df["passenger_count"] <= 4) & (df["trip_distance"] < 100) & (df["fare_amount"] < 1000)]

@@ -1,4 +1,6 @@
-"""Dask on a Ray cluster of two nodes gives exactly what plain Dask gives, with values that stay in the object store."""
+"""Dask on a Ray cluster of two nodes gives exactly what plain Dask gives, with values that stay in
+the object store.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_preparation_of_the_taxi_data_gives_exactly_what_dask_gives(taxi_rides: 
     pd.testing.assert_frame_equal(taxi_rides.compute(), plain, check_exact=True)
     pd.testing.assert_frame_equal(taxi_rides.persist().compute(), plain, check_exact=True)
     by_day = taxi_rides.groupby("day_of_week").is_big_tip.mean()
-    pd.testing.assert_series_equal(by_day.compute(), by_day.compute(scheduler="threads"), check_exact=True)
+    pd.testing.assert_series_equal(
+        by_day.compute(), by_day.compute(scheduler="threads"), check_exact=True
+    )
     lengths = taxi_rides.shuffle("hour", npartitions=3).map_partitions(len)
     assert lengths.compute().tolist() == lengths.compute(scheduler="threads").tolist()
 
@@ -70,11 +74,23 @@ def test_every_collection_gives_what_dask_gives() -> None:
     array = da.arange(1000, chunks=100).reshape(20, 50)
     array = (array @ array.T + array.sum(axis=1)).rechunk((7, 7))
     np.testing.assert_array_equal(array.compute(), array.compute(scheduler="threads"))
-    words = db.from_sequence(["a b", "b c", "c d c"], npartitions=3).map(str.split).flatten().frequencies()
+    words = (
+        db.from_sequence(["a b", "b c", "c d c"], npartitions=3)
+        .map(str.split)
+        .flatten()
+        .frequencies()
+    )
     assert sorted(words.compute()) == [("a", 1), ("b", 2), ("c", 3), ("d", 1)]
-    graph = {"a": 1, "b": (operator.add, "a", 1), ("c", 0): (sum, ["a", "b", (operator.neg, "b")]), "d": ("c", 0)}
+    graph = {
+        "a": 1,
+        "b": (operator.add, "a", 1),
+        ("c", 0): (sum, ["a", "b", (operator.neg, "b")]),
+        "d": ("c", 0),
+    }
     wanted = ["d", ["b", ("c", 0)]]
-    assert ray_dask_get(graph, wanted) == dask.get(graph, wanted) == ray_dask_get_sync(graph, wanted)
+    assert (
+        ray_dask_get(graph, wanted) == dask.get(graph, wanted) == ray_dask_get_sync(graph, wanted)
+    )
 
 
 def test_schedulers_are_switched_on_and_off() -> None:
@@ -98,7 +114,10 @@ def test_tasks_run_on_every_node_and_share_large_values() -> None:
     for options in ({}, ON_SECOND):
         shared = array.map_blocks(seen, dtype=bool, chunks=(1,)).compute(ray_remote_args=options)
         assert shared.all()
-    assert delayed(node)().compute(ray_remote_args=ON_SECOND) != syncline.get_runtime_context().get_node_id()
+    assert (
+        delayed(node)().compute(ray_remote_args=ON_SECOND)
+        != syncline.get_runtime_context().get_node_id()
+    )
 
 
 def test_persisted_values_stay_where_they_are() -> None:
@@ -110,15 +129,28 @@ def test_persisted_values_stay_where_they_are() -> None:
     marks = Path(os.environ["HOME"], "marks")
     for persist in (dask.persist, ray_dask_persist):
         marks.unlink(missing_ok=True)
-        (array,) = persist(da.zeros(100, chunks=50).map_blocks(mark, path=str(marks), dtype=float, meta=np.empty(0)))
-        assert all(isinstance(value.ref, syncline.ObjectRef) for value in dict(array.__dask_graph__()).values())
+        (array,) = persist(
+            da.zeros(100, chunks=50).map_blocks(
+                mark, path=str(marks), dtype=float, meta=np.empty(0)
+            )
+        )
+        assert all(
+            isinstance(value.ref, syncline.ObjectRef)
+            for value in dict(array.__dask_graph__()).values()
+        )
         assert array.sum().compute() == (array + 1).sum().compute() - 100 == 100
         assert marks.read_text() == "xx"
 
 
-@pytest.mark.skipif(int(pd.__version__.partition(".")[0]) < 3, reason="pandas copies on write since 3")
+@pytest.mark.skipif(
+    int(pd.__version__.partition(".")[0]) < 3, reason="pandas copies on write since 3"
+)
 def test_tasks_write_to_their_own_tables_and_the_caller_to_the_results() -> None:
-    table = dd.from_pandas(pd.DataFrame({"a": np.arange(200_000.0)}), npartitions=2).map_partitions(lambda part: part * 2).persist()
+    table = (
+        dd.from_pandas(pd.DataFrame({"a": np.arange(200_000.0)}), npartitions=2)
+        .map_partitions(lambda part: part * 2)
+        .persist()
+    )
 
     def write(part: pd.DataFrame) -> pd.DataFrame:
         part.loc[part.a > 10, "a"] = 0.0
@@ -139,7 +171,9 @@ def test_callbacks_of_program_and_workers(tmp_path: Path) -> None:
         def _ray_presubmit(self, task: Any, key: Any, deps: dict[Any, Any]) -> Any:
             return 100 if key == "skipped" else None
 
-        def _ray_postsubmit(self, task: Any, key: Any, deps: dict[Any, Any], object_ref: Any) -> None:
+        def _ray_postsubmit(
+            self, task: Any, key: Any, deps: dict[Any, Any], object_ref: Any
+        ) -> None:
             self.submitted.append((key, isinstance(object_ref, syncline.ObjectRef)))
 
         def _ray_pretask(self, key: Any, object_refs: list[Any]) -> int:
@@ -150,7 +184,12 @@ def test_callbacks_of_program_and_workers(tmp_path: Path) -> None:
 
     log = Log()
     with log:
-        assert ray_dask_get({"skipped": (operator.truediv, 1, 0), "a": (operator.add, "skipped", 1)}, "a") == 101
+        assert (
+            ray_dask_get(
+                {"skipped": (operator.truediv, 1, 0), "a": (operator.add, "skipped", 1)}, "a"
+            )
+            == 101
+        )
     assert log.submitted == [("a", True)]
     assert (tmp_path / "a").read_text() == "101 True"
 
@@ -170,6 +209,8 @@ def test_error_names_its_key_and_a_graph_may_start_another() -> None:
         delayed(operator.truediv)(1, 0, dask_key_name="the-key").compute()
 
     def nested(n: int) -> int:
-        return int(delayed(sum)([delayed(abs)(i) for i in range(n)]).compute(scheduler=ray_dask_get))
+        return int(
+            delayed(sum)([delayed(abs)(i) for i in range(n)]).compute(scheduler=ray_dask_get)
+        )
 
     assert dask.compute(*[delayed(nested)(n) for n in range(3)]) == (0, 0, 1)

@@ -20,10 +20,19 @@ def inc(x: int) -> int:
     return x + 1
 
 
-DIAMOND = {"one": 1, "a": (inc, "one"), "b": (inc, "a"), "c": (inc, "a"), "d": (operator.add, "b", "c"), "unneeded": (inc, "d")}
+DIAMOND = {
+    "one": 1,
+    "a": (inc, "one"),
+    "b": (inc, "a"),
+    "c": (inc, "a"),
+    "d": (operator.add, "b", "c"),
+    "unneeded": (inc, "d"),
+}
 
 
-def state_of(graph: dict[Any, Any], wanted: set[Any], values: dict[Any, Any] | None = None) -> GraphState:
+def state_of(
+    graph: dict[Any, Any], wanted: set[Any], values: dict[Any, Any] | None = None
+) -> GraphState:
     nodes = convert_legacy_graph(graph, all_keys={*graph, *(values or {})})
     return GraphState(nodes, wanted, values or {}, order(nodes).get)
 
@@ -64,7 +73,10 @@ def test_value_is_let_go_when_its_last_user_has_finished() -> None:
 
 def test_state_begins_like_that_of_dasks_own_scheduler() -> None:
     graph = {key: value for key, value in DIAMOND.items() if key != "unneeded"}
-    ours, theirs = state_of(graph, {"d"}).state, start_state_from_dask(convert_legacy_graph(graph), keys=["d"])
+    ours, theirs = (
+        state_of(graph, {"d"}).state,
+        start_state_from_dask(convert_legacy_graph(graph), keys=["d"]),
+    )
     for name in ("waiting", "ready", "running", "finished", "cache"):
         assert ours[name] == theirs[name], name
 
@@ -82,7 +94,12 @@ def test_known_value_needs_no_task() -> None:
 
 def test_dependency_that_is_nowhere_is_named_with_who_needs_it() -> None:
     with pytest.raises(ValueError, match=r"'gone'.*'b'"):
-        GraphState(convert_legacy_graph({"b": (inc, "gone")}, all_keys={"b", "gone"}), {"b"}, {}, lambda key: 0)
+        GraphState(
+            convert_legacy_graph({"b": (inc, "gone")}, all_keys={"b", "gone"}),
+            {"b"},
+            {},
+            lambda key: 0,
+        )
 
 
 def test_wanted_key_that_is_nowhere_is_a_key_error() -> None:

@@ -1,4 +1,6 @@
-"""Dask on worker processes: the taxi program's preparation, large graphs, shared arrays, errors, interrupts; the import without Dask."""
+"""Dask on worker processes: the taxi program's preparation, large graphs, shared arrays, errors,
+interrupts; the import without Dask.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ from dask.diagnostics import ProgressBar
 
 import syncline
 from syncline.exceptions import WorkerCrashedError
-from syncline.util.dask import ProgressBarCallback, RayDaskCallback, enable_dask_on_ray, ray_dask_get
+from syncline.util.dask import (
+    ProgressBarCallback,
+    RayDaskCallback,
+    enable_dask_on_ray,
+    ray_dask_get,
+)
 
 pytestmark = pytest.mark.processes
 
@@ -49,7 +56,10 @@ def test_preparation_of_the_taxi_data_gives_exactly_what_dask_gives(taxi_rides: 
     big_tips = taxi_rides.groupby("day_of_week").is_big_tip.mean()
     assert big_tips.compute().equals(big_tips.compute(scheduler="sync"))
     shuffled = taxi_rides.shuffle("hour", npartitions=3)
-    assert shuffled.map_partitions(len).compute().tolist() == shuffled.map_partitions(len).compute(scheduler="sync").tolist()
+    assert (
+        shuffled.map_partitions(len).compute().tolist()
+        == shuffled.map_partitions(len).compute(scheduler="sync").tolist()
+    )
 
 
 def test_graph_of_ten_thousand_tasks() -> None:
@@ -66,13 +76,21 @@ def test_tasks_run_in_other_processes_and_share_large_arrays() -> None:
         return not x.flags.owndata and not x.flags.writeable
 
     array = da.arange(200_000, chunks=100_000).persist()
-    assert array.map_blocks(lambda block: np.array([is_shared(block)]), dtype=bool, chunks=(1,)).compute().all()
+    assert (
+        array.map_blocks(lambda block: np.array([is_shared(block)]), dtype=bool, chunks=(1,))
+        .compute()
+        .all()
+    )
     assert delayed(os.getpid)().compute() != os.getpid()
 
 
-@pytest.mark.skipif(int(pd.__version__.partition(".")[0]) < 3, reason="pandas copies on write since 3")
+@pytest.mark.skipif(
+    int(pd.__version__.partition(".")[0]) < 3, reason="pandas copies on write since 3"
+)
 def test_task_that_writes_to_a_table_writes_to_its_own() -> None:
-    plain = dd.from_pandas(pd.DataFrame({"a": np.arange(100_000.0), "b": 1.0}), npartitions=2).map_partitions(lambda part: part * 2)
+    plain = dd.from_pandas(
+        pd.DataFrame({"a": np.arange(100_000.0), "b": 1.0}), npartitions=2
+    ).map_partitions(lambda part: part * 2)
     before = plain.persist()
 
     def write(part: pd.DataFrame) -> pd.DataFrame:
@@ -81,8 +99,13 @@ def test_task_that_writes_to_a_table_writes_to_its_own() -> None:
         part["c"] = part.pop("a")
         return part
 
-    kept, changed = dask.compute(before, before.map_partitions(write, meta={"b": float, "c": float}))
-    pd.testing.assert_frame_equal(changed, plain.map_partitions(write, meta={"b": float, "c": float}).compute(scheduler="threads"))
+    kept, changed = dask.compute(
+        before, before.map_partitions(write, meta={"b": float, "c": float})
+    )
+    pd.testing.assert_frame_equal(
+        changed,
+        plain.map_partitions(write, meta={"b": float, "c": float}).compute(scheduler="threads"),
+    )
     assert kept.b.eq(2.0).all()
     assert list(kept.columns) == ["a", "b"]
 
@@ -101,7 +124,10 @@ def test_task_that_writes_to_an_array_is_told_to_copy_it() -> None:
 def test_results_belong_to_the_caller() -> None:
     array = da.arange(200_000, chunks=100_000).compute()
     table = dd.from_pandas(pd.DataFrame({"a": np.arange(200_000.0)}), npartitions=2).compute()
-    single, (inside, more) = dask.compute(delayed(np.ones)(200_000), delayed(lambda: (np.ones(200_000), {"k": pd.Series(np.ones(9))}))())
+    single, (inside, more) = dask.compute(
+        delayed(np.ones)(200_000),
+        delayed(lambda: (np.ones(200_000), {"k": pd.Series(np.ones(9))}))(),
+    )
     array[0] = single[0] = inside[0] = more["k"].iloc[0] = 5
     table.loc[table.a > 7, "a"] = 0.0
     assert (array[0], single[0], inside[0], more["k"][0], table.a.sum()) == (5, 5, 5, 5, 28)
@@ -147,7 +173,9 @@ def wait_for(path: Path) -> None:
 
 def test_nested_graphs_do_not_wait_for_one_another_forever() -> None:
     def nested(n: int) -> int:
-        return int(delayed(sum)([delayed(abs)(i) for i in range(n)]).compute(scheduler=ray_dask_get))
+        return int(
+            delayed(sum)([delayed(abs)(i) for i in range(n)]).compute(scheduler=ray_dask_get)
+        )
 
     assert dask.compute(*[delayed(nested)(n) for n in range(5)]) == (0, 0, 1, 3, 6)
 
@@ -179,6 +207,11 @@ def test_progress_bars_of_both_kinds(capsys: pytest.CaptureFixture[str]) -> None
 def test_import_without_dask_says_what_to_install() -> None:
     program = "import sys; sys.modules['dask'] = None\ntry:\n    import syncline.util.dask\nexcept ImportError as error:\n    print(error)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     assert 'pip install "syncline[dask]"' in done.stdout, done.stderr

@@ -1,4 +1,6 @@
-"""Dask on syncline gives what Dask gives, whatever the collection, the form of the graph and the engine."""
+"""Dask on syncline gives what Dask gives, whatever the collection, the form of the graph and the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -68,9 +70,22 @@ GRAPHS: dict[str, tuple[dict[Any, Any], Any]] = {
     "text that is no key": ({"a": (pair, "text", ("tuple", 1))}, "a"),
     "None": ({"a": None, "b": (pair, "a")}, ["a", "b"]),
     "task": ({"a": Task("a", inc, 1), "b": Task("b", pair, TaskRef("a"), named=TaskRef("a"))}, "b"),
-    "containers": ({"a": DataNode("a", 1), "b": Task("b", pair, List(TaskRef("a"), Dict({"k": Alias("a")})), x=3)}, "b"),
+    "containers": (
+        {
+            "a": DataNode("a", 1),
+            "b": Task("b", pair, List(TaskRef("a"), Dict({"k": Alias("a")})), x=3),
+        },
+        "b",
+    ),
     "alias of a task": ({"a": Task("a", inc, 1), "b": Alias("b", "a")}, "b"),
-    "fused": ({"c": Task.fuse(Task("a", inc, 1), Task("b", inc, TaskRef("a")), Task("c", inc, TaskRef("b")))}, "c"),
+    "fused": (
+        {
+            "c": Task.fuse(
+                Task("a", inc, 1), Task("b", inc, TaskRef("a")), Task("c", inc, TaskRef("b"))
+            )
+        },
+        "c",
+    ),
 }
 
 
@@ -111,7 +126,11 @@ def test_array() -> None:
 def test_large_array_of_the_program_is_put_once(monkeypatch: pytest.MonkeyPatch) -> None:
     put = []
     engine = refs.current_engine()
-    monkeypatch.setattr(engine, "put", lambda value, put_for_real=engine.put: put.append(value) or put_for_real(value))
+    monkeypatch.setattr(
+        engine,
+        "put",
+        lambda value, put_for_real=engine.put: put.append(value) or put_for_real(value),
+    )
     large = np.ones(100_000)
     graph = {"x": large, **{("get", i): (operator.getitem, "x", i) for i in range(10)}}
     assert ray_dask_get(graph, [("get", i) for i in range(10)]) == (1.0,) * 10
@@ -121,13 +140,20 @@ def test_large_array_of_the_program_is_put_once(monkeypatch: pytest.MonkeyPatch)
 def test_bag() -> None:
     words = db.from_sequence(["a b", "b c", "c d c"], npartitions=3).map(str.split).flatten()
     assert sorted(words.frequencies().compute()) == [("a", 1), ("b", 2), ("c", 3), ("d", 1)]
-    assert db.range(100, npartitions=4).map(lambda x: x + 1).filter(lambda x: x % 2).sum().compute() == 2500
+    assert (
+        db.range(100, npartitions=4).map(lambda x: x + 1).filter(lambda x: x % 2).sum().compute()
+        == 2500
+    )
 
 
 @pytest.fixture
 def frame() -> dd.DataFrame:
     rng = np.random.default_rng(0)
-    data = {"key": rng.integers(0, 7, 500), "x": rng.normal(size=500), "name": rng.choice(["a", "b", None], 500)}
+    data = {
+        "key": rng.integers(0, 7, 500),
+        "x": rng.normal(size=500),
+        "name": rng.choice(["a", "b", None], 500),
+    }
     return dd.from_pandas(pd.DataFrame(data), npartitions=5)
 
 
@@ -140,7 +166,9 @@ def test_dataframe(frame: dd.DataFrame, shuffle: str) -> None:
             frame.merge(frame.groupby("key").x.sum().reset_index(), on="key").x_y.sum(),
             frame.set_index("x").name.value_counts(),
         ]
-        for ours, plain in zip(dask.compute(*results), dask.compute(*results, scheduler="sync"), strict=True):
+        for ours, plain in zip(
+            dask.compute(*results), dask.compute(*results, scheduler="sync"), strict=True
+        ):
             if hasattr(plain, "sort_index"):
                 pd.testing.assert_series_equal(ours.sort_index(), plain.sort_index())
             else:
@@ -155,7 +183,12 @@ def test_persisted_partitions_stay_in_the_object_store(frame: dd.DataFrame, pers
         calls.append(1)
         return x
 
-    collections = persist(da.arange(10, chunks=5).map_blocks(note, dtype=int), frame, db.range(10, npartitions=2), delayed(inc)(1))
+    collections = persist(
+        da.arange(10, chunks=5).map_blocks(note, dtype=int),
+        frame,
+        db.range(10, npartitions=2),
+        delayed(inc)(1),
+    )
     array, table, bag, single = collections
     computed = len(calls)
     values = list(dict(array.__dask_graph__()).values())
@@ -205,7 +238,9 @@ def test_options_come_from_annotation_surroundings_and_argument() -> None:
         annotated = delayed(resources_of_this_task)()
     plain = delayed(resources_of_this_task)(1)
     assert dask.compute(annotated, plain, optimize_graph=False) == (2, 1)
-    assert dask.compute(annotated, plain, ray_remote_args={"num_cpus": 0.5}, optimize_graph=False) == (2, 0.5)
+    assert dask.compute(
+        annotated, plain, ray_remote_args={"num_cpus": 0.5}, optimize_graph=False
+    ) == (2, 0.5)
     with dask.annotate(ray_remote_args={"num_cpus": 0.25}):
         assert plain.compute() == 0.25
 
@@ -234,7 +269,13 @@ def test_items_of_a_task_with_several_returns_are_kept_apart() -> None:
     shown: dict[Any, Any] = {}
     watch = RayDaskCallback(ray_postsubmit=lambda task, key, deps, ref: shown.update({key: ref}))
     with watch:
-        assert dask.compute(*items, parts, delayed(sum)(parts), optimize_graph=False) == (8, 3, 5, [8, 3, 5], 16)
+        assert dask.compute(*items, parts, delayed(sum)(parts), optimize_graph=False) == (
+            8,
+            3,
+            5,
+            [8, 3, 5],
+            16,
+        )
     assert len(shown[parts.key]) == 3
     assert not {item.key for item in items} & shown.keys(), "taking an item is no task"
 
@@ -253,7 +294,9 @@ def test_dask_callbacks_see_what_they_see_in_dask() -> None:
             start=lambda dsk: seen.append(("start", set(dsk))),
             start_state=lambda dsk, state: seen.append(("state", list(state["ready"]))),
             pretask=lambda key, dsk, state: seen.append(("pre", key, set(state["running"]))),
-            posttask=lambda key, value, dsk, state, worker: seen.append(("post", key, value, set(state["finished"]))),
+            posttask=lambda key, value, dsk, state, worker: seen.append(
+                ("post", key, value, set(state["finished"]))
+            ),
             finish=lambda dsk, state, failed: seen.append(("finish", failed)),
         )
         with callback:
@@ -265,12 +308,17 @@ def test_dask_callbacks_see_what_they_see_in_dask() -> None:
 
 def test_finish_is_told_of_a_failure() -> None:
     seen: list[bool] = []
-    with Callback(finish=lambda dsk, state, failed: seen.append(failed)), pytest.raises(ZeroDivisionError):
+    with (
+        Callback(finish=lambda dsk, state, failed: seen.append(failed)),
+        pytest.raises(ZeroDivisionError),
+    ):
         delayed(fail)(0).compute()
     assert seen == [True]
 
 
-def test_values_stay_away_from_the_program_unless_a_callback_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_stay_away_from_the_program_unless_a_callback_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fetched: list[Any] = []
     engine = refs.current_engine()
     real = engine.get
@@ -336,7 +384,10 @@ def append_to(path: str, key: Any, result: Any, pre_state: Any) -> None:
 
 def test_task_callbacks_run_around_the_task(tmp_path: Path) -> None:
     path = str(tmp_path / "log")
-    callback = RayDaskCallback(ray_pretask=lambda key, object_refs: len(object_refs), ray_posttask=functools.partial(append_to, path))
+    callback = RayDaskCallback(
+        ray_pretask=lambda key, object_refs: len(object_refs),
+        ray_posttask=functools.partial(append_to, path),
+    )
     assert ray_dask_get({"a": (inc, 1), "b": (inc, "a")}, "b", ray_callbacks=[callback]) == 3
     assert Path(path).read_text().splitlines() == ["a 2 0", "b 3 1"]
 
@@ -349,7 +400,9 @@ def test_callback_of_another_kind_is_refused() -> None:
 def test_progress_bar_counts_in_terminals_and_is_silent_elsewhere() -> None:
     for terminal in (True, False):
         shown = io.StringIO()
-        with on_syncline.ProgressBarCallback(Console(file=shown, force_terminal=terminal, width=100)):
+        with on_syncline.ProgressBarCallback(
+            Console(file=shown, force_terminal=terminal, width=100)
+        ):
             da.arange(10, chunks=1).sum().compute(optimize_graph=False)
         assert ("100%" in shown.getvalue() or "/" in shown.getvalue()) is terminal
         assert bool(shown.getvalue()) is terminal
@@ -371,7 +424,12 @@ def test_task_may_compute_a_graph_itself() -> None:
 
 def test_graphs_may_run_in_several_threads() -> None:
     results: list[int] = []
-    threads = [threading.Thread(target=lambda n=n: results.append(delayed(inc)(n).compute(scheduler=ray_dask_get))) for n in range(4)]
+    threads = [
+        threading.Thread(
+            target=lambda n=n: results.append(delayed(inc)(n).compute(scheduler=ray_dask_get))
+        )
+        for n in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,6 @@
-"""Who may write to a value: its copy for the caller, the copy on write for a task, and the remedy in NumPy's error."""
+"""Who may write to a value: its copy for the caller, the copy on write for a task, and the remedy
+in NumPy's error.
+"""
 
 from collections import namedtuple
 
@@ -34,7 +36,9 @@ def test_arrays_and_tables_inside_of_containers_are_copied_too() -> None:
     assert table.iloc[0, 0] == 0
 
 
-@pytest.mark.skipif(int(pd.__version__.partition(".")[0]) < 3, reason="pandas copies on write since 3")
+@pytest.mark.skipif(
+    int(pd.__version__.partition(".")[0]) < 3, reason="pandas copies on write since 3"
+)
 def test_table_is_copied_when_it_is_written_to() -> None:
     shared = read_only(4).reshape(2, 2)
     table = pd.DataFrame(shared, copy=False)

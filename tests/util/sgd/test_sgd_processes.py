@@ -1,4 +1,6 @@
-"""A trainer with two worker processes: equal shares and replicas, deaths at every moment, errors, what is left."""
+"""A trainer with two worker processes: equal shares and replicas, deaths at every moment, errors,
+what is left.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,26 @@ def engine() -> Iterator[None]:
 
 
 class Fragile(TrainingOperator):
-    """Dropout, batch normalisation, momentum, a shuffled loader; rank 1 dies, or fails, at moments of `config`."""
+    """Dropout, batch normalisation, momentum, a shuffled loader; rank 1 dies, or fails, at moments
+    of `config`.
+    """
 
     def setup(self, config: dict[str, Any]) -> None:
         torch.manual_seed(self.world_rank)
         model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-        self.register(models=model, optimizers=optimizer, criterion=nn.MSELoss(), ddp_args={"bucket_cap_mb": 1})
+        self.register(
+            models=model,
+            optimizers=optimizer,
+            criterion=nn.MSELoss(),
+            ddp_args={"bucket_cap_mb": 1},
+        )
         features = torch.arange(ROWS * 2.0).view(ROWS, 2) / ROWS
         pairs = TensorDataset(features, features.sum(1, keepdim=True))
-        self.register_data(train_loader=DataLoader(pairs, batch_size=4, shuffle=True), validation_loader=DataLoader(pairs, batch_size=4))
+        self.register_data(
+            train_loader=DataLoader(pairs, batch_size=4, shuffle=True),
+            validation_loader=DataLoader(pairs, batch_size=4),
+        )
 
     def train_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
         self.reach(f"train {self.global_step}")
@@ -74,7 +86,9 @@ def make() -> Iterator[Make]:
     def make(**arguments: Any) -> TorchTrainer:
         for trainer in made:
             trainer.shutdown()
-        made.append(TorchTrainer(training_operator_cls=Fragile, num_workers=2, use_gpu=False, **arguments))
+        made.append(
+            TorchTrainer(training_operator_cls=Fragile, num_workers=2, use_gpu=False, **arguments)
+        )
         return made[-1]
 
     yield make
@@ -96,7 +110,9 @@ def trained(make: Make, num_steps: int | None, **config: Any) -> list[Any]:
 @pytest.mark.parametrize("num_steps", [None, 3], ids=["whole", "limited"])
 def test_deaths_change_no_weight(make: Make, num_steps: int | None, tmp_path: Path) -> None:
     undisturbed = trained(make, num_steps)
-    disturbed = trained(make, num_steps, deaths={"train 0": 1, "train 5": 2, "validate": 1}, folder=str(tmp_path))
+    disturbed = trained(
+        make, num_steps, deaths={"train 0": 1, "train 5": 2, "validate": 1}, folder=str(tmp_path)
+    )
     assert len(list(tmp_path.iterdir())) == 4, "too few died"
     for ours, theirs in zip(disturbed, undisturbed, strict=True):
         assert torch.equal(ours, theirs)
@@ -118,10 +134,15 @@ def test_workers_that_die_between_epochs_are_replaced(make: Make) -> None:
     assert trainer.train()["epoch"] == 2
 
 
-def test_too_many_deaths_are_an_error_after_which_the_trainer_goes_on(make: Make, tmp_path: Path) -> None:
+def test_too_many_deaths_are_an_error_after_which_the_trainer_goes_on(
+    make: Make, tmp_path: Path
+) -> None:
     trainer = make(config={"deaths": {"train 5": 3}, "folder": str(tmp_path)})
     assert trainer.train()["epoch"] == 1
-    with pytest.raises(TrainingFailedError, match=r"rank 1 died during the epoch, tried 2 times: .*SIGKILL(.|\n)*after epoch 1;"):
+    with pytest.raises(
+        TrainingFailedError,
+        match=r"rank 1 died during the epoch, tried 2 times: .*SIGKILL(.|\n)*after epoch 1;",
+    ):
         trainer.train(max_retries=1)
     assert trainer.train(max_retries=1)["epoch"] == 2
 
@@ -131,12 +152,16 @@ def test_what_was_not_kept_is_said_to_be_lost(make: Make) -> None:
     trainer.train()
     trainer.train(max_retries=0)
     killed(trainer.apply_all_workers(os.getpid))
-    with pytest.raises(TrainingFailedError, match="after epoch 1, and what was done since then is lost"):
+    with pytest.raises(
+        TrainingFailedError, match="after epoch 1, and what was done since then is lost"
+    ):
         trainer.validate()
     assert trainer.train()["epoch"] == 2
 
 
-def test_error_of_the_operator_comes_out_as_it_is_and_the_epoch_counts_for_nothing(make: Make) -> None:
+def test_error_of_the_operator_comes_out_as_it_is_and_the_epoch_counts_for_nothing(
+    make: Make,
+) -> None:
     trainer = make(config={"fails": "train 5"})
     trainer.train()
     weight = trainer.get_model()[0].weight
@@ -149,10 +174,19 @@ def test_ranks_share_the_data_and_keep_equal_replicas(make: Make) -> None:
     trainer = make()
     result = trainer.train()
     assert (result["num_samples"], result["batch_count"]) == (ROWS, ROWS // 2 // 4)
-    assert [each["num_samples"] for each in trainer.validate(reduce_results=False)] == [ROWS // 2] * 2
-    ranks = trainer.apply_all_operators(lambda op: (op.world_rank, op.world_size, op.local_rank, op.is_distributed, type(op.model)))
-    assert ranks == [(0, 2, 0, True, DistributedDataParallel), (1, 2, 1, True, DistributedDataParallel)]
-    first, second = trainer.apply_all_operators(lambda op: [each.detach() for each in op.model.parameters()])
+    assert [each["num_samples"] for each in trainer.validate(reduce_results=False)] == [
+        ROWS // 2
+    ] * 2
+    ranks = trainer.apply_all_operators(
+        lambda op: (op.world_rank, op.world_size, op.local_rank, op.is_distributed, type(op.model))
+    )
+    assert ranks == [
+        (0, 2, 0, True, DistributedDataParallel),
+        (1, 2, 1, True, DistributedDataParallel),
+    ]
+    first, second = trainer.apply_all_operators(
+        lambda op: [each.detach() for each in op.model.parameters()]
+    )
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(first, second, strict=True))
     rows = [{"x": [float(number), 0.0], "y": [1.0]} for number in range(16)]
     result = trainer.train(dataset=data.from_items(rows))
@@ -179,8 +213,13 @@ def test_every_end_gives_the_resources_back() -> None:
         if end != "drop":
             trainer.shutdown(force=end == "force")
         del trainer
-        eventually(lambda: syncline.available_resources().get("CPU") == 2, what=f"CPUs free after {end}")
-        eventually(lambda pids=pids: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="processes gone")
+        eventually(
+            lambda: syncline.available_resources().get("CPU") == 2, what=f"CPUs free after {end}"
+        )
+        eventually(
+            lambda pids=pids: not any(Path(f"/proc/{pid}").exists() for pid in pids),
+            what="processes gone",
+        )
 
 
 def test_setup_that_fails_is_an_error_of_the_constructor() -> None:

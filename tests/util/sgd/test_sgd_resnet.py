@@ -20,7 +20,9 @@ from syncline.util.sgd.torch import resnet
         (resnet.ResNet152, 58_156_618),
     ],
 )
-def test_networks_have_their_sizes_and_ignore_the_config(creator: Callable[..., torch.nn.Module], parameters: int) -> None:
+def test_networks_have_their_sizes_and_ignore_the_config(
+    creator: Callable[..., torch.nn.Module], parameters: int
+) -> None:
     with torch.device("meta"):
         model = creator({"lr": 0.1})
         assert sum(each.numel() for each in model.parameters()) == parameters

@@ -28,13 +28,24 @@ class Line(TrainingOperator):
 
     def setup(self, config: dict[str, Any]) -> None:
         model = nn.Linear(1, 1)
-        self.register(models=model, optimizers=torch.optim.SGD(model.parameters(), lr=config["lr"]), criterion=nn.MSELoss())
+        self.register(
+            models=model,
+            optimizers=torch.optim.SGD(model.parameters(), lr=config["lr"]),
+            criterion=nn.MSELoss(),
+        )
         data = TensorDataset(torch.ones(4, 1), torch.ones(4, 1))
-        self.register_data(train_loader=DataLoader(data, batch_size=2), validation_loader=DataLoader(data, batch_size=2))
+        self.register_data(
+            train_loader=DataLoader(data, batch_size=2),
+            validation_loader=DataLoader(data, batch_size=2),
+        )
 
 
-def test_step_is_an_epoch_and_a_validation_and_checkpoints_carry_the_trainer(tmp_path: Path) -> None:
-    cls = TorchTrainer.as_trainable(training_operator_cls=Line, use_gpu=False, config={"lr": 0.1, "kept": 1})
+def test_step_is_an_epoch_and_a_validation_and_checkpoints_carry_the_trainer(
+    tmp_path: Path,
+) -> None:
+    cls = TorchTrainer.as_trainable(
+        training_operator_cls=Line, use_gpu=False, config={"lr": 0.1, "kept": 1}
+    )
     assert issubclass(cls, BaseTorchTrainable)
     trial = cls({"lr": 0.01})
     assert trial.trainer.get_local_operator().config == {"lr": 0.01, "kept": 1}
@@ -56,10 +67,16 @@ def test_programs_put_a_step_of_their_own_in_its_place() -> None:
         trainer.train()
         return {**trainer.train(), **info}
 
-    trial = TorchTrainer.as_trainable(override_tune_step=step, training_operator_cls=Line, use_gpu=False)({"lr": 0.1})
-    assert [(result["epoch"], result["iteration"]) for result in (trial.train(), trial.train())] == [(2, 0), (4, 1)]
+    trial = TorchTrainer.as_trainable(
+        override_tune_step=step, training_operator_cls=Line, use_gpu=False
+    )({"lr": 0.1})
+    assert [
+        (result["epoch"], result["iteration"]) for result in (trial.train(), trial.train())
+    ] == [(2, 0), (4, 1)]
 
 
 def test_trial_reserves_a_bundle_for_each_worker() -> None:
-    cls = TorchTrainer.as_trainable(training_operator_cls=Line, num_workers=3, num_cpus_per_worker=2, use_gpu=True)
+    cls = TorchTrainer.as_trainable(
+        training_operator_cls=Line, num_workers=3, num_cpus_per_worker=2, use_gpu=True
+    )
     assert cls.default_resource_request({}) == Gang([{"CPU": 2, "GPU": 1}] * 3)

@@ -1,4 +1,6 @@
-"""A trainer with one worker in the program's own process: operators, creators, results, state, arguments."""
+"""A trainer with one worker in the program's own process: operators, creators, results, state,
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,17 @@ class Classifier(TrainingOperator):
         model = nn.Linear(2, 2)
         nn.init.zeros_(model.weight)
         optimizer = torch.optim.SGD(model.parameters(), lr=config.get("lr", 0.5), momentum=0.9)
-        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) if self.scheduler_step_freq else None
-        self.register(models=model, optimizers=optimizer, criterion=nn.CrossEntropyLoss(), schedulers=scheduler)
+        scheduler = (
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+            if self.scheduler_step_freq
+            else None
+        )
+        self.register(
+            models=model,
+            optimizers=optimizer,
+            criterion=nn.CrossEntropyLoss(),
+            schedulers=scheduler,
+        )
         self.register_data(train_loader=loader(), validation_loader=loader(10))
 
     def state_dict(self) -> dict[str, Any]:
@@ -84,7 +95,9 @@ def test_creators_make_an_operator() -> None:
         data_creator=lambda config: loader(),
         optimizer_creator=optimizer_creator,
         loss_creator=nn.CrossEntropyLoss,
-        scheduler_creator=lambda optimizer, config: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+        scheduler_creator=lambda optimizer, config: torch.optim.lr_scheduler.ExponentialLR(
+            optimizer, 0.5
+        ),
         scheduler_step_freq="epoch",
         serialize_data_creation=True,
         config={"lr": 0.4},
@@ -122,14 +135,18 @@ def test_state_goes_into_another_trainer_through_a_file(tmp_path: Path) -> None:
     at_save = trainer.validate()
     weight = trainer.state_dict()["models"][0]["weight"]
     trainer.train()
-    assert not torch.equal(weight, trainer.state_dict()["models"][0]["weight"]), "the state is no copy"
+    assert not torch.equal(weight, trainer.state_dict()["models"][0]["weight"]), (
+        "the state is no copy"
+    )
 
     other = make()
     other.load(path)
     assert other.validate() == at_save
     assert other.get_local_operator().loaded == {"note": "kept"}  # type: ignore[attr-defined]
     assert other.train()["epoch"] == 2
-    assert torch.equal(other.get_model().weight, trainer.get_model().weight), "momentum or step count is missing"
+    assert torch.equal(other.get_model().weight, trainer.get_model().weight), (
+        "momentum or step count is missing"
+    )
 
 
 def test_state_of_another_operator_is_refused() -> None:
@@ -150,11 +167,22 @@ def test_operator_gets_info_and_the_step() -> None:
 
     trainer = make(Noting)
     result = trainer.train(info={"given": "x"}, profile=True)
-    assert (result["given"], result["score"], result["last_score"], result["num_samples"]) == ("x", 2.0, 4.0, 5)
+    assert (result["given"], result["score"], result["last_score"], result["num_samples"]) == (
+        "x",
+        2.0,
+        4.0,
+        5,
+    )
     assert result["profile"]["mean_train_epoch_s"] > 0
     trainer.train(num_steps=1, info={"given": "y"})
     [info] = trainer.apply_all_operators(lambda operator: operator.infos[0])  # type: ignore[attr-defined]
-    assert (info["global_step"], info["batch_idx"], info["epoch_idx"], info["num_steps"], info["given"]) == (5, 0, 1, 1, "y")
+    assert (
+        info["global_step"],
+        info["batch_idx"],
+        info["epoch_idx"],
+        info["num_steps"],
+        info["given"],
+    ) == (5, 0, 1, 1, "y")
     assert trainer.apply_all_workers(lambda: 42) == [42]
 
 
@@ -184,7 +212,11 @@ def test_regression_has_no_accuracy_and_mixed_precision_computes_in_bfloat16() -
     class Regression(TrainingOperator):
         def setup(self, config: dict[str, Any]) -> None:
             model = nn.Linear(1, 1)
-            self.register(models=model, optimizers=torch.optim.SGD(model.parameters(), lr=0.1), criterion=nn.MSELoss())
+            self.register(
+                models=model,
+                optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+                criterion=nn.MSELoss(),
+            )
             data = TensorDataset(torch.ones(4, 1), torch.ones(4, 1))
             self.register_data(train_loader=DataLoader(data), validation_loader=DataLoader(data))
 
@@ -230,10 +262,22 @@ def test_hook_runs_before_the_operator_is_made() -> None:
     ("arguments", "error", "message"),
     [
         ({}, ValueError, "`training_operator_cls`, or else"),
-        ({"training_operator_cls": Classifier, "model_creator": nn.Linear}, ValueError, "model_creator exclude"),
+        (
+            {"training_operator_cls": Classifier, "model_creator": nn.Linear},
+            ValueError,
+            "model_creator exclude",
+        ),
         ({"training_operator_cls": 3}, TypeError, "no subclass"),
-        ({"model_creator": 1, "optimizer_creator": print}, TypeError, "`model_creator=1` cannot be called"),
-        ({"training_operator_cls": Classifier, "scheduler_step_freq": "step"}, ValueError, "not one of batch, epoch, manual"),
+        (
+            {"model_creator": 1, "optimizer_creator": print},
+            TypeError,
+            "`model_creator=1` cannot be called",
+        ),
+        (
+            {"training_operator_cls": Classifier, "scheduler_step_freq": "step"},
+            ValueError,
+            "not one of batch, epoch, manual",
+        ),
         ({"training_operator_cls": Classifier, "use_fp16": "apex"}, ValueError, "torch.amp"),
         ({"training_operator_cls": Classifier, "num_workers": 0}, ValueError, "must be 1 or more"),
         ({"training_operator_cls": Classifier, "num_workers": 2}, ValueError, "this one only"),
@@ -241,7 +285,9 @@ def test_hook_runs_before_the_operator_is_made() -> None:
         ({"training_operator_cls": TrainingOperator}, NotImplementedError, "define it"),
     ],
 )
-def test_arguments_that_cannot_be_meant_are_named(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_arguments_that_cannot_be_meant_are_named(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         TorchTrainer(**arguments)
 

@@ -21,7 +21,14 @@ def test_collection_sums_up_means_and_last_values() -> None:
     meters = AverageMeterCollection()
     meters.update({"loss": 1.0}, n=3)
     meters.update({"loss": 5.0, "late": 2.0}, n=1)
-    assert meters.summary() == {"batch_count": 2, "num_samples": 4, "loss": 2.0, "last_loss": 5.0, "late": 2.0, "last_late": 2.0}
+    assert meters.summary() == {
+        "batch_count": 2,
+        "num_samples": 4,
+        "loss": 2.0,
+        "last_loss": 5.0,
+        "late": 2.0,
+        "last_late": 2.0,
+    }
 
 
 def test_timers_measure_while_enabled() -> None:
@@ -48,9 +55,19 @@ def test_override_names_a_method_that_nobody_would_call() -> None:
 def test_workers_results_become_one_weighted_by_samples() -> None:
     first = {"epoch": 2, "num_samples": 30, "loss": 1.0, "name": "a", "done": True}
     second = {"epoch": 2, "num_samples": 10, "loss": 5.0, "name": "b", "done": False, "only": 7}
-    assert reduced([first, second]) == {"epoch": 2, "num_samples": 40, "loss": 2.0, "name": "a", "done": True, "only": 7}
+    assert reduced([first, second]) == {
+        "epoch": 2,
+        "num_samples": 40,
+        "loss": 2.0,
+        "name": "a",
+        "done": True,
+        "only": 7,
+    }
 
 
 def test_results_of_no_samples_are_averaged_plainly() -> None:
-    assert reduced([{"num_samples": 0, "loss": 1.0}, {"num_samples": 0, "loss": 2.0}]) == {"num_samples": 0, "loss": 1.5}
+    assert reduced([{"num_samples": 0, "loss": 1.0}, {"num_samples": 0, "loss": 2.0}]) == {
+        "num_samples": 0,
+        "loss": 1.5,
+    }
     assert reduced([{"loss": 1.0}, {"loss": 2.0}]) == {"loss": 1.5}

@@ -1,1 +1,3 @@
-"""Experiment trackers and frameworks under their older address: `wandb`, `mlflow`, `comet`, `keras`. Each is imported by its module."""
+"""Experiment trackers and frameworks under their older address: `wandb`, `mlflow`, `comet`,
+`keras`. Each is imported by its module.
+"""

@@ -1,4 +1,6 @@
-"""MLflow: `setup_mlflow` for the functions that train, and `MLflowLoggerCallback` for the search or the trainer around them."""
+"""MLflow: `setup_mlflow` for the functions that train, and `MLflowLoggerCallback` for the search or
+the trainer around them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ __all__ = ["MLflowLoggerCallback", "setup_mlflow"]
 
 
 class NothingLogged:
-    """Stands for the module `mlflow`, and for whatever its functions return, in workers that log nothing."""
+    """Stands for the module `mlflow`, and for whatever its functions return, in workers that log
+    nothing.
+    """
 
     def __getattr__(self, name: str) -> NothingLogged:
         if name.startswith("__"):
@@ -45,14 +49,16 @@ def setup_mlflow(
     tags: dict[str, Any] | None = None,
     rank_zero_only: bool = True,
 ) -> Any:
-    """Begin a run of MLflow in a function that trains, log its configuration, and return the module `mlflow`.
+    """Begin a run of MLflow in a function that trains, log its configuration, and return the module
+    `mlflow`.
 
     Args:
-        config: Logged as the run's parameters; nested ones get keys like `a/b`.
-        tracking_uri: MLflow's server, database or directory; by default as MLflow finds it (`MLFLOW_TRACKING_URI`).
-        registry_uri: MLflow's registry of models.
-        experiment_id: The experiment; by default `MLFLOW_EXPERIMENT_ID`, then the trial's id.
-        experiment_name: The experiment if there is none of that id; by default `MLFLOW_EXPERIMENT_NAME`, then the name of the trial, or
+        config: Logged as the run's parameters; nested ones get keys like `a/b`. tracking_uri:
+        MLflow's server, database or directory; by default as MLflow finds it
+        (`MLFLOW_TRACKING_URI`). registry_uri: MLflow's registry of models. experiment_id: The
+        experiment; by default `MLFLOW_EXPERIMENT_ID`, then the trial's id. experiment_name: The
+        experiment if there is none of that id; by default `MLFLOW_EXPERIMENT_NAME`, then the name
+        of the trial, or
             of the trainer's run.
         tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
         artifact_location: Where a new experiment keeps artifacts.
@@ -75,15 +81,21 @@ def setup_mlflow(
         mlflow.set_tracking_uri(tracking_uri)
     if registry_uri:
         mlflow.set_registry_uri(registry_uri)
-    experiment_name = experiment_name or settings.environment("MLFLOW_EXPERIMENT_NAME") or here.trial_name
+    experiment_name = (
+        experiment_name or settings.environment("MLFLOW_EXPERIMENT_NAME") or here.trial_name
+    )
     client = mlflow.MlflowClient()
     experiment_id = find_experiment(
         client,
-        experiment_id=experiment_id or settings.environment("MLFLOW_EXPERIMENT_ID") or here.trial_id,
+        experiment_id=experiment_id
+        or settings.environment("MLFLOW_EXPERIMENT_ID")
+        or here.trial_id,
         experiment_name=experiment_name,
         artifact_location=artifact_location,
         create=create_experiment_if_not_exists,
     )
-    run = mlflow.active_run() or mlflow.start_run(run_name=run_name or experiment_name, experiment_id=experiment_id, tags=tags)
+    run = mlflow.active_run() or mlflow.start_run(
+        run_name=run_name or experiment_name, experiment_id=experiment_id, tags=tags
+    )
     log_params(client, run.info.run_id, config or {})
     return mlflow

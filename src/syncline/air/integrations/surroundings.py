@@ -31,6 +31,15 @@ class Surroundings:
             return cls()
         if isinstance(session, TrialSession):
             facts = session.facts
-            return cls(trial_id=facts.trial_id, trial_name=facts.trial_name, experiment_name=facts.experiment_name)
+            return cls(
+                trial_id=facts.trial_id,
+                trial_name=facts.trial_name,
+                experiment_name=facts.experiment_name,
+            )
         name = session.experiment_name
-        return cls(trial_name=name, experiment_name=name, rank=session.world_rank, storage=None if session.local_mode else session.storage)
+        return cls(
+            trial_name=name,
+            experiment_name=name,
+            rank=session.world_rank,
+            storage=None if session.local_mode else session.storage,
+        )

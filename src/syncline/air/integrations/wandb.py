@@ -1,4 +1,6 @@
-"""Weights & Biases: `setup_wandb` for the functions that train, and `WandbLoggerCallback` for the search or the trainer around them."""
+"""Weights & Biases: `setup_wandb` for the functions that train, and `WandbLoggerCallback` for the
+search or the trainer around them.
+"""
 
 from __future__ import annotations
 
@@ -47,16 +49,16 @@ def setup_wandb(
 ) -> Any:
     """Begin a run of W&B in a function that trains, and return it.
 
-    In a trial, the run has the trial's id and name and the search as its group; in a worker of a trainer, the name of the trainer's run,
-    which is its group, too. Where a trial or a worker group is started again, or a trainer's run is continued, it goes on in its run of
-    W&B.
+    In a trial, the run has the trial's id and name and the search as its group; in a worker of a
+    trainer, the name of the trainer's run, which is its group, too. Where a trial or a worker group
+    is started again, or a trainer's run is continued, it goes on in its run of W&B.
 
     Args:
-        config: Becomes the run's configuration.
-        api_key: W&B's key; where it is found otherwise, `WandbLoggerCallback` says.
-        api_key_file: A file with the key in its first line.
-        rank_zero_only: Whether the other ranks of a trainer get a run that logs nothing.
-        kwargs: For `wandb.init`; they beat what is said above. `trial_id` and `trial_name` stand for `id` and `name`.
+        config: Becomes the run's configuration. api_key: W&B's key; where it is found otherwise,
+        `WandbLoggerCallback` says. api_key_file: A file with the key in its first line.
+        rank_zero_only: Whether the other ranks of a trainer get a run that logs nothing. kwargs:
+        For `wandb.init`; they beat what is said above. `trial_id` and `trial_name` stand for `id`
+        and `name`.
 
     Raises:
         ImportError: wandb is not installed.
@@ -75,7 +77,9 @@ def setup_wandb(
         "allow_val_change": True,
         "config": as_logged(config or {}),
         "project": find_project(kwargs.pop("project", None)),
-        "group": kwargs.pop("group", None) or here.experiment_name or settings.environment(WANDB_GROUP_ENV_VAR),
+        "group": kwargs.pop("group", None)
+        or here.experiment_name
+        or settings.environment(WANDB_GROUP_ENV_VAR),
     }
     run = wandb.init(**{**arguments, **kwargs})
     call_hook(WANDB_PROCESS_RUN_INFO_HOOK, run)

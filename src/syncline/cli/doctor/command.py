@@ -22,24 +22,48 @@ LIMIT_S = 20.0
 
 @click.command(name="doctor")
 @engines.address_option
-@click.option("--storage-path", help="Where runs are kept: a directory or a URI; by default that of the settings.")
 @click.option(
-    "--limit", "limit_s", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True, help="Seconds for one try."
+    "--storage-path",
+    help="Where runs are kept: a directory or a URI; by default that of the settings.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=LIMIT_S,
+    show_default=True,
+    help="Seconds for one try.",
 )
 @json_option
 @click.pass_context
-def doctor_command(context: click.Context, address: str | None, storage_path: str | None, limit_s: float, as_json: bool) -> None:
-    """Examine every node of the cluster, or this machine where none runs: each line is ok or has its remedy.
+def doctor_command(
+    context: click.Context,
+    address: str | None,
+    storage_path: str | None,
+    limit_s: float,
+    as_json: bool,
+) -> None:
+    """Examine every node of the cluster, or this machine where none runs: each line is ok or has
+    its remedy.
 
     Exit code 1 if a line is wrong; a warning alone is none.
     """
     storage = records.place(storage_path).path
-    facts = _cluster(engines.chosen_address(address), storage, limit_s) or _this_machine(storage, limit_s)
+    facts = _cluster(engines.chosen_address(address), storage, limit_s) or _this_machine(
+        storage, limit_s
+    )
     checks = judge(facts)
     wrong = any(check.status == "wrong" for check in checks)
     if as_json:
         names = [*facts.nodes, *facts.silent]
-        print_json({"ok": not wrong, "cluster": facts.cluster, "nodes": names, "checks": [asdict(check) for check in checks]})
+        print_json(
+            {
+                "ok": not wrong,
+                "cluster": facts.cluster,
+                "nodes": names,
+                "checks": [asdict(check) for check in checks],
+            }
+        )
     else:
         console().print(lines(checks))
     context.exit(FAILED if wrong else 0)
@@ -52,7 +76,11 @@ def lines(checks: Sequence[Check]) -> Table:
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
     for check in checks:
-        made.add_row(state(check.status), check.check, check.message if check.remedy is None else _with_remedy(check))
+        made.add_row(
+            state(check.status),
+            check.check,
+            check.message if check.remedy is None else _with_remedy(check),
+        )
     return made
 
 
@@ -71,9 +99,18 @@ def _cluster(address: str | None, storage: str, limit_s: float) -> Examination |
             return None
         nodes = api.nodes()
         dead = node_names([node for node in nodes if not node.get("Alive")])
-        shown = address or next((node["NodeManagerAddress"] for node in nodes if node.get("Alive")), "auto")
+        shown = address or next(
+            (node["NodeManagerAddress"] for node in nodes if node.get("Alive")), "auto"
+        )
         team = Cluster(nodes)
         try:
-            return examine(team, storage_path=storage, limit_s=limit_s, cluster=shown, dead=dead, driver_apart=True)
+            return examine(
+                team,
+                storage_path=storage,
+                limit_s=limit_s,
+                cluster=shown,
+                dead=dead,
+                driver_apart=True,
+            )
         finally:
             team.close()

@@ -1,4 +1,6 @@
-"""Asks a team of nodes for all facts, in the order in which later questions need earlier answers."""
+"""Asks a team of nodes for all facts, in the order in which later questions need earlier
+answers.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,27 @@ CLOCK_ROUNDS = 5
 
 
 def examine(
-    team: Team, *, storage_path: str, limit_s: float, cluster: str | None, dead: Sequence[str] = (), driver_apart: bool = False
+    team: Team,
+    *,
+    storage_path: str,
+    limit_s: float,
+    cluster: str | None,
+    dead: Sequence[str] = (),
+    driver_apart: bool = False,
 ) -> Examination:
     """Everything that can be found out.
 
     Args:
-        team: The nodes.
-        storage_path: Of runs: a directory or a URI.
-        limit_s: For one connection, one file, one all-reduce.
-        cluster: The cluster's address; None for this machine alone.
-        dead: Names of nodes that the cluster has lost.
-        driver_apart: Whether this process is none of the nodes', so that its own versions count besides.
+        team: The nodes. storage_path: Of runs: a directory or a URI. limit_s: For one connection,
+        one file, one all-reduce. cluster: The cluster's address; None for this machine alone. dead:
+        Names of nodes that the cluster has lost. driver_apart: Whether this process is none of the
+        nodes', so that its own versions count besides.
     """
     started = team.ask_all("facts", limit_s=START_S)
     silent = {name: answer.error for name, answer in started.items() if answer.error is not None}
-    nodes: dict[str, NodeFacts] = {name: answer.value for name, answer in started.items() if answer.error is None}
+    nodes: dict[str, NodeFacts] = {
+        name: answer.value for name, answer in started.items() if answer.error is None
+    }
     names = list(nodes)
     return Examination(
         cluster=cluster,
@@ -40,9 +48,13 @@ def examine(
         silent=silent,
         dead=dead,
         driver=NodeProbe().facts() if driver_apart else None,
-        skews={} if isinstance(team, ThisMachine) else {name: clock_skew(team, name, limit_s) for name in names},
+        skews={}
+        if isinstance(team, ThisMachine)
+        else {name: clock_skew(team, name, limit_s) for name in names},
         links=links(team, names, limit_s),
-        gloo=gloo(team, names, limit_s) if names and all(nodes[name].torch is not None for name in names) else None,
+        gloo=gloo(team, names, limit_s)
+        if names and all(nodes[name].torch is not None for name in names)
+        else None,
         storage=storage(team, names, storage_path, limit_s) if names else None,
     )
 
@@ -71,11 +83,18 @@ def links(team: Team, names: Sequence[str], limit_s: float) -> list[Link]:
             targets[name] = (team.addresses[name], *answer.value)
         else:
             reason = f"it cannot listen on its own address {team.addresses[name]}: {answer.error}"
-            made += [Link(source=other, target=name, error=reason) for other in names if other != name]
-    others = {name: {target: where for target, where in targets.items() if target != name} for name in names}
+            made += [
+                Link(source=other, target=name, error=reason) for other in names if other != name
+            ]
+    others = {
+        name: {target: where for target, where in targets.items() if target != name}
+        for name in names
+    }
     answers = team.ask({name: ("reach", (others[name], limit_s)) for name in names}, 3 * limit_s)
     for name, answer in answers.items():
-        reached: Mapping[str, str | None] = answer.value if answer.error is None else dict.fromkeys(others[name], answer.error)
+        reached: Mapping[str, str | None] = (
+            answer.value if answer.error is None else dict.fromkeys(others[name], answer.error)
+        )
         made += [Link(source=name, target=target, error=error) for target, error in reached.items()]
     return made
 
@@ -84,16 +103,27 @@ def gloo(team: Team, names: Sequence[str], limit_s: float) -> GlooFacts:
     """An all-reduce over all nodes; the first one is where they meet."""
     began = time.monotonic()
     first = names[0]
-    opened = team.ask({first: ("open_rendezvous", (team.addresses[first], len(names), limit_s))}, limit_s)[first]
+    opened = team.ask(
+        {first: ("open_rendezvous", (team.addresses[first], len(names), limit_s))}, limit_s
+    )[first]
     if opened.error is not None:
-        return GlooFacts(seconds=0.0, errors={first: f"it cannot listen on its own address {team.addresses[first]}: {opened.error}"})
+        return GlooFacts(
+            seconds=0.0,
+            errors={
+                first: f"it cannot listen on its own address {team.addresses[first]}: {opened.error}"
+            },
+        )
     master = (team.addresses[first], opened.value)
     calls: dict[str, tuple[str, tuple[Any, ...]]] = {
-        name: ("all_reduce", (rank, len(names), master, team.addresses[name], limit_s)) for rank, name in enumerate(names)
+        name: ("all_reduce", (rank, len(names), master, team.addresses[name], limit_s))
+        for rank, name in enumerate(names)
     }
     answers = team.ask(calls, 3 * limit_s)
     errors = {name: answer.error for name, answer in answers.items() if answer.error is not None}
-    seconds = max((answer.value for answer in answers.values() if answer.error is None), default=time.monotonic() - began)
+    seconds = max(
+        (answer.value for answer in answers.values() if answer.error is None),
+        default=time.monotonic() - began,
+    )
     return GlooFacts(seconds=seconds, errors=errors)
 
 
@@ -105,5 +135,9 @@ def storage(team: Team, names: Sequence[str], path: str, limit_s: float) -> Stor
         return StorageFacts(path=path, writer=writer, write_error=written.error, unseen={})
     answers = team.ask(dict.fromkeys(names, ("read", (path, written.value))), limit_s)
     team.ask({writer: ("remove", (path, written.value))}, limit_s)
-    unseen = {name: answer.error or "it reads something else" for name, answer in answers.items() if answer.error or answer.value != text}
+    unseen = {
+        name: answer.error or "it reads something else"
+        for name, answer in answers.items()
+        if answer.error or answer.value != text
+    }
     return StorageFacts(path=path, writer=writer, write_error=None, unseen=unseen)

@@ -73,11 +73,14 @@ def nodes(facts: Examination) -> Check:
         return Check(
             check="nodes",
             status="warning",
-            message=f"{len(facts.nodes)} of {total} answer; the cluster has lost " + _names(facts.dead),
+            message=f"{len(facts.nodes)} of {total} answer; the cluster has lost "
+            + _names(facts.dead),
             remedy=f"start them again with `syncline start --address={facts.cluster}`; nothing to do if they were stopped on purpose",
         )
     return Check(
-        check="nodes", status="ok", message=f"{_count(total, 'node')} of the cluster at {facts.cluster} answer{'s' * (total == 1)}"
+        check="nodes",
+        status="ok",
+        message=f"{_count(total, 'node')} of the cluster at {facts.cluster} answer{'s' * (total == 1)}",
     )
 
 
@@ -88,7 +91,12 @@ def python(facts: Examination) -> Check:
     if len(set(found.values())) <= 1:
         return Check(check="python", status="ok", message=_same(facts, found))
     status: Status = "wrong" if len(minor) > 1 else "warning"
-    return Check(check="python", status=status, message=_groups(found), remedy="install the same version of Python on every node and here")
+    return Check(
+        check="python",
+        status=status,
+        message=_groups(found),
+        remedy="install the same version of Python on every node and here",
+    )
 
 
 def syncline_version(facts: Examination) -> Check:
@@ -105,8 +113,15 @@ def torch_version(facts: Examination) -> Check:
     """Needed to train with it."""
     broken = {name: node.torch_error for name, node in facts.nodes.items() if node.torch_error}
     if broken:
-        return Check(check="torch", status="wrong", message="cannot be imported: " + _each(broken), remedy="install torch again there")
-    return _library(facts, "torch", absent="not installed; training with it needs it: pip install torch")
+        return Check(
+            check="torch",
+            status="wrong",
+            message="cannot be imported: " + _each(broken),
+            remedy="install torch again there",
+        )
+    return _library(
+        facts, "torch", absent="not installed; training with it needs it: pip install torch"
+    )
 
 
 def _library(facts: Examination, library: str, absent: str) -> Check:
@@ -117,7 +132,10 @@ def _library(facts: Examination, library: str, absent: str) -> Check:
     if len(different) <= 1:
         return Check(check=library, status="ok", message=_same(facts, found))
     return Check(
-        check=library, status="wrong", message=_groups(found), remedy=f"install the same version of {library} on every node and here"
+        check=library,
+        status="wrong",
+        message=_groups(found),
+        remedy=f"install the same version of {library} on every node and here",
     )
 
 
@@ -126,8 +144,15 @@ def gpus(facts: Examination) -> Check:
     owners = {name: node for name, node in facts.nodes.items() if node.gpus}
     if not owners:
         return Check(check="gpus", status="ok", message="none")
-    found = _groups({name: _models(node.gpus) + f", driver {node.driver or 'unknown'}" for name, node in owners.items()})
-    builds = [name for name, node in owners.items() if node.torch is not None and node.torch.cuda is None]
+    found = _groups(
+        {
+            name: _models(node.gpus) + f", driver {node.driver or 'unknown'}"
+            for name, node in owners.items()
+        }
+    )
+    builds = [
+        name for name, node in owners.items() if node.torch is not None and node.torch.cuda is None
+    ]
     if builds:
         return Check(
             check="gpus",
@@ -135,7 +160,11 @@ def gpus(facts: Examination) -> Check:
             message=f"torch is a build without CUDA on {_names(builds)}, which cannot use its GPUs ({found})",
             remedy="install a CUDA build of torch (see pytorch.org), or train with use_gpu=False",
         )
-    unusable = [name for name, node in owners.items() if node.torch is not None and not node.torch.cuda_available]
+    unusable = [
+        name
+        for name, node in owners.items()
+        if node.torch is not None and not node.torch.cuda_available
+    ]
     if unusable:
         return Check(
             check="gpus",
@@ -144,15 +173,28 @@ def gpus(facts: Examination) -> Check:
             remedy="check `nvidia-smi` and CUDA_VISIBLE_DEVICES there, and that the driver is new enough for torch's CUDA version",
         )
     if len({node.driver for node in owners.values()}) > 1:
-        return Check(check="gpus", status="warning", message=found, remedy="install the same driver on every node with GPUs")
+        return Check(
+            check="gpus",
+            status="warning",
+            message=found,
+            remedy="install the same driver on every node with GPUs",
+        )
     return Check(check="gpus", status="ok", message=found)
 
 
 def nccl(facts: Examination) -> Check:
     """What GPUs talk through."""
-    owners = {name: node.torch for name, node in facts.nodes.items() if node.gpus and node.torch is not None}
+    owners = {
+        name: node.torch
+        for name, node in facts.nodes.items()
+        if node.gpus and node.torch is not None
+    }
     if not owners:
-        return Check(check="nccl", status="skipped", message="no GPUs" if not any(n.gpus for n in facts.nodes.values()) else "no torch")
+        return Check(
+            check="nccl",
+            status="skipped",
+            message="no GPUs" if not any(n.gpus for n in facts.nodes.values()) else "no torch",
+        )
     found = {name: torch.nccl or "not built in" for name, torch in owners.items()}
     missing = [name for name, torch in owners.items() if torch.nccl is None]
     if missing:
@@ -163,7 +205,12 @@ def nccl(facts: Examination) -> Check:
             remedy="install a CUDA build of torch for Linux (see pytorch.org), or use TorchConfig(backend='gloo')",
         )
     if len(set(found.values())) > 1:
-        return Check(check="nccl", status="wrong", message=_groups(found), remedy="install the same build of torch on every node")
+        return Check(
+            check="nccl",
+            status="wrong",
+            message=_groups(found),
+            remedy="install the same build of torch on every node",
+        )
     return Check(check="nccl", status="ok", message=_same(facts, found))
 
 
@@ -178,10 +225,19 @@ def clocks(facts: Examination) -> Check:
     }
     if off:
         remedy = "run a time service there (chrony, systemd-timesyncd)"
-        return Check(check="clocks", status="warning", message="differ from this machine's: " + _each(off), remedy=remedy)
+        return Check(
+            check="clocks",
+            status="warning",
+            message="differ from this machine's: " + _each(off),
+            remedy=remedy,
+        )
     worst = max(abs(skew.seconds) + skew.uncertain_s for skew in facts.skews.values())
     return Check(
-        check="clocks", status="ok", message=f"within {max(worst, 0.001):.3f} s" if worst < SKEW_S else "within the time an answer takes"
+        check="clocks",
+        status="ok",
+        message=f"within {max(worst, 0.001):.3f} s"
+        if worst < SKEW_S
+        else "within the time an answer takes",
     )
 
 
@@ -191,8 +247,14 @@ def network(facts: Examination) -> Check:
     if not facts.links:
         return Check(check="network", status="ok", message="one node, nothing to reach")
     if not broken:
-        return Check(check="network", status="ok", message=f"all {len(facts.links)} links between {len(facts.nodes)} nodes")
-    named = "; ".join(f"{link.source} does not reach {link.target}: {link.error}" for link in broken[:NAMED])
+        return Check(
+            check="network",
+            status="ok",
+            message=f"all {len(facts.links)} links between {len(facts.nodes)} nodes",
+        )
+    named = "; ".join(
+        f"{link.source} does not reach {link.target}: {link.error}" for link in broken[:NAMED]
+    )
     more = f"; and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
     return Check(
         check="network",
@@ -209,13 +271,20 @@ def gloo(facts: Examination) -> Check:
         return Check(check="gloo", status="skipped", message="not every node has torch")
     if not facts.gloo.errors:
         return Check(
-            check="gloo", status="ok", message=f"an all-reduce over {_count(len(facts.nodes), 'node')} took {facts.gloo.seconds:.2f} s"
+            check="gloo",
+            status="ok",
+            message=f"an all-reduce over {_count(len(facts.nodes), 'node')} took {facts.gloo.seconds:.2f} s",
         )
     if any(link.error for link in facts.links):
         remedy = "mend the network first"
     else:
         remedy = "set GLOO_SOCKET_IFNAME on every node to the interface that has its address, and check that its host name resolves to it"
-    return Check(check="gloo", status="wrong", message="the all-reduce failed on " + _each(facts.gloo.errors), remedy=remedy)
+    return Check(
+        check="gloo",
+        status="wrong",
+        message="the all-reduce failed on " + _each(facts.gloo.errors),
+        remedy=remedy,
+    )
 
 
 def storage(facts: Examination) -> Check:
@@ -248,43 +317,84 @@ def shared_memory(facts: Examination) -> Check:
     remedy = "in a container: --shm-size=8g (Docker), an emptyDir with medium Memory at /dev/shm (Kubernetes); else: mount it larger"
     if len(present) < len(spaces):
         missing = [name for name, space in spaces.items() if space is None]
-        return Check(check="shared memory", status="warning", message=f"no /dev/shm on {_names(missing)}", remedy=remedy)
-    full = {name: _room(space) for name, space in present.items() if space.free_bytes < LEAST_FREE_SHARED_BYTES}
+        return Check(
+            check="shared memory",
+            status="warning",
+            message=f"no /dev/shm on {_names(missing)}",
+            remedy=remedy,
+        )
+    full = {
+        name: _room(space)
+        for name, space in present.items()
+        if space.free_bytes < LEAST_FREE_SHARED_BYTES
+    }
     if full:
         return Check(
-            check="shared memory", status="wrong", message=_each(full), remedy=f"remove what old programs left in /dev/shm; {remedy}"
+            check="shared memory",
+            status="wrong",
+            message=_each(full),
+            remedy=f"remove what old programs left in /dev/shm; {remedy}",
         )
-    small = {name: _room(space) for name, space in present.items() if space.total_bytes < LEAST_SHARED_BYTES}
+    small = {
+        name: _room(space)
+        for name, space in present.items()
+        if space.total_bytes < LEAST_SHARED_BYTES
+    }
     if small:
-        return Check(check="shared memory", status="warning", message="objects will lie on disk: " + _each(small), remedy=remedy)
+        return Check(
+            check="shared memory",
+            status="warning",
+            message="objects will lie on disk: " + _each(small),
+            remedy=remedy,
+        )
     return Check(check="shared memory", status="ok", message=_least(facts, present))
 
 
 def open_files(facts: Examination) -> Check:
     """Every worker, connection and object needs some."""
-    few = {name: str(node.open_files) for name, node in facts.nodes.items() if 0 <= node.open_files < ENOUGH_OPEN_FILES}
+    few = {
+        name: str(node.open_files)
+        for name, node in facts.nodes.items()
+        if 0 <= node.open_files < ENOUGH_OPEN_FILES
+    }
     if few:
-        status: Status = "wrong" if any(int(limit) < LEAST_OPEN_FILES for limit in few.values()) else "warning"
+        status: Status = (
+            "wrong" if any(int(limit) < LEAST_OPEN_FILES for limit in few.values()) else "warning"
+        )
         return Check(
             check="open files",
             status=status,
             message="a process may open only: " + _each(few),
             remedy="raise it with `ulimit -n 65536` before starting, or in /etc/security/limits.conf",
         )
-    least = min((node.open_files for node in facts.nodes.values() if node.open_files >= 0), default=None)
-    return Check(check="open files", status="ok", message="unlimited" if least is None else f"{least} a process")
+    least = min(
+        (node.open_files for node in facts.nodes.values() if node.open_files >= 0), default=None
+    )
+    return Check(
+        check="open files",
+        status="ok",
+        message="unlimited" if least is None else f"{least} a process",
+    )
 
 
 def disk(facts: Examination) -> Check:
     """Logs, spilled objects and packages go there."""
     spaces = {name: node.temporary for name, node in facts.nodes.items()}
     remedy = "free some room there, or move it: SYNCLINE_TMPDIR, on a cluster `syncline start --temp-dir`"
-    full = {name: _room(space) for name, space in spaces.items() if space.free_bytes < LEAST_DISK_BYTES}
+    full = {
+        name: _room(space) for name, space in spaces.items() if space.free_bytes < LEAST_DISK_BYTES
+    }
     if full:
         return Check(check="disk", status="wrong", message=_each(full), remedy=remedy)
-    tight = {name: _room(space) for name, space in spaces.items() if space.free_bytes < (1 - FULLEST_DISK) * space.total_bytes}
+    tight = {
+        name: _room(space)
+        for name, space in spaces.items()
+        if space.free_bytes < (1 - FULLEST_DISK) * space.total_bytes
+    }
     if tight and facts.cluster is not None:
-        message = f"more than {FULLEST_DISK:.0%} full, where Ray stores no more objects: {_each(tight)}"
+        message = (
+            f"more than {FULLEST_DISK:.0%} full, where Ray stores no more objects: {_each(tight)}"
+        )
         return Check(check="disk", status="warning", message=message, remedy=remedy)
     return Check(check="disk", status="ok", message=_least(facts, spaces))
 
@@ -303,7 +413,10 @@ def _same(facts: Examination, found: Mapping[str, str]) -> str:
 def _groups(found: Mapping[str, str]) -> str:
     """ "2.60.0 on a, b; 2.59.0 on c"."""
     values = dict.fromkeys(found.values())
-    return "; ".join(f"{value} on {_names([name for name, other in found.items() if other == value])}" for value in values)
+    return "; ".join(
+        f"{value} on {_names([name for name, other in found.items() if other == value])}"
+        for value in values
+    )
 
 
 def _names(names: Iterable[str]) -> str:
@@ -330,7 +443,9 @@ def _least(facts: Examination, spaces: Mapping[str, Space]) -> str:
     if not spaces:
         return "nobody to ask"
     name = min(spaces, key=lambda node: spaces[node].free_bytes)
-    return _room(spaces[name]) if len(facts.nodes) == 1 else f"at least {_room(spaces[name])} ({name})"
+    return (
+        _room(spaces[name]) if len(facts.nodes) == 1 else f"at least {_room(spaces[name])} ({name})"
+    )
 
 
 def _count(number: int, noun: str) -> str:

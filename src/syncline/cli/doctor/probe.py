@@ -1,4 +1,6 @@
-"""What runs on a node to find out about it. Every method returns plain values and raises for what cannot be done."""
+"""What runs on a node to find out about it. Every method returns plain values and raises for what
+cannot be done.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _PROBE_PREFIX = ".tmp-doctor-"
 
 
 class NodeProbe:
-    """Lives on one node for as long as the examination takes: an actor there, or a plain object for this machine."""
+    """Lives on one node for as long as the examination takes: an actor there, or a plain object for
+    this machine.
+    """
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
@@ -63,7 +67,9 @@ class NodeProbe:
         return time.time()
 
     def listen(self, address: str) -> tuple[int, bytes]:
-        """Greet whoever connects to `address`; the port, and the greeting. OSError if the address is none of this node."""
+        """Greet whoever connects to `address`; the port, and the greeting. OSError if the address
+        is none of this node.
+        """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server((address, 0), family=family, backlog=128)
         threading.Thread(target=self._greet, name="doctor-listener", daemon=True).start()
@@ -83,10 +89,20 @@ class NodeProbe:
                 except OSError:
                     continue
 
-    def reach(self, targets: Mapping[str, tuple[str, int, bytes]], limit_s: float) -> dict[str, str | None]:
-        """Connect to each target (address, port, greeting), all at once; why it failed, by target, and None where it did not."""
+    def reach(
+        self, targets: Mapping[str, tuple[str, int, bytes]], limit_s: float
+    ) -> dict[str, str | None]:
+        """Connect to each target (address, port, greeting), all at once; why it failed, by target,
+        and None where it did not.
+        """
         with ThreadPoolExecutor(max_workers=min(64, max(1, len(targets)))) as pool:
-            return dict(zip(targets, pool.map(lambda target: _connect(target, limit_s), targets.values()), strict=True))
+            return dict(
+                zip(
+                    targets,
+                    pool.map(lambda target: _connect(target, limit_s), targets.values()),
+                    strict=True,
+                )
+            )
 
     def write(self, storage_path: str, text: str) -> str:
         """Write a file below the storage path, its directory made if need be; the file's name."""
@@ -108,7 +124,9 @@ class NodeProbe:
         return data.decode()
 
     def remove(self, storage_path: str, name: str) -> None:
-        """Remove that file, and the directories that were made for it, unless somebody uses them by now."""
+        """Remove that file, and the directories that were made for it, unless somebody uses them by
+        now.
+        """
         records.place(storage_path).remove(name)
         self._remove_made()
 
@@ -117,12 +135,20 @@ class NodeProbe:
             directory.remove_if_empty()
 
     def open_rendezvous(self, address: str, world_size: int, limit_s: float) -> int:
-        """Where ranks of an all-reduce meet: the port on `address`. For rank 0, before `all_reduce`."""
+        """Where ranks of an all-reduce meet: the port on `address`. For rank 0, before
+        `all_reduce`.
+        """
         return int(_torch_probe().open_rendezvous(address, world_size, limit_s))
 
-    def all_reduce(self, rank: int, world_size: int, master: tuple[str, int], address: str, limit_s: float) -> float:
-        """Take part in one over all nodes with Gloo; the seconds that it took. RuntimeError where it does not work."""
-        return float(_torch_probe().all_reduce(rank, world_size, master, interface_of(address), limit_s))
+    def all_reduce(
+        self, rank: int, world_size: int, master: tuple[str, int], address: str, limit_s: float
+    ) -> float:
+        """Take part in one over all nodes with Gloo; the seconds that it took. RuntimeError where
+        it does not work.
+        """
+        return float(
+            _torch_probe().all_reduce(rank, world_size, master, interface_of(address), limit_s)
+        )
 
 
 def _connect(target: tuple[str, int, bytes], limit_s: float) -> str | None:

@@ -1,4 +1,6 @@
-"""The nodes that are examined, and how they are asked: actors on a cluster, plain calls on this machine."""
+"""The nodes that are examined, and how they are asked: actors on a cluster, plain calls on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ class Team(ABC):
 
     @abstractmethod
     def ask(self, calls: Mapping[str, Call], limit_s: float) -> dict[str, Answer]:
-        """Call every node's probe, all at the same time; the answers by node, within about `limit_s` seconds. Never raises for a node
-        that fails."""
+        """Call every node's probe, all at the same time; the answers by node, within about
+        `limit_s` seconds. Never raises for a node that fails.
+        """
 
     def ask_all(self, method: str, *arguments: Any, limit_s: float) -> dict[str, Answer]:
         """The same call on every node."""
@@ -75,18 +78,31 @@ class Cluster(Team):
     """
 
     def __init__(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        living = sorted((node for node in nodes if node.get("Alive")), key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
+        living = sorted(
+            (node for node in nodes if node.get("Alive")),
+            key=lambda node: (node["NodeManagerAddress"], node["NodeID"]),
+        )
         names = node_names(living)
-        self.addresses = {name: node["NodeManagerAddress"] for name, node in zip(names, living, strict=True)}
+        self.addresses = {
+            name: node["NodeManagerAddress"] for name, node in zip(names, living, strict=True)
+        }
         probe: Any = api.remote(NodeProbe)
         self._probes = {
-            name: probe.options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)).remote()
+            name: probe.options(
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(
+                    node_id=node["NodeID"], soft=False
+                ),
+            ).remote()
             for name, node in zip(names, living, strict=True)
         }
 
     def ask(self, calls: Mapping[str, Call], limit_s: float) -> dict[str, Answer]:
         """Call the actors."""
-        asked = {name: getattr(self._probes[name], method).remote(*arguments) for name, (method, arguments) in calls.items()}
+        asked = {
+            name: getattr(self._probes[name], method).remote(*arguments)
+            for name, (method, arguments) in calls.items()
+        }
         if not asked:
             return {}
         ready, _ = api.wait(list(asked.values()), num_returns=len(asked), timeout=limit_s)
@@ -109,10 +125,14 @@ def _answer(ref: Any, ready: bool, limit_s: float) -> Answer:
 
 
 def node_names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What nodes are called in messages: address and host, and where two nodes share those, the beginning of their ids too."""
+    """What nodes are called in messages: address and host, and where two nodes share those, the
+    beginning of their ids too.
+    """
     plain = [f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']})" for node in nodes]
     return [
-        name if plain.count(name) == 1 else f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
+        name
+        if plain.count(name) == 1
+        else f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
         for name, node in zip(plain, nodes, strict=True)
     ]
 

@@ -1,4 +1,6 @@
-"""The part of the probe that needs torch: what it can do, and an all-reduce with Gloo. Runs in the probe's process."""
+"""The part of the probe that needs torch: what it can do, and an all-reduce with Gloo. Runs in the
+probe's process.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,22 @@ def open_rendezvous(address: str, world_size: int, limit_s: float) -> int:
     return process_group.open_rendezvous(address, world_size, limit_s)
 
 
-def all_reduce(rank: int, world_size: int, master: tuple[str, int], interface: str | None, limit_s: float) -> float:
-    """Sum a one from every rank with Gloo over `interface`; the seconds that joining and summing took.
+def all_reduce(
+    rank: int, world_size: int, master: tuple[str, int], interface: str | None, limit_s: float
+) -> float:
+    """Sum a one from every rank with Gloo over `interface`; the seconds that joining and summing
+    took.
 
-    GLOO_SOCKET_IFNAME counts where it is set. RuntimeError where it does not work, or gives something else than the number of ranks.
+    GLOO_SOCKET_IFNAME counts where it is set. RuntimeError where it does not work, or gives
+    something else than the number of ranks.
     """
     if interface is not None and settings.environment("GLOO_SOCKET_IFNAME") is None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
     began = time.monotonic()
     store: Store = process_group.make_store(*master, world_size, limit_s)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=limit_s))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=limit_s)
+    )
     try:
         ones = torch.ones(1)
         dist.all_reduce(ones)

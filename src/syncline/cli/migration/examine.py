@@ -1,4 +1,6 @@
-"""One module: what to change in it, and what to say about it. Pure, but that the names are looked up in syncline."""
+"""One module: what to change in it, and what to say about it. Pure, but that the names are looked
+up in syncline.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,30 @@ import re
 from collections.abc import Iterator, Sequence
 
 import libcst
-from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider, PositionProvider, Scope, ScopeProvider
+from libcst.metadata import (
+    ByteSpanPositionProvider,
+    MetadataWrapper,
+    ParentNodeProvider,
+    PositionProvider,
+    Scope,
+    ScopeProvider,
+)
 
 from syncline.cli.migration import remedies
 from syncline.cli.migration.edits import Edit, Examination, Note, NoteKind, Unparsable
 from syncline.cli.migration.imports import Binding, Statements, bindings
 from syncline.cli.migration.references import IN_STRING, Reference, references
 from syncline.cli.migration.strings import Strings
-from syncline.cli.migration.surface import OURS, RAY, Known, Missing, Surface, ours, own_variables, unknown_arguments
+from syncline.cli.migration.surface import (
+    OURS,
+    RAY,
+    Known,
+    Missing,
+    Surface,
+    ours,
+    own_variables,
+    unknown_arguments,
+)
 
 _WORD = re.compile(rb"\b" + RAY.encode() + rb"\b")
 NAMES_SOMETHING_ELSE = f"it comes from a module of the program's own: if that gets it by `import {RAY}`, the name there is now `{OURS}`"
@@ -35,7 +53,11 @@ def examine(text: str, surface: Surface) -> Examination:
         found = _Examiner(MetadataWrapper(module, unsafe_skip_copy=True), surface).result()
     except RecursionError:
         raise Unparsable("its expressions are nested too deeply") from None
-    return found if module.code == text else Examination(edits=_in_original(found.edits, module.code, text), notes=found.notes)
+    return (
+        found
+        if module.code == text
+        else Examination(edits=_in_original(found.edits, module.code, text), notes=found.notes)
+    )
 
 
 class _Examiner:
@@ -56,7 +78,9 @@ class _Examiner:
         statements, strings = Statements(self._surface), Strings()
         self._module.visit(statements)
         self._module.visit(strings)
-        scopes = list(dict.fromkeys(scope for scope in self._scope_of.values() if scope is not None))
+        scopes = list(
+            dict.fromkeys(scope for scope in self._scope_of.values() if scope is not None)
+        )
         bound = bindings(scopes, statements.names, self._parents, _exported(self._module))
         self._imports(statements)
         for binding in bound.values():
@@ -85,7 +109,9 @@ class _Examiner:
                 self._replace(imported.root, OURS)
             elif not binding.renamed:
                 dotted = ours(self._dotted(imported.whole))
-                self._replace(imported.whole, f"{OURS} as {RAY}" + (f", {dotted}" if dotted != OURS else ""))
+                self._replace(
+                    imported.whole, f"{OURS} as {RAY}" + (f", {dotted}" if dotted != OURS else "")
+                )
         if binding.renamed:
             for node in binding.emptied:
                 self._replace(node, OURS)
@@ -93,16 +119,27 @@ class _Examiner:
     def _refer(self, reference: Reference, binding: Binding | None) -> None:
         found = self._look_up(reference.node, reference.name)
         if reference.call is not None and isinstance(found, Known):
-            names = [argument.keyword.value for argument in reference.call.args if argument.keyword is not None]
+            names = [
+                argument.keyword.value
+                for argument in reference.call.args
+                if argument.keyword is not None
+            ]
             for name in unknown_arguments(found.value, names):
                 message = f"`{ours(reference.name)}` takes no argument `{name}`: leave it out"
                 self._note(reference.node, f"{reference.name}({name}=…)", "argument", message)
-        if not reference.through_ray or binding is None or not binding.renamed or binding.keeps(reference.name):
+        if (
+            not reference.through_ray
+            or binding is None
+            or not binding.renamed
+            or binding.keeps(reference.name)
+        ):
             return
         if isinstance(reference.node, libcst.Name):
             self._replace(reference.node, OURS)
         else:
-            start = self._spans[reference.node].start + len((reference.node.prefix + reference.node.quote).encode())
+            start = self._spans[reference.node].start + len(
+                (reference.node.prefix + reference.node.quote).encode()
+            )
             raw = reference.node.raw_value
             for match in IN_STRING.finditer(raw):
                 if match.group() == reference.name:
@@ -114,7 +151,10 @@ class _Examiner:
         for node, scope in self._scope_of.items():
             if isinstance(node, libcst.Global | libcst.Nonlocal) and scope is not None:
                 owners = {assignment.scope for assignment in scope[RAY]}
-                if any(owner in bound and bound[owner].renamed and not bound[owner].stays for owner in owners):
+                if any(
+                    owner in bound and bound[owner].renamed and not bound[owner].stays
+                    for owner in owners
+                ):
                     for item in node.names:
                         if item.name.value == RAY:
                             self._replace(item.name, OURS)
@@ -127,7 +167,11 @@ class _Examiner:
         known = own_variables()
         for mention in strings.variables:
             counterpart = remedies.variable(mention.name, known)
-            says = f"syncline reads `{counterpart}`" if counterpart else "syncline does not read it; on a cluster Ray itself may"
+            says = (
+                f"syncline reads `{counterpart}`"
+                if counterpart
+                else "syncline does not read it; on a cluster Ray itself may"
+            )
             self._note(mention.node, mention.name, "environment", says)
         for mention in strings.commands:
             self._notes.add(command_note(self._line(mention.node), mention.name))
@@ -139,7 +183,12 @@ class _Examiner:
             self._note(node, name, "look", remedies.DIFFERENCES[name])
         if isinstance(found, Missing):
             remedy = f"it is `{found.elsewhere}`" if found.elsewhere else remedies.remedy(name)
-            self._note(node, found.name, "no counterpart", f"syncline has no `{ours(found.name)}`" + (f": {remedy}" if remedy else ""))
+            self._note(
+                node,
+                found.name,
+                "no counterpart",
+                f"syncline has no `{ours(found.name)}`" + (f": {remedy}" if remedy else ""),
+            )
         return found
 
     def _note(self, node: libcst.CSTNode, name: str, kind: NoteKind, message: str) -> None:
@@ -160,22 +209,33 @@ class _Examiner:
 def _in_original(edits: Sequence[Edit], parsed: str, text: str) -> tuple[Edit, ...]:
     """Edits of the text as libcst writes it, made edits of the text as it is.
 
-    The two may differ in blank lines, comments at the end and form feeds. Every edit begins at the word `ray`, and these correspond.
+    The two may differ in blank lines, comments at the end and form feeds. Every edit begins at the
+    word `ray`, and these correspond.
     """
     places = [match.start() for match in _WORD.finditer(parsed.encode())]
     originals = [match.start() for match in _WORD.finditer(text.encode())]
     if len(places) != len(originals):
         raise Unparsable("it has form feeds or comments that would not survive the rewriting")
     moved = dict(zip(places, originals, strict=True))
-    return tuple(Edit(start=moved[edit.start], end=moved[edit.start] + edit.end - edit.start, text=edit.text) for edit in edits)
+    return tuple(
+        Edit(start=moved[edit.start], end=moved[edit.start] + edit.end - edit.start, text=edit.text)
+        for edit in edits
+    )
 
 
 def command_note(line: int, name: str) -> Note:
     """About a command line, by what follows `ray` in it; "install" for `pip install ray`."""
     if name == "install":
-        return Note(line=line, name="pip install ray", kind="command", message="install syncline; with its extra `cluster` for clusters")
+        return Note(
+            line=line,
+            name="pip install ray",
+            kind="command",
+            message="install syncline; with its extra `cluster` for clusters",
+        )
     counterpart = remedies.command(name)
-    return Note(line=line, name=f"ray {name}", kind="command", message=f"syncline's is `{counterpart}`")
+    return Note(
+        line=line, name=f"ray {name}", kind="command", message=f"syncline's is `{counterpart}`"
+    )
 
 
 def _exported(module: libcst.Module) -> Sequence[str]:
@@ -186,9 +246,19 @@ def _exported(module: libcst.Module) -> Sequence[str]:
 def _in_all(statement: libcst.CSTNode) -> Iterator[str]:
     if isinstance(statement, libcst.SimpleStatementLine):
         for small in statement.body:
-            targets = [target.target for target in small.targets] if isinstance(small, libcst.Assign) else [getattr(small, "target", None)]
+            targets = (
+                [target.target for target in small.targets]
+                if isinstance(small, libcst.Assign)
+                else [getattr(small, "target", None)]
+            )
             value = getattr(small, "value", None)
-            named = any(isinstance(target, libcst.Name) and target.value == "__all__" for target in targets)
+            named = any(
+                isinstance(target, libcst.Name) and target.value == "__all__" for target in targets
+            )
             if named and isinstance(value, libcst.List | libcst.Tuple):
-                texts = [element.value.evaluated_value for element in value.elements if isinstance(element.value, libcst.SimpleString)]
+                texts = [
+                    element.value.evaluated_value
+                    for element in value.elements
+                    if isinstance(element.value, libcst.SimpleString)
+                ]
                 yield from (text for text in texts if isinstance(text, str))

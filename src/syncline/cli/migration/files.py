@@ -1,7 +1,8 @@
 """Files that are looked at, and one of them from reading to writing.
 
-Directories are searched for `.py` and `.ipynb`; version control, caches, virtual environments and what a link leads to are left out. A file
-that is named is looked at whatever it is called. Files that do not speak of Ray are not even parsed.
+Directories are searched for `.py` and `.ipynb`; version control, caches, virtual environments and
+what a link leads to are left out. A file that is named is looked at whatever it is called. Files
+that do not speak of Ray are not even parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from syncline.cli.migration.surface import Surface
 
 SUFFIXES = frozenset({".ipynb", ".py"})
 NEVER = frozenset({"__pycache__", "build", "dist", "node_modules", "site-packages"})
-"""Directories that are passed over, as are those whose names begin with a dot, and virtual environments."""
+"""Directories that are passed over, as are those whose names begin with a dot, and virtual
+environments.
+"""
 _SPEAKS_OF_RAY = re.compile(rb"\bray\b|\bRAY_|\bTUNE_RESULT_DIR\b")
 
 
@@ -86,10 +89,14 @@ def _below(directory: Path) -> Iterator[Path]:
         directories[:] = sorted(
             name
             for name in directories
-            if name not in NEVER and not name.startswith(".") and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+            if name not in NEVER
+            and not name.startswith(".")
+            and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
         )
         for name in sorted(names):
-            if os.path.splitext(name)[1] in SUFFIXES and os.path.isfile(path := os.path.join(folder, name)):
+            if os.path.splitext(name)[1] in SUFFIXES and os.path.isfile(
+                path := os.path.join(folder, name)
+            ):
                 yield Path(path)
 
 
@@ -99,7 +106,11 @@ def migrate(path: Path, surface: Surface) -> Migration:
         data = path.read_bytes()
         if _SPEAKS_OF_RAY.search(data) is None:
             return Migration(path=path)
-        return _notebook(path, data, surface) if path.suffix == ".ipynb" else _program(path, data, surface)
+        return (
+            _notebook(path, data, surface)
+            if path.suffix == ".ipynb"
+            else _program(path, data, surface)
+        )
     except (OSError, SyntaxError, UnicodeError, Unparsable) as error:
         return Migration(path=path, errors=(str(error),))
 
@@ -120,12 +131,18 @@ def _program(path: Path, data: bytes, surface: Surface) -> Migration:
 def _notebook(path: Path, data: bytes, surface: Surface) -> Migration:
     notebook = notebooks.parse(data.decode())
     found = examine(notebook.text, surface)
-    commands = [command_note(line, name) for line, text in notebook.shell_lines() for name in command_lines(text)]
+    commands = [
+        command_note(line, name)
+        for line, text in notebook.shell_lines()
+        for name in command_lines(text)
+    ]
     return Migration(
         path=path,
         changes=tuple(_cells_changed(notebook, found.edits)),
         notes=tuple(_located(notebook, sorted([*found.notes, *commands]))),
-        errors=tuple(f"cell {cell.number}: {cell.error}" for cell in notebook.cells if cell.error is not None),
+        errors=tuple(
+            f"cell {cell.number}: {cell.error}" for cell in notebook.cells if cell.error is not None
+        ),
         content=notebook.with_edits(found.edits).encode(),
     )
 
@@ -140,11 +157,15 @@ def _cells_changed(notebook: Notebook, edits: Sequence[Edit]) -> Iterator[Change
 def _located(notebook: Notebook, notes: Sequence[Note]) -> Iterator[Located]:
     for note in notes:
         cell, line = notebook.place(note.line)
-        yield Located(cell=cell, note=Note(line=line, name=note.name, kind=note.kind, message=note.message))
+        yield Located(
+            cell=cell, note=Note(line=line, name=note.name, kind=note.kind, message=note.message)
+        )
 
 
 def write(migration: Migration) -> None:
-    """Put the new content in the place of the file, whole or not at all; its mode stays, and a link stays one. OSError where it fails."""
+    """Put the new content in the place of the file, whole or not at all; its mode stays, and a link
+    stays one. OSError where it fails.
+    """
     target = migration.path.resolve()
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

@@ -1,8 +1,10 @@
-"""What a module imports from Ray: the statements, the names that they bind, and what becomes of each.
+"""What a module imports from Ray: the statements, the names that they bind, and what becomes of
+each.
 
-`import ray` becomes `import syncline`, and what refers to it is renamed too. Where that cannot be done safely, because the program gives
-the name `ray` another meaning in the same scope or uses the name `syncline` itself, it becomes `import syncline as ray`. An import of
-something that syncline has not got at all stays, so that the program still says what it needs.
+`import ray` becomes `import syncline`, and what refers to it is renamed too. Where that cannot be
+done safely, because the program gives the name `ray` another meaning in the same scope or uses the
+name `syncline` itself, it becomes `import syncline as ray`. An import of something that syncline
+has not got at all stays, so that the program still says what it needs.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from dataclasses import dataclass
 
 import libcst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import Assignment, BaseAssignment, ClassScope, GlobalScope, ImportAssignment, Scope
+from libcst.metadata import (
+    Assignment,
+    BaseAssignment,
+    ClassScope,
+    GlobalScope,
+    ImportAssignment,
+    Scope,
+)
 
 from syncline.cli.migration.surface import OURS, RAY, Missing, Surface
 
@@ -22,12 +31,10 @@ class Imported:
     """A name that an import statement brings.
 
     Attributes:
-        target: What it is in Ray, dotted.
-        bound: The name that the program uses for it.
-        root: The node in the statement that says `ray`.
-        whole: The node of the whole dotted name in the statement.
-        implied: Whether `bound` is `ray` because the statement says no other name; such names are renamed.
-        kept: Whether the statement stays as it is.
+        target: What it is in Ray, dotted. bound: The name that the program uses for it. root: The
+        node in the statement that says `ray`. whole: The node of the whole dotted name in the
+        statement. implied: Whether `bound` is `ray` because the statement says no other name; such
+        names are renamed. kept: Whether the statement stays as it is.
     """
 
     target: str
@@ -39,7 +46,9 @@ class Imported:
 
 
 class Statements(libcst.CSTVisitor):
-    """Finds the imports. `names` has them by the node that binds the name, as scopes give it; `stars` has `from ray.x import *`."""
+    """Finds the imports. `names` has them by the node that binds the name, as scopes give it;
+    `stars` has `from ray.x import *`.
+    """
 
     def __init__(self, surface: Surface) -> None:
         super().__init__()
@@ -66,20 +75,31 @@ class Statements(libcst.CSTVisitor):
     def visit_ImportFrom(self, node: libcst.ImportFrom) -> None:
         module = get_full_name_for_node(node.module) if node.module else None
         if node.relative or module is None or not _is_ray(module):
-            if not isinstance(node.names, libcst.ImportStar) and any(alias.evaluated_name == RAY for alias in node.names):
+            if not isinstance(node.names, libcst.ImportStar) and any(
+                alias.evaluated_name == RAY for alias in node.names
+            ):
                 self.foreign.append(node)
             return
         assert node.module is not None
         root = _root(node.module)
         if isinstance(node.names, libcst.ImportStar):
             kept = isinstance(self._surface.find(module), Missing)
-            self.stars.append(Imported(target=module, bound="*", root=root, whole=node.module, implied=False, kept=kept))
+            self.stars.append(
+                Imported(
+                    target=module, bound="*", root=root, whole=node.module, implied=False, kept=kept
+                )
+            )
             return
         targets = {alias: f"{module}.{alias.evaluated_name}" for alias in node.names}
         kept = all(isinstance(self._surface.find(target), Missing) for target in targets.values())
         for alias, target in targets.items():
             self.names[alias.asname.name if alias.asname else alias.name] = Imported(
-                target=target, bound=alias.evaluated_alias or alias.evaluated_name, root=root, whole=alias.name, implied=False, kept=kept
+                target=target,
+                bound=alias.evaluated_alias or alias.evaluated_name,
+                root=root,
+                whole=alias.name,
+                implied=False,
+                kept=kept,
             )
 
 
@@ -97,7 +117,9 @@ def _root(node: libcst.BaseExpression) -> libcst.Name:
 def nodes_of(assignments: Iterable[BaseAssignment]) -> dict[libcst.CSTNode, BaseAssignment]:
     """Assignments by the nodes that bind the name; those of Python's own names have none."""
     return {
-        assignment.as_name if isinstance(assignment, ImportAssignment) else assignment.node: assignment
+        assignment.as_name
+        if isinstance(assignment, ImportAssignment)
+        else assignment.node: assignment
         for assignment in assignments
         if isinstance(assignment, Assignment)
     }
@@ -144,7 +166,9 @@ def bindings(
         exported: The names in `__all__`.
     """
     scopes = list(scopes)
-    taken = any(_is_ours_otherwise(assignment) for scope in scopes for assignment in scope.assignments[OURS])
+    taken = any(
+        _is_ours_otherwise(assignment) for scope in scopes for assignment in scope.assignments[OURS]
+    )
     found: dict[Scope, Binding] = {}
     for scope in scopes:
         nodes = nodes_of(scope.assignments[RAY])
@@ -152,23 +176,40 @@ def bindings(
         if not imports:
             continue
         others = [node for node in nodes if node not in names or not names[node].implied]
-        emptied = tuple(node for node in others if isinstance(node, libcst.Name) and _is_set_to_none(node, parents))
+        emptied = tuple(
+            node
+            for node in others
+            if isinstance(node, libcst.Name) and _is_set_to_none(node, parents)
+        )
         renamed = not (
             taken
             or len(emptied) < len(others)
             or isinstance(scope, ClassScope)  # its names are attributes of the class too
             or (isinstance(scope, GlobalScope) and RAY in exported)
         )
-        kept = frozenset(get_full_name_for_node(imported.whole) or "" for imported in imports if imported.kept) if renamed else frozenset()
+        kept = (
+            frozenset(
+                get_full_name_for_node(imported.whole) or ""
+                for imported in imports
+                if imported.kept
+            )
+            if renamed
+            else frozenset()
+        )
         found[scope] = Binding(imports=imports, emptied=emptied, renamed=renamed, kept=kept)
     return found
 
 
 def _is_ours_otherwise(assignment: object) -> bool:
     """Whether the name `syncline` is bound to something else than the package."""
-    if not isinstance(assignment, ImportAssignment) or not isinstance(assignment.node, libcst.Import):
+    if not isinstance(assignment, ImportAssignment) or not isinstance(
+        assignment.node, libcst.Import
+    ):
         return True
-    return all(alias.asname is not None and alias.asname.name is assignment.as_name for alias in assignment.node.names)
+    return all(
+        alias.asname is not None and alias.asname.name is assignment.as_name
+        for alias in assignment.node.names
+    )
 
 
 def _is_set_to_none(node: libcst.Name, parents: Mapping[libcst.CSTNode, libcst.CSTNode]) -> bool:

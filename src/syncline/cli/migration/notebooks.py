@@ -1,8 +1,9 @@
-"""Jupyter notebooks: their code cells as one module, and the same file again with only their lines changed.
+"""Jupyter notebooks: their code cells as one module, and the same file again with only their lines
+changed.
 
-Names go from cell to cell, so that cells are examined together; one that is no Python is left out and reported. Lines for IPython
-(`%time`, `!ls`, `x = !ls`, `help?`) stand still, and cells in other languages (`%%bash`) are passed over. Outputs and metadata stay as they
-are to the byte.
+Names go from cell to cell, so that cells are examined together; one that is no Python is left out
+and reported. Lines for IPython (`%time`, `!ls`, `x = !ls`, `help?`) stand still, and cells in other
+languages (`%%bash`) are passed over. Outputs and metadata stay as they are to the byte.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ PYTHON_MAGICS = frozenset({"%%capture", "%%prun", "%%time", "%%timeit"})
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A string of the file that is a part of a cell: its place in the file, and in the text of all cells, in bytes."""
+    """A string of the file that is a part of a cell: its place in the file, and in the text of all
+    cells, in bytes.
+    """
 
     file_start: int
     file_end: int
@@ -74,7 +77,9 @@ class Notebook:
             for piece in cell.pieces:
                 changed = _edited(piece, edits)
                 if changed != piece.text:
-                    token = json.dumps(changed, ensure_ascii=self.raw[piece.file_start : piece.file_end].isascii())
+                    token = json.dumps(
+                        changed, ensure_ascii=self.raw[piece.file_start : piece.file_end].isascii()
+                    )
                     done += [self.raw[end : piece.file_start], token]
                     end = piece.file_end
         return "".join([*done, self.raw[end:]])
@@ -86,7 +91,9 @@ class Notebook:
 
     def shell_lines(self) -> Iterator[tuple[int, str]]:
         """(line of `text`, line) of everything that IPython gives to a shell."""
-        return ((cell.first_line + line - 1, text) for cell in self.cells for line, text in cell.shell)
+        return (
+            (cell.first_line + line - 1, text) for cell in self.cells for line, text in cell.shell
+        )
 
 
 def parse(raw: str) -> Notebook:
@@ -109,13 +116,24 @@ def parse(raw: str) -> Notebook:
         if kind != "code":
             continue
         pieces, at = [], start
-        for (file_start, file_end), text in zip(spans.get(index, []), [source] if isinstance(source, str) else source, strict=True):
+        for (file_start, file_end), text in zip(
+            spans.get(index, []), [source] if isinstance(source, str) else source, strict=True
+        ):
             pieces.append(Piece(file_start=file_start, file_end=file_end, text=text, start=at))
             at += len(text.encode())
         text, shell, wrong = _as_python("".join(piece.text for piece in pieces))
         text += "\n"
         lines = text.count("\n")
-        cells.append(Cell(number=index + 1, first_line=line, lines=lines, pieces=tuple(pieces), shell=shell, error=wrong))
+        cells.append(
+            Cell(
+                number=index + 1,
+                first_line=line,
+                lines=lines,
+                pieces=tuple(pieces),
+                shell=shell,
+                error=wrong,
+            )
+        )
         texts.append(text)
         start, line = start + len(text.encode()), line + lines
     return Notebook(raw=raw, text="".join(texts), cells=tuple(cells))
@@ -134,7 +152,9 @@ def _as_python(source: str) -> tuple[str, tuple[tuple[int, str], ...], str | Non
     """(text of as many bytes and lines that parses, lines for a shell, why it does not parse)."""
     first = source.lstrip().split(maxsplit=1)[:1]
     if first and first[0].startswith("%%") and first[0] not in PYTHON_MAGICS:
-        shell = tuple(enumerate(source.splitlines(), start=1)) if first[0] in ("%%bash", "%%sh") else ()
+        shell = (
+            tuple(enumerate(source.splitlines(), start=1)) if first[0] in ("%%bash", "%%sh") else ()
+        )
         return _blank(source), shell, None
     lines, shell_lines, continued = [], [], False
     for number, line in enumerate(source.split("\n"), start=1):

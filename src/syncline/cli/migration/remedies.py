@@ -1,4 +1,6 @@
-"""What to do about things of Ray's that syncline does not have, or has in another form. Whether it has them is not said here."""
+"""What to do about things of Ray's that syncline does not have, or has in another form. Whether it
+has them is not said here.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ REMEDIES: dict[str, str] = {
 """By the beginning of a dotted name; the longest one counts."""
 
 DIFFERENCES: dict[str, str] = {
-    "ray.__version__": "this is now syncline's own version: comparisons with Ray's numbers go wrong",
+    "ray.__version__": "this is now syncline's own version: comparisons with Ray's numbers go wrong"
 }
 """Names that are there and mean something else."""
 
@@ -68,7 +70,9 @@ RENAMED_VARIABLES: dict[str, str] = {
     "RAY_STORAGE": "SYNCLINE_STORAGE_PATH",
     "TUNE_RESULT_DIR": "SYNCLINE_STORAGE_PATH",
 }
-"""Environment variables whose counterpart is called something else than SYNCLINE_ and the rest of the name."""
+"""Environment variables whose counterpart is called something else than SYNCLINE_ and the rest of
+the name.
+"""
 
 COMMANDS: dict[str, str] = {
     "attach": "syncline attach",

@@ -1,7 +1,8 @@
 """Which of Ray's names syncline has, found by looking at syncline itself.
 
-A module of ours whose library is not installed here cannot be imported: then its source says which names it defines. Attributes are looked
-up in modules and classes; what lies below a function or another object is not known, and counts as there.
+A module of ours whose library is not installed here cannot be imported: then its source says which
+names it defines. Attributes are looked up in modules and classes; what lies below a function or
+another object is not known, and counts as there.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ NOT_COUNTERPARTS = frozenset({"cli", "core", "dashboard", "faults", "settings", 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """syncline has it. `value` is the object where it could be loaded and is no longer than the name: None otherwise."""
+    """syncline has it. `value` is the object where it could be loaded and is no longer than the
+    name: None otherwise.
+    """
 
     value: object = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """syncline does not have it: the shortest beginning of the dotted name that is not there, and where its last part is found instead."""
+    """syncline does not have it: the shortest beginning of the dotted name that is not there, and
+    where its last part is found instead.
+    """
 
     name: str
     elsewhere: str | None = None
@@ -52,7 +57,9 @@ class Surface:
         self._answers: dict[str, Known | Missing] = {}
 
     def find(self, name: str) -> Known | Missing:
-        """Whether syncline has the counterpart of a dotted name of Ray's, such as "ray.tune.Tuner"."""
+        """Whether syncline has the counterpart of a dotted name of Ray's, such as
+        "ray.tune.Tuner".
+        """
         if name not in self._answers:
             found = self._look_up(name)
             if isinstance(found, Missing):
@@ -79,7 +86,9 @@ class Surface:
         return Known(value=value)
 
     def _elsewhere(self, name: str, missing: str) -> str | None:
-        """The same last part in a package above, where the path between is one of Ray's own: `ray.tune.tuner_internal.Tuner`."""
+        """The same last part in a package above, where the path between is one of Ray's own:
+        `ray.tune.tuner_internal.Tuner`.
+        """
         last = name.rpartition(".")[2]
         above = missing.split(".")[:-1]
         for count in range(len(above), 0, -1):
@@ -95,7 +104,9 @@ def ours(name: str) -> str:
 
 
 def _member(owner: ModuleType | type, part: str) -> object:
-    """An attribute or submodule. AttributeError where there is none, _Unloadable for a module whose library is missing."""
+    """An attribute or submodule. AttributeError where there is none, _Unloadable for a module whose
+    library is missing.
+    """
     if not isinstance(owner, ModuleType):
         if any(part in vars(base).get("__annotations__", ()) for base in owner.__mro__):
             return None
@@ -113,8 +124,12 @@ def _member(owner: ModuleType | type, part: str) -> object:
         raise _Unloadable(module) from error
     except ImportError as error:
         raise _Unloadable(module) from error
-    if value is annotations or (isinstance(value, ModuleType) and value.__name__.split(".")[0] != OURS):
-        raise AttributeError(part)  # a library that our module happens to use, or its `from __future__ import annotations`
+    if value is annotations or (
+        isinstance(value, ModuleType) and value.__name__.split(".")[0] != OURS
+    ):
+        raise AttributeError(
+            part
+        )  # a library that our module happens to use, or its `from __future__ import annotations`
     return value
 
 
@@ -124,7 +139,11 @@ def _names_in_source(module: str) -> frozenset[str]:
     if spec is None or spec.origin is None:
         return frozenset()
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    below = {path.stem for place in spec.submodule_search_locations or () for path in Path(place).iterdir()}
+    below = {
+        path.stem
+        for place in spec.submodule_search_locations or ()
+        for path in Path(place).iterdir()
+    }
     return frozenset(below | set(_defined(tree.body)))
 
 
@@ -133,7 +152,11 @@ def _defined(statements: list[ast.stmt]) -> Iterator[str]:
         match statement:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 yield from (alias.asname or alias.name.split(".")[0] for alias in names)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield name
             case ast.Assign(targets=targets):
                 yield from (target.id for target in targets if isinstance(target, ast.Name))
@@ -146,7 +169,9 @@ def _defined(statements: list[ast.stmt]) -> Iterator[str]:
 
 
 def unknown_arguments(value: object, names: list[str]) -> list[str]:
-    """Those of a call's keywords that a function or class of ours does not take; none where that cannot be told."""
+    """Those of a call's keywords that a function or class of ours does not take; none where that
+    cannot be told.
+    """
     if not callable(value):
         return []
     try:
@@ -155,11 +180,21 @@ def unknown_arguments(value: object, names: list[str]) -> list[str]:
         return []
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return []
-    taken = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+    taken = {
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is not parameter.POSITIONAL_ONLY
+    }
     return [name for name in names if name not in taken]
 
 
 def own_variables() -> frozenset[str]:
     """The environment variables that syncline reads."""
-    constants = [node.value for node in ast.walk(ast.parse(inspect.getsource(settings))) if isinstance(node, ast.Constant)]
-    return frozenset(value for value in constants if isinstance(value, str) and value.startswith("SYNCLINE_"))
+    constants = [
+        node.value
+        for node in ast.walk(ast.parse(inspect.getsource(settings)))
+        if isinstance(node, ast.Constant)
+    ]
+    return frozenset(
+        value for value in constants if isinstance(value, str) and value.startswith("SYNCLINE_")
+    )

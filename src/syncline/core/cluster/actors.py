@@ -1,6 +1,8 @@
-"""What Ray's workers run for an actor: an instance of the user's class inside one of ours, whose methods run the user's.
+"""What Ray's workers run for an actor: an instance of the user's class inside one of ours, whose
+methods run the user's.
 
-Each class of the user's gets a class of Ray's that carries its name, so that logs and tools show it.
+Each class of the user's gets a class of Ray's that carries its name, so that logs and tools show
+it.
 """
 
 from __future__ import annotations
@@ -49,7 +51,14 @@ class _Host:
         termination.prepare()
         context = ray.get_runtime_context()
         actor_id = int(context.get_actor_id() or "0", 16)
-        facts.become(ActorRecord(actor_id=actor_id, class_name=self._actor_name, methods=self._methods, groups=self._groups))
+        facts.become(
+            ActorRecord(
+                actor_id=actor_id,
+                class_name=self._actor_name,
+                methods=self._methods,
+                groups=self._groups,
+            )
+        )
         self._instance = self._user_class(*args, **kwargs)
 
     def _run(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,14 +78,18 @@ class Host(_Host):
     def stream(self, name: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Run a generator method."""
         try:
-            yield from (item for item in self._run(name, args, kwargs))  # Ray sends into it, which not every iterator takes
+            yield from (
+                item for item in self._run(name, args, kwargs)
+            )  # Ray sends into it, which not every iterator takes
         except Exception as error:
             raise failure(error) from None
 
     def gather(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Run a generator method to its end; references to its items."""
         try:
-            return DynamicObjectRefGenerator([current_engine().put(item) for item in self._run(name, args, kwargs)])
+            return DynamicObjectRefGenerator(
+                [current_engine().put(item) for item in self._run(name, args, kwargs)]
+            )
         except Exception as error:
             raise failure(error) from None
 
@@ -84,7 +97,8 @@ class Host(_Host):
 class AsyncHost(_Host):
     """An actor whose calls run on one event loop.
 
-    It keeps the limits of its concurrency groups itself: Ray gives each group a loop of its own, between which nothing can be awaited.
+    It keeps the limits of its concurrency groups itself: Ray gives each group a loop of its own,
+    between which nothing can be awaited.
     """
 
     _limits: ClassVar[Limits]
@@ -103,7 +117,9 @@ class AsyncHost(_Host):
         except Exception as error:
             raise failure(error) from None
 
-    async def stream_on_loop(self, name: MethodName, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+    async def stream_on_loop(
+        self, name: MethodName, /, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any]:
         """Run a generator method of either kind."""
         method, turn = self._turn_of(name)
         try:
@@ -118,7 +134,12 @@ class AsyncHost(_Host):
         method, turn = self._turn_of(name)
         try:
             async with turn:
-                return DynamicObjectRefGenerator([current_engine().put(item) async for item in _items(self._run(method, args, kwargs))])
+                return DynamicObjectRefGenerator(
+                    [
+                        current_engine().put(item)
+                        async for item in _items(self._run(method, args, kwargs))
+                    ]
+                )
         except Exception as error:
             raise failure(error) from None
 
@@ -152,14 +173,20 @@ class Entry:
 
 
 def entry_of(ray_actor: Any, plan: CallPlan) -> Entry:
-    """What runs `plan`: a method that runs the user's by name, or, for a plain call, one of its own, as an argument costs a sixth of it."""
+    """What runs `plan`: a method that runs the user's by name, or, for a plain call, one of its
+    own, as an argument costs a sixth of it.
+    """
     group, has_loop = plan.options.concurrency_group, hasattr(ray_actor, "call_on_loop")
     mode = _METHOD_OF_MODE.get(str(plan.options.num_returns), "call")
     own = getattr(ray_actor, _own_name(plan.method), None)
     if own is not None and mode == "call" and not (has_loop and group):
         return Entry(method=own, first=(), has_loop=has_loop)
     named: MethodName = (plan.method, group) if has_loop and group else plan.method
-    return Entry(method=getattr(ray_actor, f"{mode}_on_loop" if has_loop else mode), first=(named,), has_loop=has_loop)
+    return Entry(
+        method=getattr(ray_actor, f"{mode}_on_loop" if has_loop else mode),
+        first=(named,),
+        has_loop=has_loop,
+    )
 
 
 def _own_name(method: str) -> str:
@@ -179,10 +206,16 @@ def _own_call(method: str, *, is_async: bool) -> Callable[..., Any]:
 
 
 def await_end(ray_actor: Any) -> None:
-    """Wait, a moment at most, until this process knows that a killed actor has ended: until then Ray would send it calls, and it answer."""
-    state = getattr(ray_actor, "_get_local_state", None)  # not of a handle through Ray Client, nor in every version of Ray
+    """Wait, a moment at most, until this process knows that a killed actor has ended: until then
+    Ray would send it calls, and it answer.
+    """
+    state = getattr(
+        ray_actor, "_get_local_state", None
+    )  # not of a handle through Ray Client, nor in every version of Ray
     deadline = time.monotonic() + KILL_WAIT_S
-    while (_answers(ray_actor) if state is None else state() == gcs_pb2.ActorTableData.ALIVE) and time.monotonic() < deadline:
+    while (
+        _answers(ray_actor) if state is None else state() == gcs_pb2.ActorTableData.ALIVE
+    ) and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
@@ -199,12 +232,16 @@ def _answers(ray_actor: Any) -> bool:
 
 
 def remote_class(plan: ActorPlan) -> Any:
-    """Ray's actor class for `plan`. TypeError, naming the part, where the user's class cannot be pickled."""
+    """Ray's actor class for `plan`. TypeError, naming the part, where the user's class cannot be
+    pickled.
+    """
     options = plan.options
     limits: Limits = tuple(options.concurrency_groups.items())
     if plan.is_async and limits:
         limits = (("", options.max_concurrency or ASYNC_CONCURRENCY), *limits)
-    return _remote_class(plan.cls, plan.name, tuple(plan.methods.items()), plan.groups, limits, plan.is_async)
+    return _remote_class(
+        plan.cls, plan.name, tuple(plan.methods.items()), plan.groups, limits, plan.is_async
+    )
 
 
 def forget_classes() -> None:
@@ -214,10 +251,21 @@ def forget_classes() -> None:
 
 @lru_cache(maxsize=1024)
 def _remote_class(
-    cls: type, name: str, methods: tuple[tuple[str, MethodOptions], ...], groups: tuple[str, ...], limits: Limits, is_async: bool
+    cls: type,
+    name: str,
+    methods: tuple[tuple[str, MethodOptions], ...],
+    groups: tuple[str, ...],
+    limits: Limits,
+    is_async: bool,
 ) -> Any:
     serialization.pack_callable(cls)
-    body = {"_user_class": cls, "_methods": dict(methods), "_groups": groups, "_actor_name": name, "__module__": cls.__module__}
+    body = {
+        "_user_class": cls,
+        "_methods": dict(methods),
+        "_groups": groups,
+        "_actor_name": name,
+        "__module__": cls.__module__,
+    }
     body |= {_own_name(method): _own_call(method, is_async=is_async) for method, _ in methods}
     if is_async:
         return ray.remote(type(name, (AsyncHost,), {**body, "_limits": limits}))

@@ -30,7 +30,9 @@ AS_MANY_AS_THERE_ARE = 1_000_000
 """Calls at once of an actor that keeps its limits itself."""
 
 
-def task_options(options: TaskOptions, name: str, runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
+def task_options(
+    options: TaskOptions, name: str, runtime_env: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Keywords of a remote function's `options`."""
     keywords: dict[str, Any] = {
         "name": options.name or name,
@@ -46,7 +48,9 @@ def task_options(options: TaskOptions, name: str, runtime_env: Mapping[str, Any]
     return keywords
 
 
-def actor_options(options: ActorOptions, runtime_env: Mapping[str, Any] | None, *, is_async: bool) -> dict[str, Any]:
+def actor_options(
+    options: ActorOptions, runtime_env: Mapping[str, Any] | None, *, is_async: bool
+) -> dict[str, Any]:
     """Keywords of an actor class's `options`."""
     keywords: dict[str, Any] = {
         "max_restarts": options.max_restarts,
@@ -70,7 +74,9 @@ def actor_options(options: ActorOptions, runtime_env: Mapping[str, Any] | None, 
 
 
 def needs_cpu_to_start(options: ActorOptions) -> bool:
-    """Whether Ray starts an actor where a CPU is free that it will not hold; of one that names anything it asks for just that."""
+    """Whether Ray starts an actor where a CPU is free that it will not hold; of one that names
+    anything it asks for just that.
+    """
     named = (options.num_cpus, options.num_gpus, options.accelerator_type, options.placement_group)
     return all(one is None for one in named) and not options.resources
 
@@ -102,19 +108,27 @@ def group_number(group: RayGroup) -> int:
 
 
 def fetched_environment(env: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    """A task's runtime environment with what is on this machine's disk uploaded to the cluster, where every node can fetch it."""
+    """A task's runtime environment with what is on this machine's disk uploaded to the cluster,
+    where every node can fetch it.
+    """
     from ray._private.runtime_env.py_modules import upload_py_modules_if_needed
     from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
 
     ready = dict(env)
     if "working_dir" in ready:
-        ready = upload_working_dir_if_needed(ready, include_gitignore=True, scratch_dir=os.fspath(scratch))
+        ready = upload_working_dir_if_needed(
+            ready, include_gitignore=True, scratch_dir=os.fspath(scratch)
+        )
     if "py_modules" in ready:
-        ready = upload_py_modules_if_needed(ready, include_gitignore=True, scratch_dir=os.fspath(scratch))
+        ready = upload_py_modules_if_needed(
+            ready, include_gitignore=True, scratch_dir=os.fspath(scratch)
+        )
     return ready
 
 
-def _demand(options: TaskOptions | ActorOptions, runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
+def _demand(
+    options: TaskOptions | ActorOptions, runtime_env: Mapping[str, Any] | None
+) -> dict[str, Any]:
     keywords: dict[str, Any] = {"scheduling_strategy": _strategy(options.scheduling_strategy)}
     for name in ("num_cpus", "num_gpus", "memory", "accelerator_type"):
         value = getattr(options, name)
@@ -139,7 +153,9 @@ def _retries(retry: bool | tuple[type[BaseException], ...]) -> Any:
 
 def _strategy(strategy: SchedulingStrategy) -> Any:
     if isinstance(strategy, str):
-        return None if strategy == "DEFAULT" else strategy  # said aloud, it would keep children out of the group that captures them
+        return (
+            None if strategy == "DEFAULT" else strategy
+        )  # said aloud, it would keep children out of the group that captures them
     if isinstance(strategy, PlacementGroupSchedulingStrategy):
         return _in_group(strategy.placement_group, strategy)
     if isinstance(strategy, NodeAffinitySchedulingStrategy):

@@ -1,4 +1,5 @@
-"""The engine through Ray Client: for a program on a machine that is no node of the cluster, whose requests a program on the head makes.
+"""The engine through Ray Client: for a program on a machine that is no node of the cluster, whose
+requests a program on the head makes.
 
 Each request takes a round trip, and values travel through the head.
 """
@@ -30,7 +31,9 @@ from syncline.core.refs import ObjectRef, ObjectRefGenerator
 
 _GROUP = "concurrency_group"
 ATTEMPTS = 3
-"""How often to ask the head for a program that makes this one's requests: on a busy head the fork that starts it goes wrong at times."""
+"""How often to ask the head for a program that makes this one's requests: on a busy head the fork
+that starts it goes wrong at times.
+"""
 _STILLBORN = re.compile("Starting Ray client server failed|ZombieProcess")
 
 
@@ -42,17 +45,25 @@ class ClientEngine(ClusterEngine):
         """A directory of this machine: the cluster's own is out of reach."""
         return Path(tempfile.mkdtemp(prefix="syncline-client-"))
 
-    def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+    def submit_task(
+        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
         if plan.options.num_returns != "streaming":
             return super().submit_task(plan, args, kwargs)
         if plan.options.placement_group is None:
-            self._check_demand(plan.options.resources_needed(), plan.options, f"the task {plan.name}")
+            self._check_demand(
+                plan.options.resources_needed(), plan.options, f"the task {plan.name}"
+            )
         return self._relayed(plan, None, args, kwargs)
 
-    def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+    def submit_call(
+        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
         if plan.options.num_returns != "streaming":
             return super().submit_call(plan, args, kwargs)
-        unprepared = CallPlan(plan.actor_id, plan.class_name, plan.method, plan.options, plan.groups)
+        unprepared = CallPlan(
+            plan.actor_id, plan.class_name, plan.method, plan.options, plan.groups
+        )
         return self._relayed(unprepared, self.hold_actor(plan.actor_id), args, kwargs)
 
     def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
@@ -61,7 +72,9 @@ class ClientEngine(ClusterEngine):
         except ModuleNotFoundError as error:
             raise _explained(error) from None
 
-    def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+    def cancel(
+        self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
+    ) -> None:
         stream = handles.find(ref.id)
         if isinstance(stream, RelayedStream):
             stream.cancel(force=force, recursive=recursive)
@@ -80,7 +93,9 @@ class ClientEngine(ClusterEngine):
     def timeline(self) -> list[dict[str, Any]]:
         return list(_there(timeline.events))
 
-    def _submitting(self, method: Any, keywords: Mapping[str, Any]) -> Callable[[list[Any], dict[str, Any]], Any]:
+    def _submitting(
+        self, method: Any, keywords: Mapping[str, Any]
+    ) -> Callable[[list[Any], dict[str, Any]], Any]:
         known = {name: value for name, value in keywords.items() if name != _GROUP}
         if len(known) == len(keywords):
             return super()._submitting(method, keywords)
@@ -89,12 +104,16 @@ class ClientEngine(ClusterEngine):
         chosen._options[_GROUP] = keywords[_GROUP]
         return lambda args, kwargs: chosen.remote(*args, **kwargs)
 
-    def _refusal(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> BaseException:
+    def _refusal(
+        self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    ) -> BaseException:
         if isinstance(error, ModuleNotFoundError):
             return _explained(error)
         return super()._refusal(error, args, kwargs, name)
 
-    def _relayed(self, plan: TaskPlan | CallPlan, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+    def _relayed(
+        self, plan: TaskPlan | CallPlan, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
         try:
             return relayed(plan, callee, args, kwargs)
         except Exception as error:
@@ -102,7 +121,9 @@ class ClientEngine(ClusterEngine):
 
 
 def connect(head: Head, config: EngineConfig) -> None:
-    """Connect this process to the cluster. ModuleNotFoundError without gRPC for Python, RuntimeError where versions differ."""
+    """Connect this process to the cluster. ModuleNotFoundError without gRPC for Python,
+    RuntimeError where versions differ.
+    """
     if importlib.util.find_spec("grpc") is None:
         raise ModuleNotFoundError(
             f"`address={head.address!r}` is Ray Client's, which needs gRPC for Python, and that is not installed here: run "
@@ -117,7 +138,9 @@ def connect(head: Head, config: EngineConfig) -> None:
         _connect(head, config)
     except Exception as error:
         raise _told(head, error) from None
-    os.environ[PIN_VARIABLE] = "0"  # asked by a program that is connected, Ray Client's server does not know how, and is asked for ever
+    os.environ[PIN_VARIABLE] = (
+        "0"  # asked by a program that is connected, Ray Client's server does not know how, and is asked for ever
+    )
 
 
 def disconnect() -> None:

@@ -1,7 +1,8 @@
-"""Ray's errors as ours. What comes out is also an instance of Ray's class, so that `except` clauses of either library catch it.
+"""Ray's errors as ours. What comes out is also an instance of Ray's class, so that `except` clauses
+of either library catch it.
 
-User code's exceptions are wrapped in the worker (`failure`), so that they arrive as on every engine: Ray's own wrapping around ours is
-taken off again here.
+User code's exceptions are wrapped in the worker (`failure`), so that they arrive as on every
+engine: Ray's own wrapping around ours is taken off again here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _FUNCTION = re.compile(r"ray::(\S+)\(\)")
 
 
 def failure(error: Exception) -> BaseException:
-    """In a worker: what to raise for an exception of user code; RayTaskError that is also an instance of its class."""
+    """In a worker: what to raise for an exception of user code; RayTaskError that is also an
+    instance of its class.
+    """
     if type(error) is ray.exceptions.AsyncioActorExit:
         return error
     name = ray.get_runtime_context().get_task_name() or "task"
@@ -51,7 +54,9 @@ def _of_user_code(error: Any) -> BaseException:
         text, first = _with_remedy(cause.traceback_str, first, _name_missing_there_only(first))
         plain = RayTaskError(cause.function_name, text, first, cause.proctitle, cause.pid, cause.ip)
     else:  # Ray itself failed around the user's code, such as with a result that cannot be pickled
-        told = vars(error)  # not its attributes: those of the cause show through where Ray joined the two
+        told = vars(
+            error
+        )  # not its attributes: those of the cause show through where Ray joined the two
         text = _plain(told.get("traceback_str") or str(error))
         named = told.get("function_name") or _first(_FUNCTION, text) or ""
         text, cause = _with_remedy(text, cause, _first(_MISSING_MODULE, text))
@@ -104,7 +109,11 @@ def _of_machinery(error: Any) -> BaseException:
     ours: type[RayError] = RayError
     for base in type(error).__mro__:
         known = getattr(exceptions, base.__name__, None)
-        if base.__module__ == "ray.exceptions" and isinstance(known, type) and issubclass(known, RayError):
+        if (
+            base.__module__ == "ray.exceptions"
+            and isinstance(known, type)
+            and issubclass(known, RayError)
+        ):
             ours = known
             break
     text = _plain(str(error))
@@ -123,7 +132,9 @@ def timed_out(message: str) -> BaseException:
 
 
 def _known_to_ray(error: BaseException | None) -> BaseException | None:
-    """An error of ours that user code passed on, such as that of an actor which died: as Ray's too, where Ray has one of that name."""
+    """An error of ours that user code passed on, such as that of an actor which died: as Ray's too,
+    where Ray has one of that name.
+    """
     rays = getattr(ray.exceptions, type(error).__name__, None)
     return _also(error, rays) if isinstance(error, RayError) and isinstance(rays, type) else error
 
@@ -138,7 +149,12 @@ def _also(error: BaseException, ray_class: type[BaseException]) -> BaseException
 
 @lru_cache(maxsize=1024)
 def _both(ours: type[BaseException], rays: type[BaseException]) -> type[BaseException] | None:
-    body = {"__module__": ours.__module__, "__qualname__": ours.__qualname__, "__str__": ours.__str__, "__reduce__": _reduce}
+    body = {
+        "__module__": ours.__module__,
+        "__qualname__": ours.__qualname__,
+        "__str__": ours.__str__,
+        "__reduce__": _reduce,
+    }
     try:
         return type(ours.__name__, (ours, rays), body)
     except TypeError:  # their layouts do not fit together
@@ -146,14 +162,18 @@ def _both(ours: type[BaseException], rays: type[BaseException]) -> type[BaseExce
 
 
 def _reduce(self: BaseException) -> Any:
-    """As the error of ours that it is: Ray raises whatever value of a task is an error of its own, also one that was returned."""
+    """As the error of ours that it is: Ray raises whatever value of a task is an error of its own,
+    also one that was returned.
+    """
     ours = type(self).__bases__[0]
     if issubclass(ours, RayTaskError):
         return RayTaskError.__reduce__(self)  # type: ignore[arg-type]
     return (_restored, (ours, self.args, dict(self.__dict__)))
 
 
-def _restored(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+def _restored(
+    cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> BaseException:
     error = cls.__new__(cls, *args)
     error.args = args
     error.__dict__.update(attributes)

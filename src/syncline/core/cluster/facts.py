@@ -26,7 +26,9 @@ _worker = _Worker()
 
 
 def enter() -> None:
-    """Before user code runs in a worker: syncline runs in this process, on the cluster that the worker belongs to."""
+    """Before user code runs in a worker: syncline runs in this process, on the cluster that the
+    worker belongs to.
+    """
     if refs._engine is None:
         refs.set_engine(engines.enter_cluster())
 
@@ -70,20 +72,26 @@ def now(environment: Mapping[str, Any]) -> RuntimeFacts:
 
 
 def draining_nodes() -> dict[str, float | None]:
-    """Nodes that the cluster is about to lose, as `Engine.draining_nodes` gives them; those that are gone are left out."""
+    """Nodes that the cluster is about to lose, as `Engine.draining_nodes` gives them; those that
+    are gone are left out.
+    """
     deadlines_ms = ray._private.state.state.get_draining_nodes()
     return {node_id: deadline_ms / 1000 or None for node_id, deadline_ms in deadlines_ms.items()}
 
 
 @lru_cache(maxsize=1)
 def _was_restarted(actor_id: str) -> bool:
-    """Whether the actor of this process had another process before; Ray's own property asks anew each time, and prints a warning."""
+    """Whether the actor of this process had another process before; Ray's own property asks anew
+    each time, and prints a warning.
+    """
     row = ray._private.state.actors(actor_id=actor_id)
     return bool(row and row["NumRestarts"])
 
 
 def plain_resources(assigned: Mapping[str, float]) -> dict[str, float]:
-    """Amounts by the names that programs use: inside a placement group, Ray calls its part of CPU `CPU_group_…`."""
+    """Amounts by the names that programs use: inside a placement group, Ray calls its part of CPU
+    `CPU_group_…`.
+    """
     plain: dict[str, float] = {}
     for name, amount in assigned.items():
         base = _IN_GROUP.sub("", name)

@@ -1,4 +1,6 @@
-"""What a cluster can never give, told at once instead of waited for: pure checks of demands against the nodes that there are."""
+"""What a cluster can never give, told at once instead of waited for: pure checks of demands against
+the nodes that there are.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,20 @@ _CONDITION = re.compile(r"(?P<no>!?)(?:in\((?P<several>.*)\)|(?P<one>.*))")
 """The value of a label in a `label_selector`: `x`, `!x`, `in(x, y)` or `!in(x, y)`."""
 
 
-def check_demand(demand: Amounts, nodes: Sequence[Mapping[str, Any]], what: str, selector: Mapping[str, str] = NO_LABELS) -> None:
-    """ValueError, with the numbers, where no single node has room for `demand`, or the labels of `selector`. `nodes` have Ray's fields."""
-    living = _living(node for node in nodes if all(_has(node, label, condition) for label, condition in selector.items()))
+def check_demand(
+    demand: Amounts,
+    nodes: Sequence[Mapping[str, Any]],
+    what: str,
+    selector: Mapping[str, str] = NO_LABELS,
+) -> None:
+    """ValueError, with the numbers, where no single node has room for `demand`, or the labels of
+    `selector`. `nodes` have Ray's fields.
+    """
+    living = _living(
+        node
+        for node in nodes
+        if all(_has(node, label, condition) for label, condition in selector.items())
+    )
     if any(_fits(demand, node) for node in living):
         return
     labels = f" with the labels {dict(selector)}" if selector else ""
@@ -29,7 +42,9 @@ def check_demand(demand: Amounts, nodes: Sequence[Mapping[str, Any]], what: str,
             f"Ask for labels of its {len(_living(nodes))} nodes, which `syncline.nodes()` shows, or add such a node."
         )
     most = {name: max((node.get(name, 0) for node in living), default=0) for name in demand}
-    short = {name: amount for name, amount in demand.items() if amount > most[name] + _TOLERANCE} or dict(demand)
+    short = {
+        name: amount for name, amount in demand.items() if amount > most[name] + _TOLERANCE
+    } or dict(demand)
     raise ValueError(
         f"{what} asks for {_shown(short)}, but of the {len(living)} nodes of the cluster{labels} none has more than "
         f"{_shown({name: most[name] for name in short})}"
@@ -38,7 +53,9 @@ def check_demand(demand: Amounts, nodes: Sequence[Mapping[str, Any]], what: str,
     )
 
 
-def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Sequence[Mapping[str, Any]]) -> None:
+def check_bundles(
+    bundles: Sequence[Amounts], strategy: str, nodes: Sequence[Mapping[str, Any]]
+) -> None:
     """ValueError where a placement group is impossible: by its description, or on these nodes."""
     check_description(bundles, strategy)
     for number, bundle in enumerate(bundles):
@@ -53,7 +70,11 @@ def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Sequence[Map
     if strategy == "STRICT_PACK":
         check_demand(together, nodes, "the placement group (STRICT_PACK: all bundles on one node)")
     there = _sum(living)
-    short = {name: amount for name, amount in together.items() if amount > there.get(name, 0) + _TOLERANCE}
+    short = {
+        name: amount
+        for name, amount in together.items()
+        if amount > there.get(name, 0) + _TOLERANCE
+    }
     if short:
         raise ValueError(
             f"the placement group asks for {_shown(short)} in all, but the cluster has {_shown({n: there.get(n, 0) for n in short})}: "
@@ -64,12 +85,18 @@ def check_bundles(bundles: Sequence[Amounts], strategy: str, nodes: Sequence[Map
 def check_description(bundles: Sequence[Amounts], strategy: str) -> None:
     """ValueError for bundles that mean nothing on any cluster."""
     if strategy not in PLACEMENT_STRATEGIES:
-        raise ValueError(f"the strategy {strategy!r} of a placement group is unknown: use one of {', '.join(PLACEMENT_STRATEGIES)}")
+        raise ValueError(
+            f"the strategy {strategy!r} of a placement group is unknown: use one of {', '.join(PLACEMENT_STRATEGIES)}"
+        )
     if not bundles:
-        raise ValueError("a placement group without bundles reserves nothing: give at least one, such as {'CPU': 1}")
+        raise ValueError(
+            "a placement group without bundles reserves nothing: give at least one, such as {'CPU': 1}"
+        )
     for bundle in bundles:
         if not any(bundle.values()):
-            raise ValueError(f"the bundle {dict(bundle)} reserves nothing: give at least one amount above 0, or leave the bundle out")
+            raise ValueError(
+                f"the bundle {dict(bundle)} reserves nothing: give at least one amount above 0, or leave the bundle out"
+            )
         if min(bundle.values()) < 0:
             raise ValueError(f"the bundle {dict(bundle)} has a negative amount: give 0 or more")
 

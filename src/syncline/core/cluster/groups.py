@@ -1,4 +1,6 @@
-"""Placement groups on Ray: made, awaited, removed and listed, and what has no group any more told at once instead of waited for."""
+"""Placement groups on Ray: made, awaited, removed and listed, and what has no group any more told
+at once instead of waited for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from syncline.core.cluster.handles import ReadyRef
 from syncline.core.ids import Id
 
 _STATES = {"PREPARED": "PENDING", "RESCHEDULING": "PENDING"}
-"""Ray's states that are none of ours: bundles are being reserved, for the first time or once more."""
+"""Ray's states that are none of ours: bundles are being reserved, for the first time or once
+more.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +35,20 @@ class Groups:
         self._may_grow = may_grow
         self._removed: set[int] = set()
 
-    def create(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
+    def create(
+        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+    ) -> int:
         """See `Engine.create_placement_group`."""
         feasible.check_description(bundles, strategy)
         if not self._may_grow():
             feasible.check_bundles(bundles, strategy, ray.nodes())
-        specs = [{resource: amount for resource, amount in bundle.items() if amount} for bundle in bundles]
-        group = ray.util.placement_group(specs, strategy=strategy, name=name, lifetime="detached" if detached else None)
+        specs = [
+            {resource: amount for resource, amount in bundle.items() if amount}
+            for bundle in bundles
+        ]
+        group = ray.util.placement_group(
+            specs, strategy=strategy, name=name, lifetime="detached" if detached else None
+        )
         return arguments.group_number(group)
 
     def ready(self, group_id: int) -> ReadyRef:
@@ -54,7 +65,9 @@ class Groups:
         return [_row(int(id, 16), row) for id, row in ray.util.placement_group_table().items()]
 
     def guarded(self, group_id: int, submit: Callable[..., Any]) -> Callable[..., Any]:
-        """`submit`, for what runs inside a group; each call ValueError once the group is gone, for which Ray would wait without end."""
+        """`submit`, for what runs inside a group; each call ValueError once the group is gone, for
+        which Ray would wait without end.
+        """
         row = ray.util.placement_group_table(arguments.ray_group(group_id))
         if row.get("state", "REMOVED") == "REMOVED":
             self._removed.add(int(group_id))
@@ -85,4 +98,6 @@ def _row(id: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(bundle: Mapping[str, float]) -> dict[str, float]:
-    return {name: int(amount) if amount == int(amount) else amount for name, amount in bundle.items()}
+    return {
+        name: int(amount) if amount == int(amount) else amount for name, amount in bundle.items()
+    }

@@ -1,7 +1,8 @@
 """References and holds that carry Ray's own: Ray counts who has them, wherever they travel.
 
-Our ids are numbers made from Ray's: the same in every process, so that references compare. The way back is never needed, since each
-handle has Ray's object with it. What Ray's serialiser meets inside a reference is Ray's object, which it sends on as it always does.
+Our ids are numbers made from Ray's: the same in every process, so that references compare. The way
+back is never needed, since each handle has Ray's object with it. What Ray's serialiser meets inside
+a reference is Ray's object, which it sends on as it always does.
 """
 
 from __future__ import annotations
@@ -97,21 +98,29 @@ def actor_hold(ray_actor: Any) -> ClusterHold:
 
 
 def stream(ray_generator: Any, id: int | None = None) -> ObjectRefGenerator[Any]:
-    """Our generator for one of Ray's, or for one that does what Ray's do and has an id of its own."""
-    hold = StreamHold(number_of(ray_generator.completed().binary()) if id is None else id, ray_generator)
+    """Our generator for one of Ray's, or for one that does what Ray's do and has an id of its
+    own.
+    """
+    hold = StreamHold(
+        number_of(ray_generator.completed().binary()) if id is None else id, ray_generator
+    )
     with _lock:
         _holds[hold.id] = hold
     return refs._generator(hold, 0)
 
 
 def find(id: int) -> Any:
-    """What Ray calls the actor or stream that something in this process holds; None where nothing does."""
+    """What Ray calls the actor or stream that something in this process holds; None where nothing
+    does.
+    """
     hold = _holds.get(int(id))
     return None if hold is None else hold.ray
 
 
 def ray_ref(ref: ObjectRef[Any] | ObjectRefGenerator[Any]) -> Any:
-    """Ray's reference behind one of ours; of a generator that to its end. RuntimeError for one of another engine."""
+    """Ray's reference behind one of ours; of a generator that to its end. RuntimeError for one of
+    another engine.
+    """
     if isinstance(ref, ClusterRef):
         return ref.ray
     generator = find(ref.id)
@@ -123,11 +132,18 @@ def ray_ref(ref: ObjectRef[Any] | ObjectRefGenerator[Any]) -> Any:
     )
 
 
-def with_ray_refs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of a call, with Ray's references in the place of ours where an argument is a reference itself."""
+def with_ray_refs(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of a call, with Ray's references in the place of ours where an argument is a
+    reference itself.
+    """
     plain = [ray_ref(arg) if isinstance(arg, ObjectRef) else arg for arg in args]
     if kwargs:
-        kwargs = {name: ray_ref(arg) if isinstance(arg, ObjectRef) else arg for name, arg in kwargs.items()}
+        kwargs = {
+            name: ray_ref(arg) if isinstance(arg, ObjectRef) else arg
+            for name, arg in kwargs.items()
+        }
     return plain, kwargs
 
 

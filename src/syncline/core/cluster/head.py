@@ -1,6 +1,8 @@
-"""The head of the cluster, before Ray connects to it: where it is, whether it lets this program in, and whether the two fit together.
+"""The head of the cluster, before Ray connects to it: where it is, whether it lets this program in,
+and whether the two fit together.
 
-What does not work is told here, within 10 s: Ray itself would wait for minutes, and fill the terminal.
+What does not work is told here, within 10 s: Ray itself would wait for minutes, and fill the
+terminal.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Head:
     host: str
     port: int
     is_client: bool
-    """Whether the address is of Ray Client, which carries this program's requests to a program on the head."""
+    """Whether the address is of Ray Client, which carries this program's requests to a program on
+    the head.
+    """
     is_found_here: bool = False
     """Whether a node of this machine led to it, rather than the program or its environment."""
 
@@ -47,28 +51,37 @@ class Head:
 
 
 def find(address: str, temp_dir: Path | None = None) -> Head:
-    """Where `address` leads. ValueError for what is no address, ConnectionError for "auto" without a cluster on this machine."""
+    """Where `address` leads. ValueError for what is no address, ConnectionError for "auto" without
+    a cluster on this machine.
+    """
     if address != "auto":
         return _parsed(address, f"`address={address!r}`")
     variable = settings.environment("RAY_ADDRESS")
     if variable and variable != "auto":
         return _parsed(variable, f"RAY_ADDRESS={variable!r}, which `address='auto'` leads to,")
-    return replace(_parsed(_on_this_machine(temp_dir), "the address that Ray keeps on this machine"), is_found_here=True)
+    return replace(
+        _parsed(_on_this_machine(temp_dir), "the address that Ray keeps on this machine"),
+        is_found_here=True,
+    )
 
 
 def check(head: Head) -> None:
     """Return if a program can connect.
 
     Raises:
-        ConnectionError: Nobody answers, it is no cluster, it refuses this program, or no node of it runs on this machine.
-        RuntimeError: It runs another version of Ray or Python.
+        ConnectionError: Nobody answers, it is no cluster, it refuses this program, or no node of it
+        runs on this machine. RuntimeError: It runs another version of Ray or Python.
     """
     if head.is_client:
         ping = ray_client_pb2.ClusterInfoRequest(type=ray_client_pb2.ClusterInfoType.PING)
         _ask(head, "RayletDriver/ClusterInfo", ping.SerializeToString())
         return
-    question = gcs_service_pb2.InternalKVGetRequest(key=_METADATA_KEY, namespace=_METADATA_NAMESPACE)
-    reply = gcs_service_pb2.InternalKVGetReply.FromString(_ask(head, "InternalKVGcsService/InternalKVGet", question.SerializeToString()))
+    question = gcs_service_pb2.InternalKVGetRequest(
+        key=_METADATA_KEY, namespace=_METADATA_NAMESPACE
+    )
+    reply = gcs_service_pb2.InternalKVGetReply.FromString(
+        _ask(head, "InternalKVGcsService/InternalKVGet", question.SerializeToString())
+    )
     if reply.value:
         versions.check_cluster(head.address, reply.value)
     _wait_for_own_node(head)
@@ -86,7 +99,13 @@ def answers(head: Head) -> bool:
 def _parsed(address: str, called: str) -> Head:
     is_client = address.startswith(_CLIENT_SCHEME)
     host, separator, port = address.removeprefix(_CLIENT_SCHEME).rpartition(":")
-    if not separator or not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 2**16:
+    if (
+        not separator
+        or not host
+        or "/" in host
+        or not port.isdecimal()
+        or not 0 < int(port) < 2**16
+    ):
         raise ValueError(
             f"{called} is no address of a cluster: give 'auto', 'local', 'host:port' (the port of its head, 6379 by default) or "
             f"'ray://host:port' (its port for Ray Client, 10001 by default)"
@@ -115,21 +134,27 @@ def _on_this_machine(temp_dir: Path | None) -> str:
 
 
 def _ask(head: Head, method: str, body: bytes) -> bytes:
-    """What the head answers. ConnectionError, saying what was tried, where it is none or refuses."""
+    """What the head answers. ConnectionError, saying what was tried, where it is none or
+    refuses.
+    """
     call = probe.Call(path=f"/ray.rpc.{method}", body=body, headers=tokens.headers())
     try:
         answer = probe.ask(head.host.strip("[]"), head.port, call, limit_s=PROBE_S, tls=_tls())
     except OSError as error:
         raise ConnectionError(_unreachable(head, error)) from None
     if answer.status == probe.UNAUTHENTICATED:
-        raise ConnectionError(f"the cluster at {head.address!r} does not let this program in: {tokens.refused()}")
+        raise ConnectionError(
+            f"the cluster at {head.address!r} does not let this program in: {tokens.refused()}"
+        )
     if answer.status == probe.UNIMPLEMENTED:
         raise ConnectionError(_another_port(head))
     return answer.body
 
 
 def _tls() -> ssl.SSLContext | None:
-    """For a cluster whose connections are encrypted, which the variables RAY_USE_TLS and RAY_TLS_… say."""
+    """For a cluster whose connections are encrypted, which the variables RAY_USE_TLS and RAY_TLS_…
+    say.
+    """
     if (settings.environment("RAY_USE_TLS") or "0").lower() not in ("1", "true"):
         return None
     context = ssl.create_default_context(cafile=settings.environment("RAY_TLS_CA_CERT"))
@@ -142,7 +167,9 @@ def _tls() -> ssl.SSLContext | None:
 
 
 def _wait_for_own_node(head: Head) -> None:
-    """ConnectionError where this machine has no living node of the cluster: Ray connects a program through one."""
+    """ConnectionError where this machine has no living node of the cluster: Ray connects a program
+    through one.
+    """
     deadline = time.monotonic() + NODE_WAIT_S
     while not (living := _living_nodes(head)) & set(services.find_node_ids()):
         if time.monotonic() > deadline:
@@ -155,14 +182,27 @@ def _wait_for_own_node(head: Head) -> None:
 
 
 def _living_nodes(head: Head) -> set[str]:
-    question = gcs_service_pb2.GetAllNodeAddressAndLivenessRequest(state_filter=gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE)
-    body = _ask(head, "NodeInfoGcsService/GetAllNodeAddressAndLiveness", question.SerializeToString())
-    return {node.node_id.hex() for node in gcs_service_pb2.GetAllNodeAddressAndLivenessReply.FromString(body).node_info_list}
+    question = gcs_service_pb2.GetAllNodeAddressAndLivenessRequest(
+        state_filter=gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE
+    )
+    body = _ask(
+        head, "NodeInfoGcsService/GetAllNodeAddressAndLiveness", question.SerializeToString()
+    )
+    return {
+        node.node_id.hex()
+        for node in gcs_service_pb2.GetAllNodeAddressAndLivenessReply.FromString(
+            body
+        ).node_info_list
+    }
 
 
 def _unreachable(head: Head, error: OSError) -> str:
     what = "Ray Client of a cluster" if head.is_client else "the head of a cluster"
-    port = "10001, that of `ray start --ray-client-server-port`" if head.is_client else "6379, that of `ray start --port`"
+    port = (
+        "10001, that of `ray start --ray-client-server-port`"
+        if head.is_client
+        else "6379, that of `ray start --port`"
+    )
     return (
         f"{what} does not answer at {head.address!r}: {error.strerror or error}. Tasks cannot run without it. Check the address (the port "
         f"is by default {port}; 8265 is the dashboard's), that the cluster runs, and that no firewall is between."

@@ -1,7 +1,8 @@
-"""The cluster's actors and tasks as people look at them, from the tables of its head; that needs no dashboard on the head.
+"""The cluster's actors and tasks as people look at them, from the tables of its head; that needs no
+dashboard on the head.
 
-The head learns of tasks with a delay of about a second, and keeps the latest hundred thousand. Reading them takes as long as there are
-many: those who look again and again should leave pauses.
+The head learns of tasks with a delay of about a second, and keeps the latest hundred thousand.
+Reading them takes as long as there are many: those who look again and again should leave pauses.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from ray.core.generated import common_pb2, gcs_pb2
 from ray.exceptions import RayError
 
 from syncline.core.cluster.facts import plain_resources
-from syncline.core.engine import ActorFacts, ActorListing, ActorStateName, TaskCount, TaskFacts, TaskListing, TaskStateName
+from syncline.core.engine import (
+    ActorFacts,
+    ActorListing,
+    ActorStateName,
+    TaskCount,
+    TaskFacts,
+    TaskListing,
+    TaskStateName,
+)
 
 _ACTOR_STATES: dict[str, ActorStateName] = {
     "DEPENDENCIES_UNREADY": "PENDING",
@@ -25,7 +34,11 @@ _ACTOR_STATES: dict[str, ActorStateName] = {
 }
 """Ours by Ray's, of those that have not ended."""
 _WAITING = (common_pb2.TaskStatus.NIL, common_pb2.TaskStatus.PENDING_ARGS_AVAIL)
-_RUNNING = (common_pb2.TaskStatus.RUNNING, common_pb2.TaskStatus.RUNNING_IN_RAY_GET, common_pb2.TaskStatus.RUNNING_IN_RAY_WAIT)
+_RUNNING = (
+    common_pb2.TaskStatus.RUNNING,
+    common_pb2.TaskStatus.RUNNING_IN_RAY_GET,
+    common_pb2.TaskStatus.RUNNING_IN_RAY_WAIT,
+)
 _ENDED = (common_pb2.TaskStatus.FINISHED, common_pb2.TaskStatus.FAILED)
 _HEAD_ERRORS = (RayError, ConnectionError, TimeoutError, OSError, RuntimeError)
 
@@ -61,7 +74,10 @@ def task_listing(events: Iterable[Any], limit: int) -> TaskListing:
     counts = Counter((event.task_info.name, state) for event, state in living)
     running = [event for event, state in living if state == "RUNNING"]
     return TaskListing(
-        counts=tuple(TaskCount(name=name, state=state, count=count) for (name, state), count in counts.most_common(limit)),
+        counts=tuple(
+            TaskCount(name=name, state=state, count=count)
+            for (name, state), count in counts.most_common(limit)
+        ),
         running=tuple(map(_task, running[:limit])),
         total=len(living),
     )
@@ -98,7 +114,11 @@ def _task(event: Any) -> TaskFacts:
 def _state(event: Any) -> TaskStateName | None:
     """None for what has ended, and for the program itself, which Ray counts among its tasks."""
     times = event.state_updates.state_ts_ns
-    if event.task_info.type == common_pb2.TaskType.DRIVER_TASK or not event.HasField("task_info") or any(map(times.get, _ENDED)):
+    if (
+        event.task_info.type == common_pb2.TaskType.DRIVER_TASK
+        or not event.HasField("task_info")
+        or any(map(times.get, _ENDED))
+    ):
         return None
     if any(map(times.get, _RUNNING)):
         return "RUNNING"

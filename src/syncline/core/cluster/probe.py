@@ -1,8 +1,10 @@
-"""One question to a server, over a connection of our own: who answers there, and what it says, within a limit.
+"""One question to a server, over a connection of our own: who answers there, and what it says,
+within a limit.
 
-Ray's client waits for an address where nobody answers without end and writes its attempts on the terminal, so the head of a cluster is
-asked before Ray connects. Covered: one call of gRPC over HTTP/2 (RFC 9113), plain or over TLS. Compressed headers are not decoded: what
-the servers of Ray say in them is plain text.
+Ray's client waits for an address where nobody answers without end and writes its attempts on the
+terminal, so the head of a cluster is asked before Ray connects. Covered: one call of gRPC over
+HTTP/2 (RFC 9113), plain or over TLS. Compressed headers are not decoded: what the servers of Ray
+say in them is plain text.
 """
 
 from __future__ import annotations
@@ -61,11 +63,14 @@ class Answer:
     """The message; empty where there is none."""
 
 
-def ask(host: str, port: int, call: Call, *, limit_s: float, tls: ssl.SSLContext | None = None) -> Answer:
+def ask(
+    host: str, port: int, call: Call, *, limit_s: float, tls: ssl.SSLContext | None = None
+) -> Answer:
     """The answer to one call.
 
     Raises:
-        OSError: The name is unknown, nobody listens, nobody answers within `limit_s` (TimeoutError), or it is `AnotherServer`.
+        OSError: The name is unknown, nobody listens, nobody answers within `limit_s`
+        (TimeoutError), or it is `AnotherServer`.
     """
     outcome: queue.SimpleQueue[Answer | OSError] = queue.SimpleQueue()
 
@@ -104,20 +109,32 @@ def request(authority: str, call: Call) -> bytes:
         (
             _PREFACE,
             _frame(_SETTINGS, 0, 0, b""),
-            _frame(_HEADERS, _HEADERS_END, _CALL, b"".join(_field(name, value) for name, value in headers.items())),
+            _frame(
+                _HEADERS,
+                _HEADERS_END,
+                _CALL,
+                b"".join(_field(name, value) for name, value in headers.items()),
+            ),
             _frame(_DATA, _STREAM_ENDS, _CALL, message),
         )
     )
 
 
 def read_answer(stream: io.BufferedIOBase) -> Answer:
-    """The answer in what a server says. OSError where it says none, `AnotherServer` where it speaks something else."""
+    """The answer in what a server says. OSError where it says none, `AnotherServer` where it speaks
+    something else.
+    """
     header = stream.read(_FRAME_HEADER_BYTES)
     if header[3:4] != bytes([_SETTINGS]):
         raise AnotherServer(_other_words(header + stream.read1(_SHOWN_BYTES - _FRAME_HEADER_BYTES)))
     headers = body = b""
     while True:
-        size, kind, flags, number = int.from_bytes(header[:3], "big"), header[3], header[4], int.from_bytes(header[5:], "big")
+        size, kind, flags, number = (
+            int.from_bytes(header[:3], "big"),
+            header[3],
+            header[4],
+            int.from_bytes(header[5:], "big"),
+        )
         payload = stream.read(size)
         if number == _CALL and kind == _HEADERS:
             headers += payload
@@ -130,7 +147,9 @@ def read_answer(stream: io.BufferedIOBase) -> Answer:
             raise ConnectionError("the server closed the connection without an answer")
 
 
-def _exchange(host: str, port: int, call: Call, limit_s: float, tls: ssl.SSLContext | None) -> Answer:
+def _exchange(
+    host: str, port: int, call: Call, limit_s: float, tls: ssl.SSLContext | None
+) -> Answer:
     connection = socket.create_connection((host, port), timeout=limit_s)
     if tls is not None:
         connection = tls.wrap_socket(connection, server_hostname=host)
@@ -143,7 +162,9 @@ def _answer(headers: bytes, body: bytes) -> Answer:
     found = _STATUS.search(headers)
     if found is None and not body and headers[:1] != bytes([_HTTP_OK]):
         raise AnotherServer("a server of HTTP/2 answers there which does not know the call")
-    return Answer(status=None if found is None else int(found[1]), body=body[_MESSAGE_HEADER_BYTES:])
+    return Answer(
+        status=None if found is None else int(found[1]), body=body[_MESSAGE_HEADER_BYTES:]
+    )
 
 
 def _other_words(words: bytes) -> str:
@@ -153,7 +174,12 @@ def _other_words(words: bytes) -> str:
 
 
 def _frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", number) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", number)
+        + payload
+    )
 
 
 def _field(name: str, value: str) -> bytes:

@@ -1,4 +1,6 @@
-"""Generators over Ray Client, which knows none: an actor on the cluster makes the call, and hands the items on as it is asked for them."""
+"""Generators over Ray Client, which knows none: an actor on the cluster makes the call, and hands
+the items on as it is asked for them.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,22 @@ _CALLS_AT_A_TIME = 4
 class Relay:
     """In a process of the cluster: the owner of one generator, which ends with it."""
 
-    def __init__(self, plan: TaskPlan | CallPlan, callee: Hold | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        plan: TaskPlan | CallPlan,
+        callee: Hold | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
         """`callee` keeps the actor of a call in reach."""
         enter()
         self._callee = callee
         engine = current_engine()
-        made = engine.submit_task(plan, args, kwargs) if isinstance(plan, TaskPlan) else engine.submit_call(plan, args, kwargs)
+        made = (
+            engine.submit_task(plan, args, kwargs)
+            if isinstance(plan, TaskPlan)
+            else engine.submit_call(plan, args, kwargs)
+        )
         assert isinstance(made, ObjectRefGenerator)
         self._generator: ObjectRefGenerator[Any] = made
 
@@ -47,7 +59,13 @@ class Relay:
 class RelayedStream:
     """In the program: a generator of a relay, with the methods of one of Ray's."""
 
-    def __init__(self, plan: TaskPlan | CallPlan, callee: Hold | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        plan: TaskPlan | CallPlan,
+        callee: Hold | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
         relay_class = ray.remote(Relay).options(num_cpus=0, max_concurrency=_CALLS_AT_A_TIME)
         self._relay = relay_class.remote(plan, callee, args, kwargs)
         self._completed: Any = None
@@ -64,7 +82,9 @@ class RelayedStream:
         ray.get(self._relay.cancel.remote(force, recursive))
 
     def _next_sync(self, timeout_s: float | None) -> Any:
-        """Ray's reference to the next item, a nil one where it does not come in time. StopIteration at the end."""
+        """Ray's reference to the next item, a nil one where it does not come in time. StopIteration
+        at the end.
+        """
         if self._asked is None:
             self._asked = self._relay.next.remote()
         try:
@@ -89,6 +109,8 @@ class RelayedStream:
             return None
 
 
-def relayed(plan: TaskPlan | CallPlan, callee: Hold | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ObjectRefGenerator[Any]:
+def relayed(
+    plan: TaskPlan | CallPlan, callee: Hold | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ObjectRefGenerator[Any]:
     """The generator of a call that a relay makes."""
     return handles.stream(RelayedStream(plan, callee, args, kwargs), secrets.randbits(128))

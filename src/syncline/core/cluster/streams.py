@@ -1,4 +1,6 @@
-"""Items of Ray's generators, called back as they come: one thread with an event loop for all streams of this process."""
+"""Items of Ray's generators, called back as they come: one thread with an event loop for all
+streams of this process.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Streams:
         self._waiting: set[Any] = set()
 
     def next_item(self, generator: Any, callback: Callable[[Any], None]) -> None:
-        """Call back, in the thread, with Ray's reference to the next item of `generator`, or None at its end."""
+        """Call back, in the thread, with Ray's reference to the next item of `generator`, or None
+        at its end.
+        """
         future = asyncio.run_coroutine_threadsafe(_wait(generator, callback), self._running_loop())
         with self._lock:
             self._waiting.add(future)
@@ -52,7 +56,9 @@ class Streams:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="syncline-streams", daemon=True).start()
+                threading.Thread(
+                    target=self._loop.run_forever, name="syncline-streams", daemon=True
+                ).start()
             return self._loop
 
 

@@ -1,6 +1,8 @@
-"""What Ray's workers run for a task: the user's function, with its errors wrapped as every engine wraps them.
+"""What Ray's workers run for a task: the user's function, with its errors wrapped as every engine
+wraps them.
 
-One remote function of Ray's is made for each function of the user's and way of giving results, however many plans there are.
+One remote function of Ray's is made for each function of the user's and way of giving results,
+however many plans there are.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from syncline.core.cluster.facts import enter
 from syncline.core.refs import DynamicObjectRefGenerator, current_engine
 
 Kind = Literal["plain", "streaming", "dynamic"]
-"""How a function gives its results: what it returns, item by item, or all items behind one reference."""
+"""How a function gives its results: what it returns, item by item, or all items behind one
+reference.
+"""
 
 
 @lru_cache(maxsize=1024)
 def remote_function(function: Callable[..., Any], kind: Kind, max_calls: int) -> Any:
-    """Ray's remote function for `function`. TypeError, naming the part, where it cannot be pickled."""
+    """Ray's remote function for `function`. TypeError, naming the part, where it cannot be
+    pickled.
+    """
     serialization.pack_callable(function)
     body = _BODIES[kind](function)
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -45,7 +51,9 @@ def _streaming(function: Callable[..., Any]) -> Callable[..., Any]:
     def body(*args: Any, **kwargs: Any) -> Iterator[Any]:
         enter()
         try:
-            yield from (item for item in function(*args, **kwargs))  # Ray sends into it, which not every iterator takes
+            yield from (
+                item for item in function(*args, **kwargs)
+            )  # Ray sends into it, which not every iterator takes
         except Exception as error:
             raise failure(error) from None
 

@@ -13,7 +13,9 @@ _ENDED = (common_pb2.TaskStatus.FINISHED, common_pb2.TaskStatus.FAILED)
 
 
 def events() -> list[dict[str, Any]]:
-    """One event for every task and call that has ended; Ray reports them with a delay of about a second."""
+    """One event for every task and call that has ended; Ray reports them with a delay of about a
+    second.
+    """
     return trace_events(ray._private.state.state._get_all_task_events())
 
 

@@ -1,4 +1,6 @@
-"""Where Ray looks for the token that a cluster may ask for, in words. Read by programs and by the command line, so Ray is not needed."""
+"""Where Ray looks for the token that a cluster may ask for, in words. Read by programs and by the
+command line, so Ray is not needed.
+"""
 
 from __future__ import annotations
 

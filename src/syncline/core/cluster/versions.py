@@ -1,4 +1,6 @@
-"""What has to be the same in a program and on its cluster: the versions of Ray, of Python and of syncline."""
+"""What has to be the same in a program and on its cluster: the versions of Ray, of Python and of
+syncline.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Versions:
 
 
 def check_cluster(address: str, metadata: bytes) -> None:
-    """RuntimeError, with both versions of both, where a cluster that says `metadata` of itself does not fit this program."""
+    """RuntimeError, with both versions of both, where a cluster that says `metadata` of itself does
+    not fit this program.
+    """
     told = json.loads(metadata)
     there, here = Versions(ray=told["ray_version"], python=told["python_version"]), Versions.here()
     if (there.ray, there.python_minor) != (here.ray, here.python_minor):
@@ -49,7 +53,9 @@ def check_cluster(address: str, metadata: bytes) -> None:
 
 
 def check_program(metadata: Mapping[str, str], node: str) -> None:
-    """In a worker: RuntimeError where the program, of which the cluster keeps `metadata`, has another version of syncline."""
+    """In a worker: RuntimeError where the program, of which the cluster keeps `metadata`, has
+    another version of syncline.
+    """
     program = metadata.get(SYNCLINE_KEY, OWN)
     if program != OWN:
         raise RuntimeError(

@@ -1,7 +1,9 @@
-"""Whether the cluster is still there: a program that waits for one that is gone gets an error instead of waiting, or being ended, by Ray.
+"""Whether the cluster is still there: a program that waits for one that is gone gets an error
+instead of waiting, or being ended, by Ray.
 
-Ray ends a program whose cluster's head has not answered for a minute, and one that touches an object after the node of its machine died,
-without a word on the terminal. `Health` decides (pure), `Watch` looks every few seconds, and ends what waits.
+Ray ends a program whose cluster's head has not answered for a minute, and one that touches an
+object after the node of its machine died, without a word on the terminal. `Health` decides (pure),
+`Watch` looks every few seconds, and ends what waits.
 """
 
 from __future__ import annotations
@@ -60,10 +62,14 @@ class Health:
         if self.lost is not None:
             return None
         if not look.node_lives:
-            return self._lose("the node of this machine, through which this program was connected, has died")
+            return self._lose(
+                "the node of this machine, through which this program was connected, has died"
+            )
         if look.head_answers:
             came_back, self._silent_since, self._is_told = self._is_told, None, False
-            return f"the head of the cluster at {self._address!r} answers again" if came_back else None
+            return (
+                f"the head of the cluster at {self._address!r} answers again" if came_back else None
+            )
         self._silent_since = look.at if self._silent_since is None else self._silent_since
         silent_s = look.at - self._silent_since
         if silent_s >= self._patience_s:
@@ -82,13 +88,21 @@ class Health:
 
 
 class Guard:
-    """How a process waits for Ray, and what it asks before it uses it. This one knows nothing of losses: Ray ends its own workers."""
+    """How a process waits for Ray, and what it asks before it uses it. This one knows nothing of
+    losses: Ray ends its own workers.
+    """
 
     def check(self) -> None:
         """LocalRayletDiedError where the cluster is lost."""
 
-    def patiently(self, attempt: Callable[[float | None], Result], arrived: Callable[[], bool], timeout_s: float | None) -> Result | None:
-        """What `attempt`, which waits for as many seconds as it is told, comes to in `timeout_s`; None is for nothing.
+    def patiently(
+        self,
+        attempt: Callable[[float | None], Result],
+        arrived: Callable[[], bool],
+        timeout_s: float | None,
+    ) -> Result | None:
+        """What `attempt`, which waits for as many seconds as it is told, comes to in `timeout_s`;
+        None is for nothing.
 
         `arrived` says whether what it waits for is there and needs only be fetched.
         """
@@ -101,7 +115,9 @@ class Guard:
 class Watch(Guard):
     """Watches the cluster of a program, in a thread that ends with `close`. Thread safe."""
 
-    def __init__(self, health: Health, look: Callable[[], Look], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, health: Health, look: Callable[[], Look], tell: Callable[[str], None]
+    ) -> None:
         """`tell` shows a line to the program's user."""
         self._health = health
         self._look = look
@@ -114,8 +130,15 @@ class Watch(Guard):
         if self._health.lost is not None:
             raise LocalRayletDiedError(self._health.lost)
 
-    def patiently(self, attempt: Callable[[float | None], Result], arrived: Callable[[], bool], timeout_s: float | None) -> Result | None:
-        """As `Guard` does, in slices, so that a loss ends it. Fetching is not cut: it would begin anew each time."""
+    def patiently(
+        self,
+        attempt: Callable[[float | None], Result],
+        arrived: Callable[[], bool],
+        timeout_s: float | None,
+    ) -> Result | None:
+        """As `Guard` does, in slices, so that a loss ends it. Fetching is not cut: it would begin
+        anew each time.
+        """
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self.check()
@@ -139,14 +162,20 @@ class Watch(Guard):
 
 
 def watch(head: Head, node_id: str, tell: Callable[[str], None]) -> Watch:
-    """A watch over the cluster that this program is connected to, through the node `node_id` of this machine."""
-    rays_patience_s = float(settings.environment("RAY_gcs_rpc_server_reconnect_timeout_s") or RAYS_PATIENCE_S)
+    """A watch over the cluster that this program is connected to, through the node `node_id` of
+    this machine.
+    """
+    rays_patience_s = float(
+        settings.environment("RAY_gcs_rpc_server_reconnect_timeout_s") or RAYS_PATIENCE_S
+    )
     node = _Node(node_id)
 
     def look() -> Look:
         return Look(at=time.monotonic(), node_lives=node.lives(), head_answers=heads.answers(head))
 
-    return Watch(Health(head.address, max(rays_patience_s - BEFORE_RAY_S, rays_patience_s / 2)), look, tell)
+    return Watch(
+        Health(head.address, max(rays_patience_s - BEFORE_RAY_S, rays_patience_s / 2)), look, tell
+    )
 
 
 class _Node:
@@ -161,8 +190,13 @@ class _Node:
         """True also where the process cannot be seen from here."""
         if not self._was_looked_for:
             self._was_looked_for = True
-            self._process = next((process for process in psutil.process_iter(["cmdline"]) if self._is_mine(process)), None)
-        return self._process is None or (self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE)
+            self._process = next(
+                (process for process in psutil.process_iter(["cmdline"]) if self._is_mine(process)),
+                None,
+            )
+        return self._process is None or (
+            self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+        )
 
     def _is_mine(self, process: psutil.Process) -> bool:
         return f"--node_id={self._node_id}" in (process.info["cmdline"] or ())

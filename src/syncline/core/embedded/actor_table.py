@@ -1,4 +1,6 @@
-"""Actors in the hub: their names, their processes, and the way of their calls. Decisions about one actor's life are in `actors`."""
+"""Actors in the hub: their names, their processes, and the way of their calls. Decisions about one
+actor's life are in `actors`.
+"""
 
 from __future__ import annotations
 
@@ -42,26 +44,50 @@ if TYPE_CHECKING:
     from syncline.core.embedded.hub import Hub
 
 LAZY_CALLS = 4
-"""A call behind more than this many unanswered ones of an ordinary actor leaves when the actor next says something."""
+"""A call behind more than this many unanswered ones of an ordinary actor leaves when the actor next
+says something.
+"""
 
 
 class Actor:
     """One actor."""
 
-    __slots__ = ("args", "held", "holding", "id", "in_order", "label", "life", "log_tail", "pid", "shape", "spec", "top", "waiting")
+    __slots__ = (
+        "args",
+        "held",
+        "holding",
+        "id",
+        "in_order",
+        "label",
+        "life",
+        "log_tail",
+        "pid",
+        "shape",
+        "spec",
+        "top",
+        "waiting",
+    )
 
-    def __init__(self, id: int, spec: ActorSpec, args: Value, top: tuple[int, ...], held: tuple[int, ...]) -> None:
+    def __init__(
+        self, id: int, spec: ActorSpec, args: Value, top: tuple[int, ...], held: tuple[int, ...]
+    ) -> None:
         self.id = id
         self.spec = spec
         self.args = args
         self.top = top
         self.held = held
-        self.life = ActorLife(id, max_restarts=spec.max_restarts, max_task_retries=spec.max_task_retries)
+        self.life = ActorLife(
+            id, max_restarts=spec.max_restarts, max_task_retries=spec.max_task_retries
+        )
         self.shape = self.holding = 0
         self.pid = 0
         self.log_tail = ""
-        self.in_order = not spec.is_async and spec.max_concurrency == 1 and not spec.concurrency_groups
-        self.waiting: deque[Task] = deque()  # calls whose arguments, or those of a call before them, do not exist yet
+        self.in_order = (
+            not spec.is_async and spec.max_concurrency == 1 and not spec.concurrency_groups
+        )
+        self.waiting: deque[Task] = (
+            deque()
+        )  # calls whose arguments, or those of a call before them, do not exist yet
 
 
 class ActorTable:
@@ -75,9 +101,17 @@ class ActorTable:
     # -- life
 
     def create(
-        self, process: Process, actor_id: int, spec: ActorSpec, args: Value, top: tuple[int, ...], held: tuple[int, ...]
+        self,
+        process: Process,
+        actor_id: int,
+        spec: ActorSpec,
+        args: Value,
+        top: tuple[int, ...],
+        held: tuple[int, ...],
     ) -> bytes | None:
-        """A new actor; or, with `get_if_exists`, the record of the one of that name. ValueError: the name is taken, or no room ever."""
+        """A new actor; or, with `get_if_exists`, the record of the one of that name. ValueError:
+        the name is taken, or no room ever.
+        """
         hub = self._hub
         key = (spec.namespace, spec.name)
         if spec.name and key in self._names:
@@ -88,8 +122,12 @@ class ActorTable:
                 f"get that one with `get_actor({spec.name!r})`, or pass `get_if_exists=True`"
             )
         actor = Actor(actor_id, spec, args, top, held)
-        actor.shape = hub.scheduler.shape(dict(spec.placement), group=spec.group, environment=spec.environment)
-        actor.holding = hub.scheduler.shape(dict(spec.resources), group=spec.group, environment=spec.environment)
+        actor.shape = hub.scheduler.shape(
+            dict(spec.placement), group=spec.group, environment=spec.environment
+        )
+        actor.holding = hub.scheduler.shape(
+            dict(spec.resources), group=spec.group, environment=spec.environment
+        )
         entry = hub.objects.add(actor_id, count=2 if spec.detached else 1)
         entry.on_free = self._on_handles_dropped
         hub.hold_for(process, actor_id)
@@ -101,7 +139,9 @@ class ActorTable:
         return None
 
     def find(self, process: Process, name: str, namespace: str) -> bytes:
-        """The record of a named actor, one reference to it counted for the process. ValueError with the names that exist."""
+        """The record of a named actor, one reference to it counted for the process. ValueError with
+        the names that exist.
+        """
         actor_id = self._names.get((namespace, name))
         if actor_id is None:
             names = sorted(known for space, known in self._names if space == namespace)
@@ -151,7 +191,10 @@ class ActorTable:
     def give_up(self, environment: str, reason: str) -> None:
         """Workers of this environment cannot be started: what waits for one is dead."""
         for actor in list(self.actors.values()):
-            if actor.spec.environment == environment and actor.life.state in (ActorState.PENDING, ActorState.RESTARTING):
+            if actor.spec.environment == environment and actor.life.state in (
+                ActorState.PENDING,
+                ActorState.RESTARTING,
+            ):
                 self._do(actor, actor.life.unplaceable(reason))
 
     def assign(self, step: AssignActor) -> None:
@@ -166,7 +209,10 @@ class ActorTable:
         process.actor_id = actor.id
         actor.pid = process.pid
         process.label = spec.class_name
-        hub.output.name(process.number, f"{spec.class_name}{f' {spec.name}' if spec.name else ''} pid={process.pid}")
+        hub.output.name(
+            process.number,
+            f"{spec.class_name}{f' {spec.name}' if spec.name else ''} pid={process.pid}",
+        )
         restarted = actor.life.restarts > 0
         self._do(actor, actor.life.placed(step.worker))
         if spec.class_id not in process.known:
@@ -182,7 +228,10 @@ class ActorTable:
         if actor is None or process.actor_id != actor_id:
             return
         actor.pid = process.pid
-        self._do(actor, actor.life.constructed() if failed is None else actor.life.constructor_failed(failed))
+        self._do(
+            actor,
+            actor.life.constructed() if failed is None else actor.life.constructor_failed(failed),
+        )
 
     def on_exit(self, process: Process) -> None:
         """The actor has called `exit_actor()`."""
@@ -205,9 +254,26 @@ class ActorTable:
     # -- calls
 
     def on_call(self, process: Process, message: Message) -> None:
-        _, call_id, actor_id, method, mode, args, top, held, extra, count, parent, retries, group, retry_on = message
+        (
+            _,
+            call_id,
+            actor_id,
+            method,
+            mode,
+            args,
+            top,
+            held,
+            extra,
+            count,
+            parent,
+            retries,
+            group,
+            retry_on,
+        ) = message
         hub = self._hub
-        call = Task(call_id, args, top, held, (call_id, *extra) if count else (), process.number, parent)
+        call = Task(
+            call_id, args, top, held, (call_id, *extra) if count else (), process.number, parent
+        )
         call.actor_id = actor_id
         call.method = method
         call.mode = mode
@@ -215,14 +281,25 @@ class ActorTable:
         call.group = group
         call.retry_on = retry_on
         actor = self.actors.get(actor_id)
-        call.retries = retries if retries is not None else (actor.spec.max_task_retries if actor is not None else 0)
+        call.retries = (
+            retries
+            if retries is not None
+            else (actor.spec.max_task_retries if actor is not None else 0)
+        )
         if actor is None:
             hub.tasks.begin(process, call)
-            hub.tasks.fail(call, error_value(ActorDiedError("The actor is dead: it ended before this call was made.")))
+            hub.tasks.fail(
+                call,
+                error_value(
+                    ActorDiedError("The actor is dead: it ended before this call was made.")
+                ),
+            )
             return
         limit = actor.spec.max_pending_calls
         if 0 < limit <= self._pending(actor_id, process):
-            error = PendingCallsLimitExceeded(f"{actor.spec.class_name} has max_pending_calls={limit}, and as many wait: get some first.")
+            error = PendingCallsLimitExceeded(
+                f"{actor.spec.class_name} has max_pending_calls={limit}, and as many wait: get some first."
+            )
             if process.channel is None:
                 raise error
             hub.tasks.begin(process, call)
@@ -261,7 +338,9 @@ class ActorTable:
         process.since = ended
         actor = self.actors.get(process.actor_id)
         if actor is not None:
-            tasks.timeline.append((f"{actor.spec.class_name}.{call.method}", process.pid, started, ended))
+            tasks.timeline.append(
+                (f"{actor.spec.class_name}.{call.method}", process.pid, started, ended)
+            )
             if failed is not None and retry and call.retries != 0 and not call.cancelled:
                 call.retries -= 1 if call.retries > 0 else 0
                 self._send(actor, call, process.number)
@@ -275,12 +354,19 @@ class ActorTable:
 
     def _pending(self, actor_id: int, process: Process) -> int:
         """Calls of one caller that have no answer yet."""
-        return sum(task.actor_id == actor_id and task.owner == process.number for task in self._hub.tasks.tasks.values())
+        return sum(
+            task.actor_id == actor_id and task.owner == process.number
+            for task in self._hub.tasks.tasks.values()
+        )
 
     def _release_waiting(self, actor: Actor) -> None:
-        """Pass on the calls that can go: in order of submission where calls run in order, else whichever are ready."""
+        """Pass on the calls that can go: in order of submission where calls run in order, else
+        whichever are ready.
+        """
         if actor.in_order:
-            while actor.waiting and (actor.waiting[0].missing == 0 or actor.waiting[0].id not in self._hub.tasks.tasks):
+            while actor.waiting and (
+                actor.waiting[0].missing == 0 or actor.waiting[0].id not in self._hub.tasks.tasks
+            ):
                 call = actor.waiting.popleft()
                 if call.id in self._hub.tasks.tasks:
                     self._pass_on(actor, call)
@@ -306,7 +392,18 @@ class ActorTable:
             process.since = time.time()
         process.tasks[call.id] = call
         values = hub.tasks.values_of(call)
-        message = (m.INVOKE, call.id, call.method, call.mode, call.args, values, call.count, call.returns[1:], call.group, call.retry_on)
+        message = (
+            m.INVOKE,
+            call.id,
+            call.method,
+            call.mode,
+            call.args,
+            values,
+            call.count,
+            call.returns[1:],
+            call.group,
+            call.retry_on,
+        )
         if actor.in_order and len(process.tasks) > LAZY_CALLS:
             hub.send_later(process, message)
         else:
@@ -378,7 +475,12 @@ class ActorTable:
             if actor.life.state is ActorState.DEAD:
                 return
             if value[0] == m.ERROR:
-                self._do(actor, actor.life.unplaceable(f"an argument of its constructor failed: {serialization.unpack_error(value[1])}"))
+                self._do(
+                    actor,
+                    actor.life.unplaceable(
+                        f"an argument of its constructor failed: {serialization.unpack_error(value[1])}"
+                    ),
+                )
             elif missing == 0:
                 self._do(actor, actor.life.created())
 
@@ -397,16 +499,26 @@ class ActorTable:
             "log_tail": (actor.log_tail or None) if cause.kind in PROCESS_DEATHS else None,
         }
         if temporary:
-            message = errors.actor_unavailable(spec.class_name, name, actor.pid, cause.detail or "was killed")
+            message = errors.actor_unavailable(
+                spec.class_name, name, actor.pid, cause.detail or "was killed"
+            )
             return error_value(ActorUnavailableError(message, **told))  # type: ignore[arg-type]
         who = errors.actor_name(spec.class_name, name)
         if cause.kind is CauseKind.UNPLACEABLE and "placement group" in cause.detail:
-            return error_value(ActorPlacementGroupRemoved(f"The actor {who} was ended because its placement group was removed."))
+            return error_value(
+                ActorPlacementGroupRemoved(
+                    f"The actor {who} was ended because its placement group was removed."
+                )
+            )
         if cause.kind is CauseKind.OUT_OF_MEMORY:
-            message = errors.actor_out_of_memory(spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts)
+            message = errors.actor_out_of_memory(
+                spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts
+            )
             return error_value(ActorOutOfMemoryError(message, **told))  # type: ignore[arg-type]
         if cause.kind is CauseKind.WORKER_DIED:
-            message = errors.actor_died(spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts)
+            message = errors.actor_died(
+                spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts
+            )
         elif cause.kind is CauseKind.CONSTRUCTOR_FAILED:
             message = _constructor_message(who, cause.error)
         else:

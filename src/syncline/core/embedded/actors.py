@@ -1,9 +1,10 @@
 """The life of one actor and its calls: a pure state machine from events to instructions.
 
-Where the actor runs is the scheduler's business, sending frames is the driver's. This module decides when a call may be sent, what becomes
-of calls when a process dies, and when an actor is over. The way of a call: `ActorLife.call` -> sent at once if the actor is alive, else
-queued -> in flight until `ActorLife.finished`. Events that come after the death are ignored, because a dying process may still have sent
-them.
+Where the actor runs is the scheduler's business, sending frames is the driver's. This module
+decides when a call may be sent, what becomes of calls when a process dies, and when an actor is
+over. The way of a call: `ActorLife.call` -> sent at once if the actor is alive, else queued -> in
+flight until `ActorLife.finished`. Events that come after the death are ignored, because a dying
+process may still have sent them.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ class SendCall(NamedTuple):
 
 
 class FailCall(NamedTuple):
-    """The call has no result. ``temporary``: the actor itself comes back, so a later call may succeed."""
+    """The call has no result. ``temporary``: the actor itself comes back, so a later call may
+    succeed.
+    """
 
     call_id: int
     cause: Cause
@@ -103,7 +106,9 @@ class FailCall(NamedTuple):
 
 
 class StopProcess(NamedTuple):
-    """End the actor's process: at once if ``force``, else politely, letting it run its exit handlers."""
+    """End the actor's process: at once if ``force``, else politely, letting it run its exit
+    handlers.
+    """
 
     worker: int
     force: bool
@@ -126,11 +131,16 @@ REFUSED = -2
 
 
 class InvalidTransition(RuntimeError):
-    """An event that cannot happen in the actor's state: a defect of the engine. The message tells the actor's history."""
+    """An event that cannot happen in the actor's state: a defect of the engine. The message tells
+    the actor's history.
+    """
 
     def __init__(self, life: ActorLife, event: ActorEvent) -> None:
         self.history = tuple(life.history)
-        story = ", ".join(f"{event.value} -> {state.value}" for event, state in self.history) or "nothing yet"
+        story = (
+            ", ".join(f"{event.value} -> {state.value}" for event, state in self.history)
+            or "nothing yet"
+        )
         super().__init__(
             f"actor {life.actor_id} is {life.state.value}, where {event.value!r} cannot happen; what happened before: {story}. "
             f"This is a defect of syncline, please report it with this message"
@@ -138,7 +148,9 @@ class InvalidTransition(RuntimeError):
 
 
 class ActorLife:
-    """State, calls and restarts of one actor. Call ids are chosen by the driver; not thread-safe."""
+    """State, calls and restarts of one actor. Call ids are chosen by the driver; not
+    thread-safe.
+    """
 
     __slots__ = (
         "_ending",
@@ -155,7 +167,9 @@ class ActorLife:
     )
 
     def __init__(self, actor_id: int, *, max_restarts: int = 0, max_task_retries: int = 0) -> None:
-        """``max_restarts`` and ``max_task_retries`` count from 0, and -1 means without end. The second is the default for each call."""
+        """``max_restarts`` and ``max_task_retries`` count from 0, and -1 means without end. The
+        second is the default for each call.
+        """
         self.actor_id = actor_id
         self.max_restarts = max_restarts
         self.max_task_retries = max_task_retries
@@ -177,7 +191,9 @@ class ActorLife:
     # Calls
 
     def call(self, call_id: int, retries: int | None = None) -> int:
-        """A call is ready: the worker to send it to now, or `QUEUED`, or `REFUSED`. ``retries`` replaces ``max_task_retries``."""
+        """A call is ready: the worker to send it to now, or `QUEUED`, or `REFUSED`. ``retries``
+        replaces ``max_task_retries``.
+        """
         if self.state is ActorState.ALIVE:
             self._in_flight[call_id] = self.max_task_retries if retries is None else retries
             assert self.worker is not None
@@ -188,7 +204,9 @@ class ActorLife:
         return QUEUED
 
     def finished(self, call_id: int) -> Sequence[Step]:
-        """The process has answered the call, well or badly. Unknown calls are ignored: they failed when the process seemed dead."""
+        """The process has answered the call, well or badly. Unknown calls are ignored: they failed
+        when the process seemed dead.
+        """
         self._in_flight.pop(call_id, None)
         return self._end_if_idle() if self._ending else _NOTHING
 
@@ -220,7 +238,9 @@ class ActorLife:
         return [PlaceActor(self.actor_id)]
 
     def placed(self, worker: int) -> Sequence[Step]:
-        """The scheduler has given the actor a process; the driver sends the constructor. A dead actor's process is stopped again."""
+        """The scheduler has given the actor a process; the driver sends the constructor. A dead
+        actor's process is stopped again.
+        """
         if self.state is ActorState.DEAD:
             return [StopProcess(worker, force=True)]
         self._move(ActorEvent.PLACED)
@@ -245,15 +265,23 @@ class ActorLife:
         if self.state is ActorState.DEAD:
             return _NOTHING
         worker = self.worker
-        steps = self._end(Cause(kind=CauseKind.CONSTRUCTOR_FAILED, error=error), ActorEvent.CONSTRUCTOR_FAILED)
+        steps = self._end(
+            Cause(kind=CauseKind.CONSTRUCTOR_FAILED, error=error), ActorEvent.CONSTRUCTOR_FAILED
+        )
         return [*steps, StopProcess(worker, force=False)] if worker is not None else steps
 
-    def worker_died(self, detail: str = "", kind: CauseKind = CauseKind.WORKER_DIED) -> Sequence[Step]:
-        """The process is gone; ``detail`` says how. Also while the constructor ran, which counts as a restart, too."""
+    def worker_died(
+        self, detail: str = "", kind: CauseKind = CauseKind.WORKER_DIED
+    ) -> Sequence[Step]:
+        """The process is gone; ``detail`` says how. Also while the constructor ran, which counts as
+        a restart, too.
+        """
         return self._lose(Cause(kind=kind, detail=detail))
 
     def killed(self, *, no_restart: bool = True) -> Sequence[Step]:
-        """Somebody called ``kill``. With ``no_restart=False`` the actor loses its process only, and is restarted if restarts are left."""
+        """Somebody called ``kill``. With ``no_restart=False`` the actor loses its process only, and
+        is restarted if restarts are left.
+        """
         if self.state is ActorState.DEAD or (self.worker is None and not no_restart):
             return _NOTHING
         stop: list[Step] = [] if self.worker is None else [StopProcess(self.worker, force=True)]
@@ -261,7 +289,9 @@ class ActorLife:
         return [*stop, *(self._end(cause) if no_restart else self._lose(cause))]
 
     def unplaceable(self, detail: str) -> Sequence[Step]:
-        """The actor will never have a process: its environment cannot be made, or its placement group was removed."""
+        """The actor will never have a process: its environment cannot be made, or its placement
+        group was removed.
+        """
         return self._over(Cause(kind=CauseKind.UNPLACEABLE, detail=detail))
 
     def exit_requested(self) -> Sequence[Step]:
@@ -269,7 +299,9 @@ class ActorLife:
         return self._over(Cause(kind=CauseKind.EXITED))
 
     def handle_dropped(self) -> Sequence[Step]:
-        """The last handle is gone: the actor ends after the calls that it has, and after a constructor that runs."""
+        """The last handle is gone: the actor ends after the calls that it has, and after a
+        constructor that runs.
+        """
         if self.state is ActorState.DEAD:
             return _NOTHING
         self._ending = True
@@ -282,7 +314,12 @@ class ActorLife:
     # Inside
 
     def _end_if_idle(self) -> Sequence[Step]:
-        if not self._ending or self._in_flight or self._queue or self.state in (ActorState.STARTING, ActorState.DEAD):
+        if (
+            not self._ending
+            or self._in_flight
+            or self._queue
+            or self.state in (ActorState.STARTING, ActorState.DEAD)
+        ):
             return _NOTHING
         stop: list[Step] = [] if self.worker is None else [StopProcess(self.worker, force=False)]
         return [*stop, *self._end(Cause(kind=CauseKind.HANDLES_DROPPED))]
@@ -291,7 +328,9 @@ class ActorLife:
         return _NOTHING if self.state is ActorState.DEAD else self._end(cause)
 
     def _lose(self, cause: Cause) -> Sequence[Step]:
-        """The process is lost: restart if that is allowed. Calls in flight are sent again, first and in order, as often as each allows."""
+        """The process is lost: restart if that is allowed. Calls in flight are sent again, first
+        and in order, as often as each allows.
+        """
         if self.state is ActorState.DEAD:
             return _NOTHING
         if self.max_restarts != -1 and self.restarts >= self.max_restarts:
@@ -299,8 +338,16 @@ class ActorLife:
         self._move(ActorEvent.LOST)
         self.worker = None
         self.restarts += 1
-        steps: list[Step] = [FailCall(call_id, cause, temporary=True) for call_id, left in self._in_flight.items() if left == 0]
-        again = [(call_id, left - 1 if left > 0 else left) for call_id, left in self._in_flight.items() if left != 0]
+        steps: list[Step] = [
+            FailCall(call_id, cause, temporary=True)
+            for call_id, left in self._in_flight.items()
+            if left == 0
+        ]
+        again = [
+            (call_id, left - 1 if left > 0 else left)
+            for call_id, left in self._in_flight.items()
+            if left != 0
+        ]
         self._in_flight.clear()
         self._queue.extendleft(reversed(again))
         ended = self._end_if_idle()
@@ -313,7 +360,10 @@ class ActorLife:
         calls = [*self._in_flight, *(call_id for call_id, _ in self._queue)]
         self._in_flight.clear()
         self._queue.clear()
-        return [*(FailCall(call_id, cause, temporary=False) for call_id in calls), Died(self.actor_id, cause)]
+        return [
+            *(FailCall(call_id, cause, temporary=False) for call_id in calls),
+            Died(self.actor_id, cause),
+        ]
 
     def _move(self, event: ActorEvent) -> None:
         following = _NEXT.get((self.state, event))

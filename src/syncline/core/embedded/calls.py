@@ -1,7 +1,9 @@
-"""An actor in its worker: how its calls share the main thread, threads of their own, or an event loop.
+"""An actor in its worker: how its calls share the main thread, threads of their own, or an event
+loop.
 
-An ordinary actor runs its calls in the main thread. With `max_concurrency` above one, or concurrency groups, calls run in threads, one
-pool a group. An actor with async methods runs an event loop in the main thread, and its calls are coroutines on it.
+An ordinary actor runs its calls in the main thread. With `max_concurrency` above one, or
+concurrency groups, calls run in threads, one pool a group. An actor with async methods runs an
+event loop in the main thread, and its calls are coroutines on it.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class Calls:
         self._loop.call_soon_threadsafe(self._begin, message)
 
     def stop(self, call_id: int) -> bool:
-        """Cancel a call that runs on the event loop; False where that is not how calls run. A call in a thread cannot be stopped."""
+        """Cancel a call that runs on the event loop; False where that is not how calls run. A call
+        in a thread cannot be stopped.
+        """
         if self._loop is None:
             return bool(self._pools)
         self._loop.call_soon_threadsafe(self._cancel, call_id)
@@ -109,12 +113,24 @@ class Calls:
             failed = cancelled()
         except BaseException as error:
             failed, retry = self._results.error(error, work.name), worth_a_retry(error, retry_on)
-        result, positional, keyword = None, (), {}  # what they refer to is dropped before the hub hears of the end
+        result, positional, keyword = (
+            None,
+            (),
+            {},
+        )  # what they refer to is dropped before the hub hears of the end
         CURRENT.reset(token)
         faults.reach("worker.before_result")
         self._tell(call_id, values, failed, retry, started, leaving)
 
-    def _tell(self, call_id: int, values: list[Value], failed: bytes | None, retry: bool, started: float, leaving: bool) -> None:
+    def _tell(
+        self,
+        call_id: int,
+        values: list[Value],
+        failed: bytes | None,
+        retry: bool,
+        started: float,
+        leaving: bool,
+    ) -> None:
         if leaving:
             self._link.send((m.RETIRE, "exit_actor"))
         else:
@@ -189,9 +205,13 @@ class Calls:
     def _work_of(self, method: str) -> Work:
         work = self._works.get(method)
         if work is None:
-            work = self._works[method] = replace(self._work, name=f"{self._spec.class_name}.{method}")
+            work = self._works[method] = replace(
+                self._work, name=f"{self._spec.class_name}.{method}"
+            )
         return work
 
 
 def _pool(name: str, size: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=size, thread_name_prefix=f"call-{name}" if name else "call")
+    return ThreadPoolExecutor(
+        max_workers=size, thread_name_prefix=f"call-{name}" if name else "call"
+    )

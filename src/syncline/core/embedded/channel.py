@@ -1,7 +1,8 @@
 """A channel: messages over one Unix-domain socket, as length-prefixed pickle frames.
 
-Sending never blocks: what the socket does not take waits in a backlog that the reactor writes when it can. Large values do not pass
-here (they lie in shared memory), so a frame is rarely above 100 kB.
+Sending never blocks: what the socket does not take waits in a backlog that the reactor writes when
+it can. Large values do not pass here (they lie in shared memory), so a frame is rarely above 100
+kB.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class ChannelStatistics:
 
 
 class Channel:
-    """One end of a connection. Not thread-safe: `send` and `flush` under the owner's lock, `receive` by one thread at a time."""
+    """One end of a connection. Not thread-safe: `send` and `flush` under the owner's lock,
+    `receive` by one thread at a time.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -45,7 +48,9 @@ class Channel:
         self._outgoing: list[bytes] = []  # encoded, held back until `flush`
         self._backlog: deque[memoryview] = deque()  # what the socket would not take
         self._backlog_bytes = 0
-        self._view = memoryview(bytearray(_RECEIVE_BYTES))  # one for all: a fresh one for each read costs more than the read
+        self._view = memoryview(
+            bytearray(_RECEIVE_BYTES)
+        )  # one for all: a fresh one for each read costs more than the read
         self._partial = bytearray()  # the beginning of a message whose end has not come yet
         self._sent = 0
         self._received = 0
@@ -58,7 +63,11 @@ class Channel:
     @property
     def statistics(self) -> ChannelStatistics:
         """How much has passed."""
-        return ChannelStatistics(messages_sent=self._sent, messages_received=self._received, backlog_bytes=self._backlog_bytes)
+        return ChannelStatistics(
+            messages_sent=self._sent,
+            messages_received=self._received,
+            backlog_bytes=self._backlog_bytes,
+        )
 
     @property
     def congested(self) -> bool:
@@ -72,7 +81,9 @@ class Channel:
         self._sent += 1
 
     def send(self, message: Message) -> None:
-        """Encode a message and hand it, with all that was held, to the socket. A dead peer is noticed by `receive`, not here."""
+        """Encode a message and hand it, with all that was held, to the socket. A dead peer is
+        noticed by `receive`, not here.
+        """
         self.hold(message)
         self.flush()
 
@@ -115,7 +126,9 @@ class Channel:
             self._backlog.popleft()
 
     def drain(self, limit_bytes: int) -> None:
-        """Wait until at most `limit_bytes` are unsent, or the peer is gone: a process that produces faster than it is read slows down."""
+        """Wait until at most `limit_bytes` are unsent, or the peer is gone: a process that produces
+        faster than it is read slows down.
+        """
         while self._backlog_bytes > limit_bytes and not self.closed:
             poller = select.poll()
             poller.register(self._socket, select.POLLOUT)
@@ -123,7 +136,9 @@ class Channel:
             self.write_backlog()
 
     def receive(self) -> list[Message]:
-        """Every whole message that is there, in order; ChannelClosedError when the peer is gone and nothing is left to read."""
+        """Every whole message that is there, in order; ChannelClosedError when the peer is gone and
+        nothing is left to read.
+        """
         try:
             count = self._socket.recv_into(self._view)
         except BlockingIOError:

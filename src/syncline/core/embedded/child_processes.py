@@ -1,7 +1,9 @@
-"""Processes that a worker, or the program, makes itself (a DataLoader's, for one) take part too, whichever way they are started.
+"""Processes that a worker, or the program, makes itself (a DataLoader's, for one) take part too,
+whichever way they are started.
 
-A child that was forked has lost its parent's connection; one that was spawned never had any. Both find the session in an environment
-variable, and connect to the hub's socket on their first use of syncline. They take no work.
+A child that was forked has lost its parent's connection; one that was spawned never had any. Both
+find the session in an environment variable, and connect to the hub's socket on their first use of
+syncline. They take no work.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def listen(directory: Path) -> socket.socket:
 
 
 def join(session: str) -> EmbeddedEngine:
-    """An engine for this process, connected to the hub of the session. RuntimeError where the session is over."""
+    """An engine for this process, connected to the hub of the session. RuntimeError where the
+    session is over.
+    """
     facts = SessionFacts(**json.loads(session))
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -73,7 +77,9 @@ def join(session: str) -> EmbeddedEngine:
 
     link.accept_work = accept
     if not pump.wait(welcome, WELCOME_S):
-        raise RuntimeError(f"the program that this process (pid={os.getpid()}) belongs to did not answer within {WELCOME_S:g} s")
+        raise RuntimeError(
+            f"the program that this process (pid={os.getpid()}) belongs to did not answer within {WELCOME_S:g} s"
+        )
 
     def leave() -> None:
         pump.close()

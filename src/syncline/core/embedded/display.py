@@ -1,11 +1,15 @@
-"""What the driver's terminal shows of what workers print. Pure: events in, texts out, and the moment comes with every call.
+"""What the driver's terminal shows of what workers print. Pure: events in, texts out, and the
+moment comes with every call.
 
-While a single worker has written, its text passes unchanged. From the second on each line gets its writer's label in front, and the
-lines of many workers that say the same are folded. A line that is not finished, be it a prompt, a row of dots or a progress bar, is
-drawn where the cursor stands and redrawn as it changes; whoever comes next begins a new line, and the writer that was cut off may draw
-again after a while only. So many bars at once give some lines a second, and each shows one state of one bar.
+While a single worker has written, its text passes unchanged. From the second on each line gets its
+writer's label in front, and the lines of many workers that say the same are folded. A line that is
+not finished, be it a prompt, a row of dots or a progress bar, is drawn where the cursor stands and
+redrawn as it changes; whoever comes next begins a new line, and the writer that was cut off may
+draw again after a while only. So many bars at once give some lines a second, and each shows one
+state of one bar.
 
-Not covered: programs that move the cursor up and down, whose movements are dropped once several workers write.
+Not covered: programs that move the cursor up and down, whose movements are dropped once several
+workers write.
 """
 
 from __future__ import annotations
@@ -19,12 +23,16 @@ from syncline.core.embedded.logs import Stream
 PARTIAL_S = 0.1
 """How long the beginning of a line waits for its end before it is shown."""
 REDRAW_S = 0.5
-"""How long a writer that was cut off waits before it draws its unfinished line again, times the number of those that wait."""
+"""How long a writer that was cut off waits before it draws its unfinished line again, times the
+number of those that wait.
+"""
 LONGEST_LINE = 65_536
 """Characters of an unfinished line that are kept; a longer one is shown in pieces."""
 _REMEMBERED_TEXTS = 16
 
-_UNDONE_NEWLINES = re.compile("(?:\x1b\\[A)+\n+")  # nested bars go one line down for each time that they went up
+_UNDONE_NEWLINES = re.compile(
+    "(?:\x1b\\[A)+\n+"
+)  # nested bars go one line down for each time that they went up
 _MOVEMENTS = re.compile("\x1b\\[[0-9;]*[ABEFGHJSTdfsu]")
 
 Texts = list[tuple[Stream, str]]
@@ -34,7 +42,16 @@ Texts = list[tuple[Stream, str]]
 class _Line:
     """The unfinished line of one stream of one worker."""
 
-    __slots__ = ("arrived", "continues", "current", "drawn_at", "held", "is_update", "number", "screen")
+    __slots__ = (
+        "arrived",
+        "continues",
+        "current",
+        "drawn_at",
+        "held",
+        "is_update",
+        "number",
+        "screen",
+    )
 
     def __init__(self, number: int, screen: _Screen) -> None:
         self.number = number
@@ -56,18 +73,24 @@ class _Screen:
         self.stream = stream
         self.pieces: list[str] = []
         self.folding = Folding()
-        self.cursor: _Line | None = None  # whose unfinished line the cursor is on, None at the start of a line
+        self.cursor: _Line | None = (
+            None  # whose unfinished line the cursor is on, None at the start of a line
+        )
         self.shown = ""  # what of that line is left of the cursor
         self.returned = False  # the cursor is back at the start of that line
 
     def draw(self, line: _Line, prefix: str, content: str) -> None:
         """Bring the line to `content`, with as little as possible."""
         if self.cursor is not line:
-            self.pieces.append(f"\n{prefix}{content}" if self.cursor is not None else prefix + content)
+            self.pieces.append(
+                f"\n{prefix}{content}" if self.cursor is not None else prefix + content
+            )
         elif not self.returned and content.startswith(self.shown):
             self.pieces.append(content[len(self.shown) :])
         else:
-            self.pieces.append(f"{'' if self.returned else chr(13)}{prefix}{content.ljust(len(self.shown))}")
+            self.pieces.append(
+                f"{'' if self.returned else chr(13)}{prefix}{content.ljust(len(self.shown))}"
+            )
         self.cursor, self.shown, self.returned = line, content, False
 
     def finish(self, line: _Line, prefix: str, content: str) -> None:
@@ -90,16 +113,22 @@ class _Screen:
 
 
 class Display:
-    """The two streams of the driver, shared by many workers. Not thread-safe, but `name` may be called at any time."""
+    """The two streams of the driver, shared by many workers. Not thread-safe, but `name` may be
+    called at any time.
+    """
 
     def __init__(self) -> None:
         self._screens: dict[Stream, _Screen] = {"out": _Screen("out"), "err": _Screen("err")}
         self._labels: dict[int, str] = {}
         self._lines: dict[tuple[int, Stream], _Line] = {}
-        self._waiting: dict[_Line, None] = {}  # with something that is not shown, the longest waiting first
+        self._waiting: dict[
+            _Line, None
+        ] = {}  # with something that is not shown, the longest waiting first
         self._only: int | None = None  # the single worker that has written, if so
         self._is_shared = False
-        self._before: deque[tuple[float, Stream, str]] = deque(maxlen=_REMEMBERED_TEXTS)  # whole lines of the only writer
+        self._before: deque[tuple[float, Stream, str]] = deque(
+            maxlen=_REMEMBERED_TEXTS
+        )  # whole lines of the only writer
 
     @property
     def folded_lines(self) -> int:
@@ -151,7 +180,9 @@ class Display:
         return self._collect()
 
     def flush(self, now: float) -> Texts:
-        """Show everything that is held back; from the second worker on, the cursor comes to the start of a line."""
+        """Show everything that is held back; from the second worker on, the cursor comes to the
+        start of a line.
+        """
         for line in list(self._waiting):
             self._show(line, now)
         for screen in self._screens.values():
@@ -201,7 +232,11 @@ class Display:
             screen.pieces.append(line.held)
             line.held = ""
             if line.current or line.continues:
-                screen.cursor, screen.shown, screen.returned = line, line.current.rstrip("\r"), line.current.endswith("\r")
+                screen.cursor, screen.shown, screen.returned = (
+                    line,
+                    line.current.rstrip("\r"),
+                    line.current.endswith("\r"),
+                )
         assert self._only is not None
         for moment, stream, text in self._before:
             folding = self._screens[stream].folding

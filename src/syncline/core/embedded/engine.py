@@ -1,4 +1,6 @@
-"""`Engine` for one machine, as every process of it sees it: requests become messages to the hub, values come back."""
+"""`Engine` for one machine, as every process of it sees it: requests become messages to the hub,
+values come back.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from syncline.core.embedded import stacks
 from syncline.core.embedded.link import Link
 from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
 from syncline.core.embedded.values import make_value, open_value
-from syncline.core.engine import LISTED, ActorListing, ActorRecord, Engine, RuntimeFacts, Submitted, TaskListing
+from syncline.core.engine import (
+    LISTED,
+    ActorListing,
+    ActorRecord,
+    Engine,
+    RuntimeFacts,
+    Submitted,
+    TaskListing,
+)
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
@@ -41,7 +51,9 @@ class SessionFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What kind of work a thread does; the same for all tasks of one plan, and all calls of one actor."""
+    """What kind of work a thread does; the same for all tasks of one plan, and all calls of one
+    actor.
+    """
 
     name: str = ""
     actor_id: int = 0
@@ -81,7 +93,9 @@ class EmbeddedEngine(Engine):
         abandon: Callable[[], None],
         leave: Callable[[], None] | None = None,
     ) -> None:
-        """`end`, `abandon`, `leave`: what `shutdown`, `abandon_after_fork` and `exit_actor` do in this process."""
+        """`end`, `abandon`, `leave`: what `shutdown`, `abandon_after_fork` and `exit_actor` do in
+        this process.
+        """
         self._link = link
         self._facts = facts
         self._number = number
@@ -110,7 +124,9 @@ class EmbeddedEngine(Engine):
 
     # -- tasks and actors
 
-    def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+    def submit_task(
+        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
         current = CURRENT.get()
         if plan.prepared_for is not self or plan.prepared[3] != current.work.captured_group_id:
             self._prepare_task(plan, current.work.captured_group_id)
@@ -127,7 +143,11 @@ class EmbeddedEngine(Engine):
         options = plan.options
         mode, count = _mode(options.num_returns)
         retry = options.retry_exceptions
-        retry_on = serialization.pack_callable(lambda: (Exception,) if retry is True else retry) if retry else None
+        retry_on = (
+            serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
+            if retry
+            else None
+        )
         group, captures = _group(options, captured_group_id)
         spec = TaskSpec(
             function_id=self._function_id(plan.function),
@@ -150,10 +170,14 @@ class EmbeddedEngine(Engine):
         plan.prepared = (plan_id, mode, count, captured_group_id, _parameters(plan.function))
         plan.prepared_for = self
 
-    def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
+    def create_actor(
+        self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[ActorRecord, Hold]:
         options = plan.options
         actor_id = self._new_id()
-        record = ActorRecord(actor_id=actor_id, class_name=plan.name, methods=plan.methods, groups=plan.groups)
+        record = ActorRecord(
+            actor_id=actor_id, class_name=plan.name, methods=plan.methods, groups=plan.groups
+        )
         group, captures = _group(options, CURRENT.get().work.captured_group_id)
         value, top, held, own = self._pack_arguments(args, kwargs, f"{plan.name}.__init__")
         if plan.prepared_for is not self:
@@ -178,9 +202,15 @@ class EmbeddedEngine(Engine):
             concurrency_groups=tuple(sorted(options.concurrency_groups.items())),
             is_async=plan.is_async,
             record=serialization.pack(record).data,
-            methods=tuple((name, o.concurrency_group) for name, o in plan.methods.items() if o.concurrency_group),
+            methods=tuple(
+                (name, o.concurrency_group)
+                for name, o in plan.methods.items()
+                if o.concurrency_group
+            ),
         )
-        found: bytes | None = self._link.request("create_actor", actor_id, spec, value, top, held, CURRENT.get().task_id)
+        found: bytes | None = self._link.request(
+            "create_actor", actor_id, spec, value, top, held, CURRENT.get().task_id
+        )
         if own:
             refs.journal.append(-own)
         if found is not None:
@@ -188,14 +218,20 @@ class EmbeddedEngine(Engine):
             return record, Hold(record.actor_id, counted=True)
         return record, Hold(actor_id, counted=True)
 
-    def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+    def submit_call(
+        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
         options = plan.options
         mode, count = (m.ONE, 1) if options.num_returns is None else _mode(options.num_returns)
         call_id = self._new_id()
         value, top, held, own = self._pack_arguments(args, kwargs, plan.method)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
         retry = options.retry_exceptions
-        retry_on = None if not retry else serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
+        retry_on = (
+            None
+            if not retry
+            else serialization.pack_callable(lambda: (Exception,) if retry is True else retry)
+        )
         message = (
             m.CALL, call_id, plan.actor_id, plan.method, mode, value, top, held, extra, count,
             CURRENT.get().task_id, options.max_task_retries, options.concurrency_group, retry_on,
@@ -205,7 +241,9 @@ class EmbeddedEngine(Engine):
             refs.journal.append(-own)
         return _results(call_id, extra, mode, count)
 
-    def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+    def cancel(
+        self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
+    ) -> None:
         self._link.request("cancel", ref.id, force, recursive)
 
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
@@ -213,16 +251,24 @@ class EmbeddedEngine(Engine):
 
     def exit_actor(self) -> None:
         if self._leave is None or not CURRENT.get().work.actor_id:
-            raise RuntimeError("`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method")
+            raise RuntimeError(
+                "`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method"
+            )
         self._leave()
 
     def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
-        record: ActorRecord = serialization.unpack(self._link.request("named_actor", name, namespace or self._facts.namespace))
+        record: ActorRecord = serialization.unpack(
+            self._link.request("named_actor", name, namespace or self._facts.namespace)
+        )
         return record, Hold(record.actor_id, counted=True)
 
     def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = self._link.request("named_actors")
-        return found if all_namespaces else [entry for entry in found if entry[0] == self._facts.namespace]
+        return (
+            found
+            if all_namespaces
+            else [entry for entry in found if entry[0] == self._facts.namespace]
+        )
 
     # -- objects
 
@@ -241,7 +287,9 @@ class EmbeddedEngine(Engine):
             if value is not None and value[0] == m.ERROR:
                 raise raisable(serialization.unpack_error(value[1]))
         if len(values) < len(set(ids)):
-            raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, len(set(ids)) - len(values), len(ids)))
+            raise GetTimeoutError(
+                errors.get_timeout(timeout_s or 0.0, len(set(ids)) - len(values), len(ids))
+            )
         return [open_value(values[id]) for id in ids]
 
     def _get_one(self, id: int, timeout_s: float | None) -> Any:
@@ -253,20 +301,31 @@ class EmbeddedEngine(Engine):
         return open_value(value)
 
     def wait(
-        self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
+        self,
+        refs: Sequence[ObjectRef[Any]],
+        *,
+        num_returns: int,
+        timeout_s: float | None,
+        fetch_local: bool,
     ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
         arrived = self._link.ready([ref.id for ref in refs], num_returns, timeout_s)
         ready = [ref for ref in refs if ref.id in arrived][:num_returns]
         chosen = {ref.id for ref in ready}
         return ready, [ref for ref in refs if ref.id not in chosen]
 
-    def next_item(self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None) -> ObjectRef[Any] | None:
+    def next_item(
+        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
+    ) -> ObjectRef[Any] | None:
         came, id = self._link.item(generator.id, index, timeout_s)
         if not came:
-            raise GetTimeoutError(f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on")
+            raise GetTimeoutError(
+                f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on"
+            )
         return None if id is None else ObjectRef(id, counted=True)
 
-    def on_value(self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]) -> None:
+    def on_value(
+        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
+    ) -> None:
         def tell(value: Value, held: ObjectRef[Any] = ref) -> None:
             if value[0] == m.ERROR:
                 callback(None, raisable(serialization.unpack_error(value[1])))
@@ -280,7 +339,12 @@ class EmbeddedEngine(Engine):
 
         self._link.call_back(ref.id, tell)
 
-    def on_item(self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]) -> None:
+    def on_item(
+        self,
+        generator: ObjectRefGenerator[Any],
+        index: int,
+        callback: Callable[[ObjectRef[Any] | None], None],
+    ) -> None:
         def tell(id: int | None) -> None:
             callback(None if id is None else ObjectRef(id, counted=True))
 
@@ -288,9 +352,13 @@ class EmbeddedEngine(Engine):
 
     # -- placement groups
 
-    def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
+    def create_placement_group(
+        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+    ) -> int:
         group_id = self._new_id()
-        self._link.request("create_group", group_id, [dict(bundle) for bundle in bundles], strategy, name)
+        self._link.request(
+            "create_group", group_id, [dict(bundle) for bundle in bundles], strategy, name
+        )
         return group_id
 
     def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
@@ -314,7 +382,9 @@ class EmbeddedEngine(Engine):
         return self._link.request("available")  # type: ignore[no-any-return]
 
     def resize(self, amounts: Mapping[str, float]) -> None:
-        """Let the machine have so much of these resources from now on, as `Scheduler.resize` describes."""
+        """Let the machine have so much of these resources from now on, as `Scheduler.resize`
+        describes.
+        """
         self._link.request("resize", dict(amounts))
 
     def facts(self) -> RuntimeFacts:
@@ -364,12 +434,20 @@ class EmbeddedEngine(Engine):
     # -- packing
 
     def _pack_arguments(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, parameters: tuple[str, ...] = ()
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        parameters: tuple[str, ...] = (),
     ) -> tuple[Value, tuple[int, ...], tuple[int, ...], int]:
-        """(the value, ids of references that are arguments themselves, ids of all references, id of the value if it is shared)."""
+        """(the value, ids of references that are arguments themselves, ids of all references, id of
+        the value if it is shared).
+        """
         if not args and not kwargs:
             return _NO_ARGUMENTS, (), (), 0
-        packed = serialization.pack_call(args, kwargs, function_name=name, parameter_names=parameters)
+        packed = serialization.pack_call(
+            args, kwargs, function_name=name, parameter_names=parameters
+        )
         held = packed.refs
         top: tuple[int, ...] = ()
         if held:
@@ -386,7 +464,9 @@ class EmbeddedEngine(Engine):
         data = serialization.pack_callable(function, refs=inside)
         known = self._functions.get(data)
         if known is None:
-            refs.journal.extend(inside)  # references in its closure live as long as the function may be called: to the end
+            refs.journal.extend(
+                inside
+            )  # references in its closure live as long as the function may be called: to the end
             known = self._functions[data] = self._new_id()
             self._link.send((m.FUNCTION, known, data))
         return known
@@ -407,11 +487,15 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-def _group(options: TaskOptions | ActorOptions, captured_group_id: int) -> tuple[tuple[int, int] | None, bool]:
+def _group(
+    options: TaskOptions | ActorOptions, captured_group_id: int
+) -> tuple[tuple[int, int] | None, bool]:
     """((placement group, bundle or -1), whether what it submits runs there too)."""
     group, strategy = options.placement_group, options.scheduling_strategy
     if group is not None and isinstance(strategy, PlacementGroupSchedulingStrategy):
-        return (int(group.id), strategy.placement_group_bundle_index), bool(strategy.placement_group_capture_child_tasks)
+        return (int(group.id), strategy.placement_group_bundle_index), bool(
+            strategy.placement_group_capture_child_tasks
+        )
     if captured_group_id and strategy == "DEFAULT":
         return (captured_group_id, -1), True
     return None, False

@@ -1,7 +1,8 @@
 """What a worker does with its work: takes it in order, runs it, tells the hub.
 
-Messages arrive on whichever thread reads the channel (`accept`, under the link's guard); the main thread takes them from the inbox.
-Tasks and the calls of an ordinary actor run in the main thread, one at a time.
+Messages arrive on whichever thread reads the channel (`accept`, under the link's guard); the main
+thread takes them from the inbox. Tasks and the calls of an ordinary actor run in the main thread,
+one at a time.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Executor:
         self._gpu_ids: tuple[str, ...] | None = None
         self.new_id: Callable[[], int] = lambda: 0
         self.work = Work()
-        """What this process does: the actor that it is, or its latest task. For threads that user code has started."""
+        """What this process does: the actor that it is, or its latest task. For threads that user
+        code has started.
+        """
 
     # -- any thread
 
@@ -74,11 +77,15 @@ class Executor:
             if idle is not None:
                 self._idle = None
                 idle.settle()
-            elif kind == m.RUN and self._main.ident in self._link.waiting:  # it was under way when the hub heard that this worker waits
+            elif (
+                kind == m.RUN and self._main.ident in self._link.waiting
+            ):  # it was under way when the hub heard that this worker waits
                 self._link.callbacks.append((self._give_back, ()))
 
     def take_back(self) -> list[int]:
-        """The tasks that have not begun, which this worker gives up because its current one takes long."""
+        """The tasks that have not begun, which this worker gives up because its current one takes
+        long.
+        """
         given: list[int] = []
         while self._inbox and self._inbox[-1][0] == m.RUN:
             try:
@@ -194,11 +201,17 @@ class Executor:
                 values = self._results.pack(result, plan.name, m.ONE, 1, ids)
         except BaseException as error:
             failed, retry = self._failure(error, task_id, plan.name, plan.retry_on)
-        result, positional, keyword = None, (), {}  # what they refer to is dropped before the hub hears of the end
+        result, positional, keyword = (
+            None,
+            (),
+            {},
+        )  # what they refer to is dropped before the hub hears of the end
         CURRENT.reset(token)
         faults.reach("worker.before_result")
         if plan.max_calls:
-            made = self._calls_made[plan.function_id] = self._calls_made.get(plan.function_id, 0) + 1
+            made = self._calls_made[plan.function_id] = (
+                self._calls_made.get(plan.function_id, 0) + 1
+            )
             if made == plan.max_calls:
                 self._link.send((m.RETIRE, "max_calls"))
         self._tell(task_id, values, failed, retry, started)
@@ -250,12 +263,16 @@ class Executor:
         with self._link.guard:
             self._calls = calls
 
-    def _failure(self, error: BaseException, task_id: int, name: str, retry_on: bytes | None) -> tuple[bytes, bool]:
+    def _failure(
+        self, error: BaseException, task_id: int, name: str, retry_on: bytes | None
+    ) -> tuple[bytes, bool]:
         if isinstance(error, KeyboardInterrupt) and self._interrupting == task_id:
             return cancelled(), False
         return self._results.error(error, name), worth_a_retry(error, retry_on)
 
-    def _tell(self, task_id: int, values: list[Value], failed: bytes | None, retry: bool, started: float) -> None:
+    def _tell(
+        self, task_id: int, values: list[Value], failed: bytes | None, retry: bool, started: float
+    ) -> None:
         self._link.send((m.DONE, task_id, values, failed, retry, started, time.time()))
         self._results.sent(values)
 

@@ -1,4 +1,6 @@
-"""Lines that many workers print at the same moment are shown once, and counted. Pure: the moment comes with every call."""
+"""Lines that many workers print at the same moment are shown once, and counted. Pure: the moment
+comes with every call.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from collections import deque
 WINDOW_S = 0.3
 """How long after a line the same line from other workers is folded into it."""
 MOST_LINES = 10_000
-"""Lines that are remembered at most; in a flood the oldest are forgotten before their window ends."""
+"""Lines that are remembered at most; in a flood the oldest are forgotten before their window
+ends.
+"""
 
 
 class _Printed:
@@ -33,7 +37,9 @@ class Folding:
     def __init__(self) -> None:
         self._known: dict[str, _Printed] = {}
         self._by_age: deque[_Printed] = deque()
-        self._folded: deque[_Printed] = deque()  # those with repeats, in the order of their first one
+        self._folded: deque[_Printed] = (
+            deque()
+        )  # those with repeats, in the order of their first one
         self.total = 0
         """Lines folded so far."""
 
@@ -43,7 +49,9 @@ class Folding:
         return self._folded[0].deadline if self._folded else None
 
     def is_repeat(self, content: str, number: int, prefix: str, now: float) -> bool:
-        """Whether another worker's same line was printed a moment ago: then it is counted, else it is to be printed now."""
+        """Whether another worker's same line was printed a moment ago: then it is counted, else it
+        is to be printed now.
+        """
         known = self._known.get(content)
         if known is None:
             self._remember(content, number, now)
@@ -63,7 +71,9 @@ class Folding:
             self._remember(content, number, moment)
 
     def expire(self, now: float) -> list[str]:
-        """What to print for lines whose window is over: one line for all repeats, the line itself if there was a single one."""
+        """What to print for lines whose window is over: one line for all repeats, the line itself
+        if there was a single one.
+        """
         by_age = self._by_age
         told: list[str] = []
         while by_age and (by_age[0].deadline <= now or len(by_age) > MOST_LINES):

@@ -19,13 +19,17 @@ REMOVED_KEPT = 100
 
 
 class GroupTable:
-    """Placement groups by id. A group's id is also the id of the object that says that it is ready."""
+    """Placement groups by id. A group's id is also the id of the object that says that it is
+    ready.
+    """
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._groups: dict[int, dict[str, Any]] = {}
 
-    def create(self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str, name: str) -> None:
+    def create(
+        self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str, name: str
+    ) -> None:
         """Begin to reserve; ValueError where that can never succeed."""
         hub = self._hub
         instructions = hub.scheduler.create_group(group_id, bundles, strategy)
@@ -56,7 +60,9 @@ class GroupTable:
         for actor_id in removal.actors:
             hub.actors.unplace(actor_id)
         if pending:
-            error = TaskPlacementGroupRemoved("The placement group was removed before everything in it was reserved.")
+            error = TaskPlacementGroupRemoved(
+                "The placement group was removed before everything in it was reserved."
+            )
             hub.objects.settle(group_id, error_value(error))
         hub.objects.release((group_id,))
         hub.carry_out(removal.instructions)

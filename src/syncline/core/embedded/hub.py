@@ -1,7 +1,9 @@
-"""The hub: the driver's side of every conversation. It knows the processes, the objects and who waits for what.
+"""The hub: the driver's side of every conversation. It knows the processes, the objects and who
+waits for what.
 
-One lock (`guard`) covers all of it. A message of a process comes in through `handle`, whatever thread reads it; the driver's own
-requests come in the same way, without a channel. Tasks are in `tasks`, actors in `actor_table`, what can be asked is in `requests`.
+One lock (`guard`) covers all of it. A message of a process comes in through `handle`, whatever
+thread reads it; the driver's own requests come in the same way, without a channel. Tasks are in
+`tasks`, actors in `actor_table`, what can be asked is in `requests`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from syncline.core.embedded.actor_table import ActorTable
 from syncline.core.embedded.channel import Channel, ChannelClosedError
 from syncline.core.embedded.endings import Ending
 from syncline.core.embedded.groups import GroupTable
-from syncline.core.embedded.instructions import Assign, AssignActor, GroupReady, Instruction, StartWorker, StopWorker
+from syncline.core.embedded.instructions import (
+    Assign,
+    AssignActor,
+    GroupReady,
+    Instruction,
+    StartWorker,
+    StopWorker,
+)
 from syncline.core.embedded.interrupts import make_guard
 from syncline.core.embedded.messages import Message, Value
 from syncline.core.embedded.objects import Arrival, ObjectTable
@@ -42,7 +51,9 @@ CAUSE_S = 2.0
 LOST_CONNECTION = Ending(cause="lost its connection")
 
 _numbers = itertools.count(1)
-"""Numbers for processes, never the same in two sessions of one program: ids are made from them, and a reference may outlive its session."""
+"""Numbers for processes, never the same in two sessions of one program: ids are made from them, and
+a reference may outlive its session.
+"""
 
 
 class AfterWork(Protocol):
@@ -55,7 +66,15 @@ class AfterWork(Protocol):
 class Hub:
     """See the module. Methods are called under `guard`, but for those that say otherwise."""
 
-    def __init__(self, *, scheduler: Scheduler, store: Store, output: Output, reactor: Reactor, node: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        store: Store,
+        output: Output,
+        reactor: Reactor,
+        node: dict[str, Any],
+    ) -> None:
         self.guard = make_guard()
         self.scheduler = scheduler
         self.store = store
@@ -150,7 +169,9 @@ class Hub:
         self._dirty.append(process)
 
     def send_later(self, process: Process, message: Message) -> None:
-        """Say something that is needed when the process has done what it has: it leaves when the process next says something."""
+        """Say something that is needed when the process has done what it has: it leaves when the
+        process next says something.
+        """
         if process.channel is not None and not process.gone:
             process.channel.hold(message)
 
@@ -189,7 +210,9 @@ class Hub:
         return process
 
     def let_go(self, process: Process, *, at_once: bool = False) -> None:
-        """End a worker: politely, or at once. Its tasks and its actor are somebody else's business already."""
+        """End a worker: politely, or at once. Its tasks and its actor are somebody else's business
+        already.
+        """
         if process.gone or process.expected_end:
             return
         process.expected_end = "was ended by the engine"
@@ -274,7 +297,9 @@ class Hub:
         self.reactor.call_later(CAUSE_S, partial(self._lose_after_all, process))
 
     def _lose_after_all(self, process: Process) -> None:
-        self.workers.kill(process.number)  # what it started and left: the template that would have ended it is dead
+        self.workers.kill(
+            process.number
+        )  # what it started and left: the template that would have ended it is dead
         self.workers.forget(process.number)
         self.on_ended(process.number, LOST_CONNECTION)
 
@@ -313,16 +338,16 @@ class Hub:
             self.store.release(segment)
 
     def _on_start_failed(self, process: Process, ending: Ending) -> None:
-        """A worker ended before it was ready. After a few in a row, what waits for one fails instead of waiting for ever."""
+        """A worker ended before it was ready. After a few in a row, what waits for one fails
+        instead of waiting for ever.
+        """
         environment = process.environment
         assert environment is not None
         if not process.expected_end:
             self._failed_starts += 1
         if self._failed_starts >= START_ATTEMPTS:
             self._failed_starts = 0
-            reason = (
-                f"worker processes cannot start: the last of {START_ATTEMPTS} {ending.cause}.\n{self.output.tail(process.number)}".rstrip()
-            )
+            reason = f"worker processes cannot start: the last of {START_ATTEMPTS} {ending.cause}.\n{self.output.tail(process.number)}".rstrip()
             self.tasks.give_up(environment, reason)
             self.actors.give_up(environment, reason)
         self.carry_out(self.scheduler.start_failed(environment))
@@ -342,7 +367,9 @@ class Hub:
     # -- objects
 
     def await_value(self, id: int, arrival: Arrival) -> None:
-        """Call `arrival` when the object has a value; an object that is gone has the error that says so."""
+        """Call `arrival` when the object has a value; an object that is gone has the error that
+        says so.
+        """
         try:
             self.objects.await_value(id, arrival)
         except KeyError:
@@ -466,7 +493,9 @@ class Hub:
 
     def _on_item_wanted(self, process: Process, message: Message) -> None:
         _, stream_id, index, token = message
-        self.want_item(process, stream_id, index, lambda id: self.send(process, (m.NEXT_ITEM, token, id)))
+        self.want_item(
+            process, stream_id, index, lambda id: self.send(process, (m.NEXT_ITEM, token, id))
+        )
 
     def _on_item(self, process: Process, message: Message) -> None:
         _, stream_id, index, id, value = message
@@ -497,7 +526,9 @@ class Hub:
 
     def _drop_stream(self, id: int) -> None:
         stream = self.streams.pop(id)
-        self.objects.release([item for index, item in enumerate(stream.items) if index not in stream.given])
+        self.objects.release(
+            [item for index, item in enumerate(stream.items) if index not in stream.given]
+        )
         if not stream.ended:
             self.tasks.cancel_dropped(id)
 

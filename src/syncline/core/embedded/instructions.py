@@ -1,4 +1,6 @@
-"""What the scheduler tells its driver to do, and the small answers of its other methods. Plain tuples: one is made per task."""
+"""What the scheduler tells its driver to do, and the small answers of its other methods. Plain
+tuples: one is made per task.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import NamedTuple
 
 
 class Assign(NamedTuple):
-    """Send the task to the worker; if the worker is busy, it runs the task after those that it has."""
+    """Send the task to the worker; if the worker is busy, it runs the task after those that it
+    has.
+    """
 
     worker: int
     task_id: int
@@ -16,14 +20,18 @@ class Assign(NamedTuple):
 
 
 class StartWorker(NamedTuple):
-    """Start that many worker processes for a runtime environment and report each with ``worker_ready``."""
+    """Start that many worker processes for a runtime environment and report each with
+    ``worker_ready``.
+    """
 
     environment: str
     processes: int
 
 
 class StopWorker(NamedTuple):
-    """End an idle worker process, or the process of a released actor; the scheduler has already forgotten it."""
+    """End an idle worker process, or the process of a released actor; the scheduler has already
+    forgotten it.
+    """
 
     worker: int
 
@@ -47,7 +55,9 @@ Instructions = Sequence[Instruction]
 
 
 class WorkerLoss(NamedTuple):
-    """What a dead worker had: its tasks, the running one first, then those not started; and the actor that lived in it."""
+    """What a dead worker had: its tasks, the running one first, then those not started; and the
+    actor that lived in it.
+    """
 
     tasks: list[int]
     actor_id: int | None
@@ -55,7 +65,9 @@ class WorkerLoss(NamedTuple):
 
 
 class GroupRemoval(NamedTuple):
-    """What a removed placement group leaves to be failed (queued tasks) and killed (workers with their tasks, actors)."""
+    """What a removed placement group leaves to be failed (queued tasks) and killed (workers with
+    their tasks, actors).
+    """
 
     queued: list[int]
     running: list[tuple[int, list[int]]]
@@ -65,7 +77,9 @@ class GroupRemoval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PendingDemand:
-    """Things of one kind that wait for the same resources; ``str()`` gives "3 tasks of {'GPU': 1}"."""
+    """Things of one kind that wait for the same resources; ``str()`` gives "3 tasks of {'GPU':
+    1}".
+    """
 
     kind: str
     """"task", "actor" or "placement group"."""

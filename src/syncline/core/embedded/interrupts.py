@@ -1,9 +1,11 @@
-"""Ctrl-C is put off while the engine changes something, and comes through at the first moment when nothing is half done.
+"""Ctrl-C is put off while the engine changes something, and comes through at the first moment when
+nothing is half done.
 
-Python runs signal handlers in the main thread, between any two instructions. A KeyboardInterrupt in the middle of the hub would
-lose a message or leave a lock behind. So while the main thread owns a guard or the shield, the handler only has the signal sent again a
-moment later; otherwise the handler that the program had before runs. Guards are plain re-entrant locks: on the way of every message
-nothing is paid for this.
+Python runs signal handlers in the main thread, between any two instructions. A KeyboardInterrupt in
+the middle of the hub would lose a message or leave a lock behind. So while the main thread owns a
+guard or the shield, the handler only has the signal sent again a moment later; otherwise the
+handler that the program had before runs. Guards are plain re-entrant locks: on the way of every
+message nothing is paid for this.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def make_guard() -> Guard:
 
 
 def shielded() -> AbstractContextManager[Any]:
-    """A section in which the main thread is not interrupted, but for sleeps inside `interruptible`."""
+    """A section in which the main thread is not interrupted, but for sleeps inside
+    `interruptible`.
+    """
     return _state.shield if threading.get_ident() == _state.main else nullcontext()
 
 
@@ -64,7 +68,9 @@ class Interruptible:
 
 
 def install(previous: Any = None) -> None:
-    """Put our handler before the one that is there (or before `previous`); outside the main thread nothing happens."""
+    """Put our handler before the one that is there (or before `previous`); outside the main thread
+    nothing happens.
+    """
     _state.main = threading.main_thread().ident
     if threading.get_ident() != _state.main:
         return
@@ -84,7 +90,9 @@ def uninstall() -> None:
 
 
 def reset_after_fork() -> None:
-    """In a forked child: its one thread is the main thread, and whatever other threads held is free."""
+    """In a forked child: its one thread is the main thread, and whatever other threads held is
+    free.
+    """
     _state.main = threading.main_thread().ident
     _state.shield = threading.RLock()
     for guard in _state.guards:
@@ -94,8 +102,12 @@ def reset_after_fork() -> None:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    if _state.shield._is_owned() or any(lock is not None and lock._is_owned() for lock in [guard() for guard in _state.guards]):
-        _thread.start_new_thread(_send_again, ())  # not `threading`: its own locks may be what the signal interrupted
+    if _state.shield._is_owned() or any(
+        lock is not None and lock._is_owned() for lock in [guard() for guard in _state.guards]
+    ):
+        _thread.start_new_thread(
+            _send_again, ()
+        )  # not `threading`: its own locks may be what the signal interrupted
     else:
         _state.previous(number, frame)
 

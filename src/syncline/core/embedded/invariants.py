@@ -1,6 +1,8 @@
-"""What must hold of a scheduler after every event; the tests call `check_scheduler` after each step.
+"""What must hold of a scheduler after every event; the tests call `check_scheduler` after each
+step.
 
-Recounts everything from the workers, actors and groups, and compares with the books that the scheduler keeps as it goes.
+Recounts everything from the workers, actors and groups, and compares with the books that the
+scheduler keeps as it goes.
 """
 
 from __future__ import annotations
@@ -25,28 +27,50 @@ def check_scheduler(scheduler: Scheduler) -> None:
 def _check_workers(scheduler: Scheduler) -> list[Holding]:
     """Each worker is in exactly one state. Returns all holdings, those of actors included."""
     resting = [w.id for env in scheduler._environments.values() for w in env.idle]
-    assert len(resting) == len(set(resting)) == scheduler._idle, "the idle workers are counted wrongly"
+    assert len(resting) == len(set(resting)) == scheduler._idle, (
+        "the idle workers are counted wrongly"
+    )
     for w in scheduler._workers.values():
         states = [w.id in resting, w.holding is not None, w.actor is not None]
         assert sum(states) == 1, f"worker {w.id} is in the states (idle, busy, actor) = {states}"
-        assert (w.holding is not None) == bool(w.tasks) == (w.shape is not None), f"worker {w.id} has a shape or a slot but no task"
+        assert (w.holding is not None) == bool(w.tasks) == (w.shape is not None), (
+            f"worker {w.id} has a shape or a slot but no task"
+        )
         if w.shape is not None and w.id in w.shape.open:
-            assert (w.refill, w.retiring, len(w.tasks) < w.shape.depth) == (True, False, True), f"worker {w.id} is open without room"
+            assert (w.refill, w.retiring, len(w.tasks) < w.shape.depth) == (True, False, True), (
+                f"worker {w.id} is open without room"
+            )
     for env in scheduler._environments.values():
-        assert all(scheduler._workers.get(w.id) is w and w.env is env for w in env.idle), f"environment {env.key!r} has a foreign worker"
-        assert env.starting >= len(env.actors), f"environment {env.key!r} has actors without a process on its way"
+        assert all(scheduler._workers.get(w.id) is w and w.env is env for w in env.idle), (
+            f"environment {env.key!r} has a foreign worker"
+        )
+        assert env.starting >= len(env.actors), (
+            f"environment {env.key!r} has actors without a process on its way"
+        )
     assert scheduler._starting == sum(env.starting for env in scheduler._environments.values())
-    assert scheduler._seats_wanted == sum(len(env.actors) for env in scheduler._environments.values())
+    assert scheduler._seats_wanted == sum(
+        len(env.actors) for env in scheduler._environments.values()
+    )
     busy = [w for w in scheduler._workers.values() if w.holding is not None]
     running = Counter(id(w.shape) for w in busy)
     for s in scheduler._shapes.values():
-        assert s.running == running[id(s)], f"shape {s.key} counts {s.running} workers, but {running[id(s)]} run it"
-        assert all(w.shape is s for w in s.open.values()), f"shape {s.key} has the worker of another open"
+        assert s.running == running[id(s)], (
+            f"shape {s.key} counts {s.running} workers, but {running[id(s)]} run it"
+        )
+        assert all(w.shape is s for w in s.open.values()), (
+            f"shape {s.key} has the worker of another open"
+        )
     holdings = [w.holding for w in busy if w.holding is not None]
-    weightless = sum(w.shape.weightless and not w.holding.spare and not w.holding.lent for w in busy if w.shape and w.holding)
+    weightless = sum(
+        w.shape.weightless and not w.holding.spare and not w.holding.lent
+        for w in busy
+        if w.shape and w.holding
+    )
     assert scheduler._weightless_running == weightless, "the tasks without CPU are counted wrongly"
     holdings += [actor.holding for actor in scheduler._actors.values() if actor.holding is not None]
-    assert scheduler._spare_running == sum(holding.spare and not holding.lent for holding in holdings), "the spare slot is counted wrongly"
+    assert scheduler._spare_running == sum(
+        holding.spare and not holding.lent for holding in holdings
+    ), "the spare slot is counted wrongly"
     return holdings
 
 
@@ -54,14 +78,28 @@ def _check_actors(scheduler: Scheduler) -> None:
     """Each actor waits for resources, waits for a process, or has one that knows it."""
     seats = [actor.id for env in scheduler._environments.values() for actor in env.actors]
     for actor in scheduler._actors.values():
-        stages = [any(item is actor for item in scheduler._waiting), actor.id in seats, actor.worker is not None]
-        assert sum(stages) == 1, f"actor {actor.id} is in the stages (waits, placed, lives) = {stages}"
-        assert (actor.holding is None) == stages[0], f"actor {actor.id} waits and holds resources at once"
+        stages = [
+            any(item is actor for item in scheduler._waiting),
+            actor.id in seats,
+            actor.worker is not None,
+        ]
+        assert sum(stages) == 1, (
+            f"actor {actor.id} is in the stages (waits, placed, lives) = {stages}"
+        )
+        assert (actor.holding is None) == stages[0], (
+            f"actor {actor.id} waits and holds resources at once"
+        )
         if actor.worker is not None:
-            assert scheduler._workers.get(actor.worker.id) is actor.worker, f"actor {actor.id} lives in a worker that is gone"
-            assert actor.worker.actor is actor, f"worker {actor.worker.id} does not know its actor {actor.id}"
+            assert scheduler._workers.get(actor.worker.id) is actor.worker, (
+                f"actor {actor.id} lives in a worker that is gone"
+            )
+            assert actor.worker.actor is actor, (
+                f"worker {actor.worker.id} does not know its actor {actor.id}"
+            )
     for w in scheduler._workers.values():
-        assert w.actor is None or scheduler._actors.get(w.actor.id) is w.actor, f"worker {w.id} has an actor that is over"
+        assert w.actor is None or scheduler._actors.get(w.actor.id) is w.actor, (
+            f"worker {w.id} has an actor that is over"
+        )
 
 
 def _check_queues(scheduler: Scheduler) -> None:
@@ -69,27 +107,44 @@ def _check_queues(scheduler: Scheduler) -> None:
     ring = list(scheduler._ring)
     assert len(ring) == len({id(s) for s in ring}), "a shape is in the ring twice"
     for s in scheduler._shapes.values():
-        assert bool(s.queue) == s.waiting == any(s is other for other in ring), f"shape {s.key} is in the ring without tasks or the reverse"
-    assert all(any(s is known for known in scheduler._shapes.values()) for s in ring), "a removed shape is in the ring"
+        assert bool(s.queue) == s.waiting == any(s is other for other in ring), (
+            f"shape {s.key} is in the ring without tasks or the reverse"
+        )
+    assert all(any(s is known for known in scheduler._shapes.values()) for s in ring), (
+        "a removed shape is in the ring"
+    )
     tasks = Counter(task for s in ring for task in s.queue)
     tasks.update(task for w in scheduler._workers.values() for task in w.tasks)
-    assert all(count == 1 for count in tasks.values()), f"tasks in two places: {[task for task, count in tasks.items() if count > 1]}"
+    assert all(count == 1 for count in tasks.values()), (
+        f"tasks in two places: {[task for task, count in tasks.items() if count > 1]}"
+    )
 
 
 def _check_amounts(scheduler: Scheduler, holdings: list[Holding]) -> None:
-    """Free, held and reserved amounts add up to what there is, in the node, in each bundle, and on each GPU."""
-    total = Pool([scheduler._total.units(name) for name in scheduler._names], [UNIT] * len(scheduler._gpu_ids))
+    """Free, held and reserved amounts add up to what there is, in the node, in each bundle, and on
+    each GPU.
+    """
+    total = Pool(
+        [scheduler._total.units(name) for name in scheduler._names],
+        [UNIT] * len(scheduler._gpu_ids),
+    )
     _check_pool(scheduler, scheduler._node, total, holdings, "the node")
     for group in scheduler._groups.values():
         if not group.ready:
             continue
-        for number, (demand, pool, positions) in enumerate(zip(group.demands, group.pools, group.taken, strict=True)):
+        for number, (demand, pool, positions) in enumerate(
+            zip(group.demands, group.pools, group.taken, strict=True)
+        ):
             whole = Pool([0] * len(pool.free), [0] * len(pool.gpus))
             whole.give(demand, positions)
-            _check_pool(scheduler, pool, whole, holdings, f"bundle {number} of group {group.group_id}")
+            _check_pool(
+                scheduler, pool, whole, holdings, f"bundle {number} of group {group.group_id}"
+            )
 
 
-def _check_pool(scheduler: Scheduler, pool: Pool, whole: Pool, holdings: list[Holding], where: str) -> None:
+def _check_pool(
+    scheduler: Scheduler, pool: Pool, whole: Pool, holdings: list[Holding], where: str
+) -> None:
     left = whole.copy()
     for holding in holdings:
         if holding.source is pool:
@@ -101,12 +156,20 @@ def _check_pool(scheduler: Scheduler, pool: Pool, whole: Pool, holdings: list[Ho
             if group.ready:
                 for demand, positions in zip(group.demands, group.taken, strict=True):
                     left.take(demand, positions)
-    assert left.free == pool.free, f"{where} should have {dict(zip(scheduler._names, left.free, strict=True))} free, but has {pool.free}"
-    assert left.gpus == pool.gpus, f"{where} should have {left.gpus} free on its GPUs, but has {pool.gpus}"
-    assert all(0 <= units <= UNIT for units in pool.gpus), f"{where} has {pool.gpus} free on its GPUs"
+    assert left.free == pool.free, (
+        f"{where} should have {dict(zip(scheduler._names, left.free, strict=True))} free, but has {pool.free}"
+    )
+    assert left.gpus == pool.gpus, (
+        f"{where} should have {left.gpus} free on its GPUs, but has {pool.gpus}"
+    )
+    assert all(0 <= units <= UNIT for units in pool.gpus), (
+        f"{where} has {pool.gpus} free on its GPUs"
+    )
     debts = (scheduler._debts if pool is scheduler._node else None) or [0] * len(pool.free)
     owed = [-debt <= units for debt, units in zip(debts, pool.free, strict=True)]
-    assert all(owed[CPU_INDEX + 1 :]), f"{where} owes more than CPUs and what it lost: {pool.free}, debts {debts}"
+    assert all(owed[CPU_INDEX + 1 :]), (
+        f"{where} owes more than CPUs and what it lost: {pool.free}, debts {debts}"
+    )
 
 
 def _check_progress(scheduler: Scheduler) -> None:
@@ -116,16 +179,23 @@ def _check_progress(scheduler: Scheduler) -> None:
             continue
         if scheduler._find(s) is not None:
             assert not s.env.idle, f"tasks of shape {s.key} wait beside an idle worker"
-            assert scheduler._starting or s.running, f"tasks of shape {s.key} wait and no process is on its way"
-    # What waits for a process has one coming; what waits for resources waits for somebody who holds them, or for a larger machine.
+            assert scheduler._starting or s.running, (
+                f"tasks of shape {s.key} wait and no process is on its way"
+            )
+    # What waits for a process has one coming; what waits for resources waits for somebody who holds
+    # them, or for a larger machine.
     if any(_would_fit(scheduler, item) for item in scheduler._waiting):
-        held = any(w.holding for w in scheduler._workers.values()) or any(actor.holding for actor in scheduler._actors.values())
+        held = any(w.holding for w in scheduler._workers.values()) or any(
+            actor.holding for actor in scheduler._actors.values()
+        )
         reserved = any(group.ready for group in scheduler._groups.values())
         assert held or reserved, "actors or groups wait although nobody holds anything"
 
 
 def _would_fit(scheduler: Scheduler, item: Actor | Bundles) -> bool:
-    """Whether an actor or group fits the machine as it is, were it empty; an actor of a group waits for that."""
+    """Whether an actor or group fits the machine as it is, were it empty; an actor of a group waits
+    for that.
+    """
     if isinstance(item, Actor):
         return item.shape.group_id is None and item.shape.demand.resources.fits_in(scheduler._total)
     return sum((demand.resources for demand in item.demands), Resources()).fits_in(scheduler._total)

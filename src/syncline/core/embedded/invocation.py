@@ -1,4 +1,6 @@
-"""Small pieces that tasks and actor calls share: their arguments, which errors are worth another try, what a cancelled one gives."""
+"""Small pieces that tasks and actor calls share: their arguments, which errors are worth another
+try, what a cancelled one gives.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,16 @@ from syncline.exceptions import TaskCancelledError
 
 
 def arguments(args: Value, top: dict[int, Value]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(positional, keyword) with references that are arguments themselves replaced by their values."""
+    """(positional, keyword) with references that are arguments themselves replaced by their
+    values.
+    """
     positional, keyword = open_value(args)
     if top:
         positional = tuple(open_value(top[a.id]) if type(a) is ObjectRef else a for a in positional)
-        keyword = {name: open_value(top[a.id]) if type(a) is ObjectRef else a for name, a in keyword.items()}
+        keyword = {
+            name: open_value(top[a.id]) if type(a) is ObjectRef else a
+            for name, a in keyword.items()
+        }
     return positional, keyword
 
 

@@ -1,7 +1,8 @@
-"""A process's connection to the hub: how it asks, what it waits for, and what happens when answers arrive.
+"""A process's connection to the hub: how it asks, what it waits for, and what happens when answers
+arrive.
 
-`LocalLink` is the driver's, which shares the hub's memory; `RemoteLink` is everybody else's, over a channel. What an engine does with
-them is the same.
+`LocalLink` is the driver's, which shares the hub's memory; `RemoteLink` is everybody else's, over a
+channel. What an engine does with them is the same.
 """
 
 from __future__ import annotations
@@ -35,20 +36,26 @@ BACKLOG_LIMIT_BYTES = 8 << 20
 
 
 class Link(ABC):
-    """What both kinds share. `guard` protects the state of the process's side; arrivals are called under it."""
+    """What both kinds share. `guard` protects the state of the process's side; arrivals are called
+    under it.
+    """
 
     def __init__(self, guard: Guard, pump: Pump) -> None:
         self.guard = guard
         self.pump = pump
         self.callbacks: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self.before_wait: Callable[[], Sequence[int]] | None = None  # a worker's: the tasks that it gives back
+        self.before_wait: Callable[[], Sequence[int]] | None = (
+            None  # a worker's: the tasks that it gives back
+        )
         self.waiting: set[int] = set()  # a worker's threads that wait for a value
 
     # -- what the two kinds do differently
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Tell the hub; messages of one process arrive in order, after the references that it made and dropped before."""
+        """Tell the hub; messages of one process arrive in order, after the references that it made
+        and dropped before.
+        """
 
     @abstractmethod
     def request(self, operation: str, *arguments: Any) -> Any:
@@ -56,7 +63,9 @@ class Link(ABC):
 
     @abstractmethod
     def _subscribe(self, ids: Iterable[int], arrival: Arrival, *, value: bool) -> None:
-        """Have `arrival(id, value)` called for each, now or later, once. Without `value` the second argument means nothing."""
+        """Have `arrival(id, value)` called for each, now or later, once. Without `value` the second
+        argument means nothing.
+        """
 
     @abstractmethod
     def _unsubscribe(self, ids: Iterable[int], arrival: Arrival) -> None:
@@ -64,7 +73,9 @@ class Link(ABC):
 
     @abstractmethod
     def _want_item(self, stream_id: int, index: int, answer: Callable[[int | None], None]) -> None:
-        """Have `answer(item id)` called, or `answer(None)` past the end. The id is counted for this process already."""
+        """Have `answer(item id)` called, or `answer(None)` past the end. The id is counted for this
+        process already.
+        """
 
     # -- what engines use
 
@@ -73,7 +84,9 @@ class Link(ABC):
         return self.request("allocate", nbytes)  # type: ignore[no-any-return]
 
     def values(self, ids: Iterable[int], timeout_s: float | None) -> dict[int, Value]:
-        """The values of all `ids`, or of fewer: those that were there after `timeout_s`, or when the first error came."""
+        """The values of all `ids`, or of fewer: those that were there after `timeout_s`, or when
+        the first error came.
+        """
         sink: dict[int, Value] = {}
         wanted = set(ids)
         waiter = Waiter(len(wanted))
@@ -150,7 +163,9 @@ class Link(ABC):
         return came, answers[0] if came else None
 
     def call_back(self, id: int, callback: Callable[[Value], None]) -> None:
-        """Call `callback(value)` when there is one, outside the lock, on whichever thread learns of it."""
+        """Call `callback(value)` when there is one, outside the lock, on whichever thread learns of
+        it.
+        """
 
         def arrive(_: int, value: Value) -> None:
             self.callbacks.append((callback, (value,)))
@@ -159,7 +174,9 @@ class Link(ABC):
             self._subscribe([id], arrive, value=True)
         self.run_callbacks()
 
-    def call_back_item(self, stream_id: int, index: int, callback: Callable[[int | None], None]) -> None:
+    def call_back_item(
+        self, stream_id: int, index: int, callback: Callable[[int | None], None]
+    ) -> None:
         """The same for an item of a stream."""
 
         def answer(id: int | None) -> None:
@@ -241,7 +258,9 @@ class RemoteLink(Link):
         self._arrivals: dict[int, list[Arrival]] = {}  # for values
         self._announcements: dict[int, list[Arrival]] = {}  # for the news that there is one
         self._answers: dict[int, Callable[..., None]] = {}  # by token
-        self.accept_work: Callable[[Message], None] | None = None  # a worker's: everything that is no answer
+        self.accept_work: Callable[[Message], None] | None = (
+            None  # a worker's: everything that is no answer
+        )
         self.on_closed: Callable[[], None] = _ignore
         reactor.register(channel.fileno(), self._on_event)
 

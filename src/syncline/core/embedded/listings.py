@@ -1,4 +1,6 @@
-"""What people see of the hub's tables: its actors and its tasks, named up to a limit. Called under the hub's lock; nothing is changed."""
+"""What people see of the hub's tables: its actors and its tasks, named up to a limit. Called under
+the hub's lock; nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from typing import TYPE_CHECKING
 from syncline.core.embedded.actor_table import Actor
 from syncline.core.embedded.actors import ActorState
 from syncline.core.embedded.records import Process, Task
-from syncline.core.engine import ActorFacts, ActorListing, TaskCount, TaskFacts, TaskListing, TaskStateName
+from syncline.core.engine import (
+    ActorFacts,
+    ActorListing,
+    TaskCount,
+    TaskFacts,
+    TaskListing,
+    TaskStateName,
+)
 
 if TYPE_CHECKING:
     from syncline.core.embedded.hub import Hub
@@ -18,20 +27,34 @@ if TYPE_CHECKING:
 
 def actors(hub: Hub, limit: int) -> ActorListing:
     """The actors that live or are to live, in the order in which they were made."""
-    living = [actor for actor in hub.actors.actors.values() if actor.life.state is not ActorState.DEAD]
-    return ActorListing(actors=tuple(_actor(hub, actor) for actor in living[:limit]), total=len(living))
+    living = [
+        actor for actor in hub.actors.actors.values() if actor.life.state is not ActorState.DEAD
+    ]
+    return ActorListing(
+        actors=tuple(_actor(hub, actor) for actor in living[:limit]), total=len(living)
+    )
 
 
 def tasks(hub: Hub, limit: int) -> TaskListing:
     """The tasks and calls that have not ended."""
     table = hub.tasks.tasks
-    running = {task.id: process for process in hub.processes.values() for task in _running(hub, process) if task.id in table}
+    running = {
+        task.id: process
+        for process in hub.processes.values()
+        for task in _running(hub, process)
+        if task.id in table
+    }
     counts: Counter[tuple[str, TaskStateName]] = Counter()
     for task in table.values():
         counts[_name(hub, task), _state(task, is_running=task.id in running)] += 1
     return TaskListing(
-        counts=tuple(TaskCount(name=name, state=state, count=count) for (name, state), count in counts.most_common(limit)),
-        running=tuple(_task(hub, table[id], process) for id, process in islice(running.items(), limit)),
+        counts=tuple(
+            TaskCount(name=name, state=state, count=count)
+            for (name, state), count in counts.most_common(limit)
+        ),
+        running=tuple(
+            _task(hub, table[id], process) for id, process in islice(running.items(), limit)
+        ),
         total=len(table),
     )
 

@@ -1,6 +1,8 @@
-"""What workers print, kept: log files that are capped, and the last lines of each worker for error messages.
+"""What workers print, kept: log files that are capped, and the last lines of each worker for error
+messages.
 
-Covered: bytes as they come from the pipes, one file per stream of a worker. Not covered: what the driver's terminal shows (`display`).
+Covered: bytes as they come from the pipes, one file per stream of a worker. Not covered: what the
+driver's terminal shows (`display`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,16 @@ TAIL_BYTES = 16_384
 
 
 class LogFile:
-    """One stream of one worker on disk: `path`, with `path.1`, `path.2` … holding what came before. Not thread-safe.
+    """One stream of one worker on disk: `path`, with `path.1`, `path.2` … holding what came before.
+    Not thread-safe.
 
-    The file is made by the first write. An error of the file system costs log lines, never the work: it is reported by the result.
+    The file is made by the first write. An error of the file system costs log lines, never the
+    work: it is reported by the result.
     """
 
-    def __init__(self, path: Path, *, limit_bytes: int = FILE_LIMIT_BYTES, files: int = FILES_PER_STREAM) -> None:
+    def __init__(
+        self, path: Path, *, limit_bytes: int = FILE_LIMIT_BYTES, files: int = FILES_PER_STREAM
+    ) -> None:
         """`limit_bytes` is the size of one file; `files` of them are kept."""
         self._path = path
         self._limit_bytes = limit_bytes
@@ -33,7 +39,9 @@ class LogFile:
         self._size = 0
 
     def write(self, data: bytes) -> bool:
-        """Append, rotating first if the file would grow past its limit; False if the file system did not take it."""
+        """Append, rotating first if the file would grow past its limit; False if the file system
+        did not take it.
+        """
         try:
             if self._fd < 0:
                 self._open()
@@ -88,7 +96,9 @@ class Tail:
             self._shorten()
 
     def text(self, lines: int) -> str:
-        """The last `lines` lines, joined by newlines; of a line that was drawn again and again, what a terminal would show last."""
+        """The last `lines` lines, joined by newlines; of a line that was drawn again and again,
+        what a terminal would show last.
+        """
         whole: list[bytes] = []
         unfinished: dict[Stream, bytes] = {"out": b"", "err": b""}
         cut = set(self._cut)
@@ -100,7 +110,9 @@ class Tail:
             whole += ended
         whole += [rest for rest in unfinished.values() if rest]
         chosen = whole[-lines:] if lines > 0 else []
-        return "\n".join(line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2] for line in chosen)
+        return "\n".join(
+            line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2] for line in chosen
+        )
 
     def _shorten(self) -> None:
         while self._nbytes > TAIL_BYTES:

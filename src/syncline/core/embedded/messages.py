@@ -1,13 +1,15 @@
-"""What processes say to each other, defined once: the first field of every message is its kind, the rest is listed beside it.
+"""What processes say to each other, defined once: the first field of every message is its kind, the
+rest is listed beside it.
 
-Messages are plain tuples. Sixty thousand a second pass through one Python process; a dataclass costs ten times as much to make and
-to pickle as the tuple, and at that rate half of a core.
+Messages are plain tuples. Sixty thousand a second pass through one Python process; a dataclass
+costs ten times as much to make and to pickle as the tuple, and at that rate half of a core.
 
 A *value* travels as `(form, data, buffers, refs)`:
     INLINE   data: the pickle stream, buffers: its out-of-band buffers as bytes
     SHARED   data: a `store.Layout`, buffers: the id of the object that owns the segment, held for as long as it is mapped
     ERROR    data: the pickle stream of an exception, buffers: ()
-and `refs` are the ids of the references pickled inside. A value inside a message is never copied into another form on its way.
+and `refs` are the ids of the references pickled inside. A value inside a message is never copied
+into another form on its way.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ REFS: Final = 1  # [+id, -id, ...]: references made and died in this process
 FUNCTION: Final = 2  # function_id, pickled bytes
 SUBMIT: Final = 4  # task_id, plan_id, args value, top-level ref ids, held ids, further result ids, parent task id
 CALL: Final = 6  # call_id, actor_id, method, mode, args value, top-level ref ids, held ids, further result ids, number of results,
-#                  parent task id, max_task_retries or None, concurrency group or None, pickled types worth another try or None
+#                  parent task id, max_task_retries or None, concurrency group or None, pickled
+# types worth another try or None
 PUT: Final = 7  # id, value
 WANT: Final = 8  # [ids]: send each value when it is there
 WATCH: Final = 9  # [ids]: say of each when it is there

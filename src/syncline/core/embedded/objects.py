@@ -1,8 +1,8 @@
 """The table of objects: which exist, what they are worth, who holds them, who waits for them.
 
-Lives in the driver's process, under the hub's lock. An object is freed when nobody holds it: no reference in any process, no task
-that takes it as an argument, no other object that contains a reference to it. A value of an object that nobody holds any more is
-dropped on arrival.
+Lives in the driver's process, under the hub's lock. An object is freed when nobody holds it: no
+reference in any process, no task that takes it as an argument, no other object that contains a
+reference to it. A value of an object that nobody holds any more is dropped on arrival.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Entry:
         self.producer = producer  # the task or call that makes it, for `cancel`
         self.value: Value | None = None
         self.arrivals: list[Arrival] | None = None
-        self.on_free: Callable[[int], None] | None = None  # for what is more than a value: streams, actors
+        self.on_free: Callable[[int], None] | None = (
+            None  # for what is more than a value: streams, actors
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,9 @@ class ObjectTable:
                 entry.count += 1
 
     def release(self, ids: Iterable[int]) -> None:
-        """One holder less of each; what nobody holds is freed, and what it contained is released."""
+        """One holder less of each; what nobody holds is freed, and what it contained is
+        released.
+        """
         entries = self.entries
         work = list(ids)
         for id in work:  # grows on the way: a chain of references may be longer than Python's stack
@@ -96,7 +100,9 @@ class ObjectTable:
                 arrival(id, value)
 
     def await_value(self, id: int, arrival: Arrival) -> None:
-        """Call `arrival(id, value)` when there is one. KeyError for an object that does not exist."""
+        """Call `arrival(id, value)` when there is one. KeyError for an object that does not
+        exist.
+        """
         entry = self.entries[id]
         if entry.value is not None:
             arrival(id, entry.value)

@@ -1,7 +1,7 @@
 """What workers print, on its way to their log files and to the driver's streams.
 
-This is the thin part: decoding, files, streams, the timer and the locks. What the terminal shows is decided in `display` and `folding`,
-what is kept in `logs`.
+This is the thin part: decoding, files, streams, the timer and the locks. What the terminal shows is
+decided in `display` and `folding`, what is kept in `logs`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class OutputStatistics:
     lost_texts: int
     """Writes that a stream of the driver refused: it was closed, or broken."""
     folded_lines: int
-    """Lines that were counted instead of shown, because another worker had just printed the same."""
+    """Lines that were counted instead of shown, because another worker had just printed the
+    same.
+    """
 
 
 class _Worker:
@@ -49,8 +51,12 @@ class _Worker:
 
     def __init__(self, directory: Path, number: int) -> None:
         self.tail = Tail()
-        self.files: dict[Stream, LogFile] = {stream: LogFile(directory / f"worker-{number}.{stream}") for stream in ("out", "err")}
-        self.decoders: dict[Stream, codecs.IncrementalDecoder] = {stream: _new_decoder("replace") for stream in ("out", "err")}
+        self.files: dict[Stream, LogFile] = {
+            stream: LogFile(directory / f"worker-{number}.{stream}") for stream in ("out", "err")
+        }
+        self.decoders: dict[Stream, codecs.IncrementalDecoder] = {
+            stream: _new_decoder("replace") for stream in ("out", "err")
+        }
 
     def close(self) -> None:
         for file in self.files.values():
@@ -58,9 +64,11 @@ class _Worker:
 
 
 class Output:
-    """The way of everything that workers print. Any thread may call; nothing here raises because of a file or a stream.
+    """The way of everything that workers print. Any thread may call; nothing here raises because of
+    a file or a stream.
 
-    Texts are decided under one lock and written under another, so that a stream whose `write` comes back here finds no lock of its own.
+    Texts are decided under one lock and written under another, so that a stream whose `write` comes
+    back here finds no lock of its own.
     """
 
     def __init__(
@@ -73,12 +81,10 @@ class Output:
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
     ) -> None:
-        """
-        directory: where the log files go; it exists.
-        to_driver: whether the driver's streams show what workers print.
-        call_later: `call_later(delay_s, action)` calls `action()` once, on any thread.
-        clock: seconds, never backwards.
-        stdout, stderr: None for `sys.stdout` and `sys.stderr` as they are at the moment of each write.
+        """directory: where the log files go; it exists. to_driver: whether the driver's streams
+        show what workers print. call_later: `call_later(delay_s, action)` calls `action()` once, on
+        any thread. clock: seconds, never backwards. stdout, stderr: None for `sys.stdout` and
+        `sys.stderr` as they are at the moment of each write.
         """
         self._directory = directory
         self._display = Display() if to_driver else None
@@ -109,7 +115,9 @@ class Output:
         )
 
     def name(self, number: int, label: str) -> None:
-        """Say what the worker is now, `Counter pid=123` or `rank 0`: it stands in front of its lines when several workers write."""
+        """Say what the worker is now, `Counter pid=123` or `rank 0`: it stands in front of its
+        lines when several workers write.
+        """
         if self._display is not None:
             self._display.name(number, label)
 
@@ -129,16 +137,20 @@ class Output:
         self._write_out()
 
     def tail(self, number: int, lines: int = 20) -> str:
-        """The last lines of both streams of a worker, also of one that is gone; "" for one that printed nothing."""
+        """The last lines of both streams of a worker, also of one that is gone; "" for one that
+        printed nothing.
+        """
         with self._lock:
             worker = self._workers.get(number)
             tail = worker.tail if worker is not None else self._ended.get(number)
             return tail.text(lines) if tail is not None else ""
 
     def end(self, number: int) -> None:
-        """The worker is gone: show what it did not finish, close its files, and keep its tail for a while.
+        """The worker is gone: show what it did not finish, close its files, and keep its tail for a
+        while.
 
-        The driver's streams are written by the timer, not by the caller, who may hold locks that a stream's `write` needs.
+        The driver's streams are written by the timer, not by the caller, who may hold locks that a
+        stream's `write` needs.
         """
         with self._lock:
             worker = self._workers.pop(number, None)
@@ -181,7 +193,9 @@ class Output:
         return worker
 
     def _decided(self, texts: Texts) -> None:
-        """Line the texts up, and have the display asked again when it has more to show. Under the lock."""
+        """Line the texts up, and have the display asked again when it has more to show. Under the
+        lock.
+        """
         self._outbox.extend(texts)
         assert self._display is not None
         moment = self._display.next_moment()

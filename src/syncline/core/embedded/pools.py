@@ -1,16 +1,26 @@
-"""Free and held resources of one machine: the node itself, the bundles of placement groups, and who holds what.
+"""Free and held resources of one machine: the node itself, the bundles of placement groups, and who
+holds what.
 
-A `Pool` is a set of free amounts that holders take from: the node, or one bundle that was carved out of it. Amounts are lists of units
-indexed by resource (CPU first), because the scheduler reads them for every task. GPUs are counted per device besides: a
-fraction goes to the fullest device that has room (so that whole devices stay whole), more than one GPU takes whole devices.
-No policy in here: who may take when is the scheduler's business.
+A `Pool` is a set of free amounts that holders take from: the node, or one bundle that was carved
+out of it. Amounts are lists of units indexed by resource (CPU first), because the scheduler reads
+them for every task. GPUs are counted per device besides: a fraction goes to the fullest device that
+has room (so that whole devices stay whole), more than one GPU takes whole devices. No policy in
+here: who may take when is the scheduler's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from syncline.core.resources import CPU, GPU, UNIT, Infeasible, Resources, infeasible_message, to_amount
+from syncline.core.resources import (
+    CPU,
+    GPU,
+    UNIT,
+    Infeasible,
+    Resources,
+    infeasible_message,
+    to_amount,
+)
 
 CPU_INDEX = 0
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -23,7 +33,9 @@ class Demand:
 
     def __init__(self, resources: Resources, indices: Mapping[str, int]) -> None:
         self.resources = resources
-        self.items: tuple[tuple[int, int], ...] = tuple(sorted((indices[name], units) for name, units in resources.items()))
+        self.items: tuple[tuple[int, int], ...] = tuple(
+            sorted((indices[name], units) for name, units in resources.items())
+        )
         self.cpu = resources.units(CPU)
         self.gpu = resources.units(GPU)
         self.gpu_share = min(self.gpu, UNIT)
@@ -31,7 +43,9 @@ class Demand:
 
 
 class Pool:
-    """Free amounts, and the free units of each GPU (0 for the devices that the pool does not have)."""
+    """Free amounts, and the free units of each GPU (0 for the devices that the pool does not
+    have).
+    """
 
     __slots__ = ("free", "gpus", "heir", "usable")
 
@@ -39,12 +53,16 @@ class Pool:
         self.free = free
         self.gpus = gpus
         self.usable = usable
-        """False for a bundle before it is reserved and after its group was removed: then not even a demand for nothing fits."""
+        """False for a bundle before it is reserved and after its group was removed: then not even a
+        demand for nothing fits.
+        """
         self.heir: Pool | None = None
         """Where returned amounts go after the pool itself was dissolved."""
 
     def room(self, demand: Demand, keep: Sequence[int] | None = None) -> tuple[int, ...] | None:
-        """The GPU positions that the demand would get (``()`` without GPUs), or ``None`` if it does not fit beside ``keep``."""
+        """The GPU positions that the demand would get (``()`` without GPUs), or ``None`` if it does
+        not fit beside ``keep``.
+        """
         if not self.usable:
             return None
         free = self.free
@@ -59,10 +77,15 @@ class Pool:
         return self._choose_gpus(demand) if demand.gpu else ()
 
     def copies(self, demand: Demand, keep: Sequence[int] | None = None) -> int:
-        """How many times the demand fits at once; a demand for nothing fits without end, told as a very large number."""
+        """How many times the demand fits at once; a demand for nothing fits without end, told as a
+        very large number.
+        """
         if not self.usable:
             return 0
-        counts = [(self.free[index] - (keep[index] if keep else 0)) // units for index, units in demand.items]
+        counts = [
+            (self.free[index] - (keep[index] if keep else 0)) // units
+            for index, units in demand.items
+        ]
         if demand.gpu:
             counts.append(sum(units // demand.gpu_share for units in self.gpus) // demand.gpu_count)
         return max(0, min(counts, default=1 << 30))
@@ -146,22 +169,30 @@ class Holding:
 
 
 class Bundles:
-    """The bundles of one placement group: what they shall have, and once they are reserved, a pool for each."""
+    """The bundles of one placement group: what they shall have, and once they are reserved, a pool
+    for each.
+    """
 
     __slots__ = ("demands", "group_id", "pools", "ready", "taken")
 
     def __init__(self, group_id: int, demands: Sequence[Demand], node: Pool) -> None:
         self.group_id = group_id
         self.demands = tuple(demands)
-        self.pools = tuple(Pool([0] * len(node.free), [0] * len(node.gpus), usable=False) for _ in demands)
+        self.pools = tuple(
+            Pool([0] * len(node.free), [0] * len(node.gpus), usable=False) for _ in demands
+        )
         self.taken: list[tuple[int, ...]] = []
         self.ready = False
 
     def find(self, node: Pool, keep: Sequence[int] | None = None) -> list[tuple[int, ...]] | None:
-        """GPU positions for each bundle such that all fit into ``node`` together, or ``None``. Whole GPUs are placed before fractions."""
+        """GPU positions for each bundle such that all fit into ``node`` together, or ``None``.
+        Whole GPUs are placed before fractions.
+        """
         trial = node.copy()
         found: dict[int, tuple[int, ...]] = {}
-        for number in sorted(range(len(self.demands)), key=lambda bundle: -self.demands[bundle].gpu):
+        for number in sorted(
+            range(len(self.demands)), key=lambda bundle: -self.demands[bundle].gpu
+        ):
             positions = trial.room(self.demands[number], keep)
             if positions is None:
                 return None
@@ -179,30 +210,47 @@ class Bundles:
 
 
 def fitting_bundles(group: Bundles, bundle: int, resources: Resources) -> tuple[Pool, ...]:
-    """The pools of the group that can hold ``resources``; ``bundle`` -1 means any. Raises `Infeasible` or `ValueError`."""
+    """The pools of the group that can hold ``resources``; ``bundle`` -1 means any. Raises
+    `Infeasible` or `ValueError`.
+    """
     count = len(group.demands)
     if not -1 <= bundle < count:
         raise ValueError(
             f"bundle {bundle} was asked for, but the placement group has {count} bundles: use an index from 0 to {count - 1}, or -1 for any"
         )
     chosen = range(count) if bundle == -1 else [bundle]
-    pools = tuple(group.pools[number] for number in chosen if resources.fits_in(group.demands[number].resources))
+    pools = tuple(
+        group.pools[number]
+        for number in chosen
+        if resources.fits_in(group.demands[number].resources)
+    )
     if not pools:
-        largest = max((group.demands[number].resources for number in chosen), key=lambda spec: sum(spec.units(name) for name in resources))
-        where = "the largest bundle of the placement group" if bundle == -1 else f"bundle {bundle} of the placement group"
+        largest = max(
+            (group.demands[number].resources for number in chosen),
+            key=lambda spec: sum(spec.units(name) for name in resources),
+        )
+        where = (
+            "the largest bundle of the placement group"
+            if bundle == -1
+            else f"bundle {bundle} of the placement group"
+        )
         raise Infeasible(infeasible_message(resources, largest, where=where))
     return pools
 
 
 def check_group(specs: Sequence[Resources], strategy: str, total: Resources) -> None:
-    """Refuse bundles that one machine with ``total`` can never hold. Raises `ValueError`, of which `Infeasible` is a kind."""
+    """Refuse bundles that one machine with ``total`` can never hold. Raises `ValueError`, of which
+    `Infeasible` is a kind.
+    """
     if not specs or not all(specs):
         raise ValueError(
             f"a placement group needs at least one bundle and each bundle a resource, but the bundles are "
             f"{[spec.amounts() for spec in specs]}: write for example [{{'CPU': 1}}]"
         )
     if strategy not in STRATEGIES:
-        raise ValueError(f"the strategy of a placement group is {strategy!r}, which is unknown: use one of {', '.join(STRATEGIES)}")
+        raise ValueError(
+            f"the strategy of a placement group is {strategy!r}, which is unknown: use one of {', '.join(STRATEGIES)}"
+        )
     if strategy == "STRICT_SPREAD" and len(specs) > 1:
         raise Infeasible(
             f"STRICT_SPREAD puts each of the {len(specs)} bundles on a machine of its own, but there is one machine: "
@@ -214,7 +262,9 @@ def check_group(specs: Sequence[Resources], strategy: str, total: Resources) -> 
 
 
 def gpu_split_message(specs: Sequence[Resources], gpus: int) -> str:
-    """Why bundles whose sum fits still do not: fractions of one GPU cannot be put together from several."""
+    """Why bundles whose sum fits still do not: fractions of one GPU cannot be put together from
+    several.
+    """
     asked = [to_amount(spec.units(GPU)) for spec in specs]
     return (
         f"bundles with {asked} GPUs do not fit on {gpus} GPUs, because each fraction must lie on a single GPU: "

@@ -1,4 +1,6 @@
-"""The driver's side of the template: starting workers, reading what they print, learning how they ended."""
+"""The driver's side of the template: starting workers, reading what they print, learning how they
+ended.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from syncline.core.embedded.endings import LOOK_EVERY_S, Ending, MemoryWatch
 from syncline.core.embedded.logs import Stream
 from syncline.core.embedded.output import Output
 from syncline.core.embedded.reactor import Reactor
-from syncline.core.embedded.template_messages import Preload, StartWorker, TemplateFacts, WorkerEnded, WorkerStarted
+from syncline.core.embedded.template_messages import (
+    Preload,
+    StartWorker,
+    TemplateFacts,
+    WorkerEnded,
+    WorkerStarted,
+)
 
 HEAVY_MODULES = (
     "numpy",
@@ -48,15 +56,21 @@ HEAVY_MODULES = (
 )
 """Modules that workers get from the template, if the driver has imported them."""
 FIRST_USE_MODULES = {"syncline.data.execute.worker": "pandas"}
-"""What the first use of a module imports, whether the driver has done so or not: pyarrow looks for pandas, for a quarter of a second, when
-it makes its first column of an array, as every worker of a dataset does."""
+"""What the first use of a module imports, whether the driver has done so or not: pyarrow looks for
+pandas, for a quarter of a second, when it makes its first column of an array, as every worker of a
+dataset does.
+"""
 LATER_MODULES = ("torch._dynamo",)
-"""What torch imports when the first optimizer is made, for about a second. The template does so when the first workers are at work, so that
-they start without waiting for it, and those that replace them have it."""
+"""What torch imports when the first optimizer is made, for about a second. The template does so
+when the first workers are at work, so that they start without waiting for it, and those that
+replace them have it.
+"""
 LATER_S = 3.0
 _READ_BYTES = 65_536
 LAST_READS = 64
-"""How often the pipe of a dead worker is read: a process that it left behind may go on writing for ever."""
+"""How often the pipe of a dead worker is read: a process that it left behind may go on writing for
+ever.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +86,9 @@ class ProcessStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """What the hub wants to know, each called on the thread that turns the reactor, without the hub's lock."""
+    """What the hub wants to know, each called on the thread that turns the reactor, without the
+    hub's lock.
+    """
 
     on_started: Callable[[int, int], None]
     """(number, pid)"""
@@ -83,7 +99,14 @@ class Listener:
 class Processes:
     """Makes and ends workers. Called under the hub's lock, but for the reactor's handlers."""
 
-    def __init__(self, facts: TemplateFacts, reactor: Reactor, output: Output, listener: Listener, interpreter_path: list[str]) -> None:
+    def __init__(
+        self,
+        facts: TemplateFacts,
+        reactor: Reactor,
+        output: Output,
+        listener: Listener,
+        interpreter_path: list[str],
+    ) -> None:
         self._facts = facts
         self._reactor = reactor
         self._output = output
@@ -103,7 +126,9 @@ class Processes:
     @property
     def statistics(self) -> ProcessStatistics:
         """How many there are, and were."""
-        return ProcessStatistics(workers=len(self._pids), started=self._started, templates=self._templates)
+        return ProcessStatistics(
+            workers=len(self._pids), started=self._started, templates=self._templates
+        )
 
     @property
     def template_pid(self) -> int | None:
@@ -111,7 +136,9 @@ class Processes:
         return self._template.pid if self._template is not None else None
 
     def start_template(self) -> None:
-        """Start the template; it imports the heavy modules that this process has imported, while the program goes on."""
+        """Start the template; it imports the heavy modules that this process has imported, while
+        the program goes on.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = f"import sys; sys.path[:] = {self._path!r}; from syncline.core.embedded.template import main; main({theirs.fileno()})"
         self._template = subprocess.Popen(
@@ -237,7 +264,9 @@ class Processes:
             self._listener.on_started(message.number, message.pid)
         elif isinstance(message, WorkerEnded):
             self.forget(message.number)
-            ending = self._memory.ending(os.waitstatus_to_exitcode(message.status), message.peak_bytes)
+            ending = self._memory.ending(
+                os.waitstatus_to_exitcode(message.status), message.peak_bytes
+            )
             self._listener.on_ended(message.number, ending)
 
     def forget(self, number: int) -> None:
@@ -275,7 +304,9 @@ class Processes:
         return read
 
     def _drain(self, fd: int) -> None:
-        """Read what is left in a pipe and close it, even if a process that outlived its worker holds the other end."""
+        """Read what is left in a pipe and close it, even if a process that outlived its worker
+        holds the other end.
+        """
         read = self._reactor.handler(fd)
         for _ in range(LAST_READS):
             if fd not in self._pipes or not _readable(fd):

@@ -1,9 +1,11 @@
-"""Who turns the reactor: the thread that waits for something does it itself, so that an answer needs no hand-over between threads.
+"""Who turns the reactor: the thread that waits for something does it itself, so that an answer
+needs no hand-over between threads.
 
-A thread that waits becomes the *leader*: it turns the reactor until its own condition holds, settling the conditions of the others
-on the way. Other waiting threads *follow*: they sleep until the leader settles theirs, or leaves and promotes one of them. While
-nobody waits, one background thread leads. It holds back for a moment after each wait, because a program that waits once mostly waits
-again, and two threads that hand the interpreter to and fro cost more than the work.
+A thread that waits becomes the *leader*: it turns the reactor until its own condition holds,
+settling the conditions of the others on the way. Other waiting threads *follow*: they sleep until
+the leader settles theirs, or leaves and promotes one of them. While nobody waits, one background
+thread leads. It holds back for a moment after each wait, because a program that waits once mostly
+waits again, and two threads that hand the interpreter to and fro cost more than the work.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ logger = logging.getLogger("syncline")
 LINGER_S = 0.004
 """How long the background thread leaves the reactor to threads that come back soon."""
 REST_S = 0.5
-"""How long the background thread sleeps at most while others wait: a reference that dies meanwhile is told of after so long."""
+"""How long the background thread sleeps at most while others wait: a reference that dies meanwhile
+is told of after so long.
+"""
 IDLE_TURN_S = 0.25
 """The longest that references which died unnoticed keep their objects."""
 
 
 class Waiter:
-    """Something that a thread waits for: `remaining` counts down to zero, under the lock of whoever counts."""
+    """Something that a thread waits for: `remaining` counts down to zero, under the lock of whoever
+    counts.
+    """
 
     __slots__ = ("_gate", "done", "remaining")
 
@@ -50,7 +56,9 @@ class Waiter:
 
     def nudge(self) -> None:
         """Wake the waiting thread to look again."""
-        gate = self._gate  # not cleared here: the waiting thread may have put a new one there meanwhile
+        gate = (
+            self._gate
+        )  # not cleared here: the waiting thread may have put a new one there meanwhile
         if gate is not None:
             try:
                 gate.release()
@@ -59,7 +67,9 @@ class Waiter:
 
 
 class _LeaderGate:
-    """Stands for the reactor that the leader sleeps in: another thread may settle what the leader waits for."""
+    """Stands for the reactor that the leader sleeps in: another thread may settle what the leader
+    waits for.
+    """
 
     __slots__ = ("_wake", "leader")
 
@@ -77,15 +87,21 @@ class Pump:
     """Shares one reactor among the threads of a process."""
 
     def __init__(self, reactor: Reactor, *, name: str, tend: Callable[[], None]) -> None:
-        """`tend`: called by the background thread when it takes over from threads that stopped waiting, and now and then at other times."""
+        """`tend`: called by the background thread when it takes over from threads that stopped
+        waiting, and now and then at other times.
+        """
         self._reactor = reactor
         self._name = name
         self._tend = tend
         self._leader = threading.Lock()
         self._leader_gate = _LeaderGate(reactor.wake)
         self._followers: deque[Waiter] = deque()
-        self._inside: set[int] = set()  # threads inside `wait`; one instruction of the interpreter adds or removes one
-        self._visits = 0  # grows with every visit; where two threads race it grows by one, which is as good
+        self._inside: set[int] = (
+            set()
+        )  # threads inside `wait`; one instruction of the interpreter adds or removes one
+        self._visits = (
+            0  # grows with every visit; where two threads race it grows by one, which is as good
+        )
         self._rest = threading.Lock()  # held while the background thread rests; released to wake it
         self._rest.acquire()
         self._resting = False
@@ -94,7 +110,9 @@ class Pump:
 
     def start(self) -> None:
         """Start the background thread."""
-        self._thread = threading.Thread(target=self._lead_in_background, name=self._name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._lead_in_background, name=self._name, daemon=True
+        )
         self._thread.start()
 
     def wait(self, waiter: Waiter, timeout_s: float | None = None) -> bool:
@@ -128,7 +146,9 @@ class Pump:
     def _wait(self, waiter: Waiter, deadline: float | None) -> bool:
         while not waiter.done:
             if self._closed:
-                raise RuntimeError("syncline was shut down while a thread of this process waited for a value")
+                raise RuntimeError(
+                    "syncline was shut down while a thread of this process waited for a value"
+                )
             if deadline is not None and time.monotonic() >= deadline:
                 return False
             if self._leader.acquire(blocking=False):
@@ -167,7 +187,11 @@ class Pump:
             if not self._leader.locked():
                 return  # the leader left before this follower was listed
             self._reactor.wake()  # a background leader steps back for a thread that waits
-            left = -1.0 if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_SLEEP_S)
+            left = (
+                -1.0
+                if deadline is None
+                else min(max(0.0, deadline - time.monotonic()), LONGEST_SLEEP_S)
+            )
             with Interruptible():
                 gate.acquire(timeout=left)
         finally:
@@ -200,7 +224,9 @@ class Pump:
             self._promote()
 
     def _stand_back(self) -> None:
-        """Return once no thread has waited for a moment. While one waits and goes on waiting, rest until it stops."""
+        """Return once no thread has waited for a moment. While one waits and goes on waiting, rest
+        until it stops.
+        """
         while not self._closed:
             visits = self._visits
             time.sleep(LINGER_S)

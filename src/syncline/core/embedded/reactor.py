@@ -1,4 +1,6 @@
-"""The reactor: waits for file descriptors and moments, and calls what is registered for them. One thread turns it at a time."""
+"""The reactor: waits for file descriptors and moments, and calls what is registered for them. One
+thread turns it at a time.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from syncline.core.embedded.interrupts import Interruptible
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 WRITE = select.EPOLLOUT
 LONGEST_SLEEP_S = 3600.0
-"""The operating system refuses to wait for some weeks at once; who waits longer looks again in between."""
+"""The operating system refuses to wait for some weeks at once; who waits longer looks again in
+between.
+"""
 
 
 class Reactor:
     """epoll, a wake-up descriptor and a list of timers.
 
-    `register`, `modify`, `unregister`, `call_at` and `wake` may be called from any thread; `turn` by the thread that leads.
+    `register`, `modify`, `unregister`, `call_at` and `wake` may be called from any thread; `turn`
+    by the thread that leads.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,7 +34,9 @@ class Reactor:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
+        self._wake_fd = (
+            os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
+        )
         self._wake_pipe: tuple[int, int] | None = None
         if self._wake_fd < 0:  # Python 3.10 has no eventfd
             self._wake_pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -91,7 +98,9 @@ class Reactor:
             handler = self._handlers.get(fd)
             if handler is not None:
                 handler(event)
-        now = self._clock()  # once: a timer that sets the next for now must not keep descriptors waiting
+        now = (
+            self._clock()
+        )  # once: a timer that sets the next for now must not keep descriptors waiting
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
 

@@ -1,4 +1,6 @@
-"""What the hub knows of each process, function and task. Plain records; the hub's lock guards them."""
+"""What the hub knows of each process, function and task. Plain records; the hub's lock guards
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ class Process:
         "waits",
     )
 
-    def __init__(self, number: int, channel: Channel | None, *, environment: str | None = None) -> None:
-        """`environment`: a worker's, as JSON; None for the driver and for child processes, which take no work."""
+    def __init__(
+        self, number: int, channel: Channel | None, *, environment: str | None = None
+    ) -> None:
+        """`environment`: a worker's, as JSON; None for the driver and for child processes, which
+        take no work.
+        """
         self.number = number
         self.channel = channel  # None: the driver, which is called directly
         self.environment = environment
@@ -42,7 +48,9 @@ class Process:
         self.held: dict[int, int] = {}  # references by id
         self.known: set[int] = set()  # functions and plans that were sent to it
         self.tasks: dict[int, Task] = {}  # handed to it and not finished, in order
-        self.waits: dict[int, Arrival] = {}  # what it waits for: id, or -id where it does not want the value
+        self.waits: dict[
+            int, Arrival
+        ] = {}  # what it waits for: id, or -id where it does not want the value
         self.segments: dict[str, Segment] = {}  # given to it to write, and not yet part of a value
         self.since = 0.0  # when the first of `tasks` began, in seconds since the epoch; means nothing where several run at once
         self.ready = False
@@ -91,7 +99,14 @@ class Task:
     )
 
     def __init__(
-        self, id: int, args: Value, top: tuple[int, ...], held: tuple[int, ...], returns: tuple[int, ...], owner: int, parent: int
+        self,
+        id: int,
+        args: Value,
+        top: tuple[int, ...],
+        held: tuple[int, ...],
+        returns: tuple[int, ...],
+        owner: int,
+        parent: int,
     ) -> None:
         self.id = id
         self.args = args

@@ -23,13 +23,19 @@ class Requests:
             "actor_pid": lambda _, actor_id: hub.actors.pid_of(actor_id),
             "actors": lambda _, limit: listings.actors(hub, limit),
             "allocate": self._allocate,
-            "available": lambda _: {name: amount for name, amount in hub.scheduler.available().items() if amount},
+            "available": lambda _: {
+                name: amount for name, amount in hub.scheduler.available().items() if amount
+            },
             "cancel": self._cancel,
             "create_actor": self._create_actor,
             "create_group": lambda _, *arguments: hub.groups.create(*arguments),
             "groups": lambda _: hub.groups.all(),
-            "kill_actor": lambda _, actor_id, no_restart: hub.actors.kill(actor_id, no_restart=no_restart),
-            "named_actor": lambda process, name, namespace: hub.actors.find(process, name, namespace),
+            "kill_actor": lambda _, actor_id, no_restart: hub.actors.kill(
+                actor_id, no_restart=no_restart
+            ),
+            "named_actor": lambda process, name, namespace: hub.actors.find(
+                process, name, namespace
+            ),
             "named_actors": lambda _: hub.actors.names(),
             "nodes": lambda _: [{**hub.node, "Resources": hub.scheduler.total()}],
             "register_plan": self._register_plan,
@@ -54,7 +60,14 @@ class Requests:
         self._hub.tasks.cancel(id, force=force, recursive=recursive)
 
     def _create_actor(
-        self, process: Process, id: int, spec: ActorSpec, args: Value, top: tuple[int, ...], held: tuple[int, ...], parent: int
+        self,
+        process: Process,
+        id: int,
+        spec: ActorSpec,
+        args: Value,
+        top: tuple[int, ...],
+        held: tuple[int, ...],
+        parent: int,
     ) -> bytes | None:
         return self._hub.actors.create(process, id, spec, args, top, held)
 

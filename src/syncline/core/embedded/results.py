@@ -1,4 +1,6 @@
-"""What a task or a call gave, as it goes to the hub: packing results, streaming items, telling errors."""
+"""What a task or a call gave, as it goes to the hub: packing results, streaming items, telling
+errors.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,14 @@ class Results:
         self._link = link
         self._new_id = new_id
 
-    def pack(self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]) -> list[Value]:
-        """The values of a finished call; `ids` are those of its results. ValueError where `result` is not what was announced.
+    def pack(
+        self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]
+    ) -> list[Value]:
+        """The values of a finished call; `ids` are those of its results. ValueError where `result`
+        is not what was announced.
 
-        What they refer to is held until `sent`: the result itself may be dropped before, and whatever another thread sends meanwhile
-        tells the hub of that.
+        What they refer to is held until `sent`: the result itself may be dropped before, and
+        whatever another thread sends meanwhile tells the hub of that.
         """
         values = self._values(result, name, mode, count, ids)
         journal.extend(id for value in values for id in value[3])
@@ -35,11 +40,16 @@ class Results:
         """The hub has been sent the values of `pack`, and holds what they refer to."""
         journal.extend(-id for value in values for id in value[3])
 
-    def _values(self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]) -> list[Value]:
+    def _values(
+        self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]
+    ) -> list[Value]:
         if mode == m.ONE:
             return [self._value(result, ids[0], name)]
         if mode == m.MANY:
-            return [self._value(part, id, name) for part, id in zip(_parts(result, name, count), ids, strict=True)]
+            return [
+                self._value(part, id, name)
+                for part, id in zip(_parts(result, name, count), ids, strict=True)
+            ]
         if mode == m.DYNAMIC:
             made = [self._put(item, name) for item in _iterable(result, name)]
             return [self._value(DynamicObjectRefGenerator(made), ids[0], name)]
@@ -47,7 +57,9 @@ class Results:
             self.send_item(ids[0], index, item, name)
         return [m.NONE_VALUE]
 
-    async def pack_stream(self, items: AsyncIterator[Any], name: str, ids: tuple[int, ...]) -> list[Value]:
+    async def pack_stream(
+        self, items: AsyncIterator[Any], name: str, ids: tuple[int, ...]
+    ) -> list[Value]:
         """The same for an asynchronous generator, as a stream."""
         index = 0
         async for item in items:
@@ -67,7 +79,9 @@ class Results:
     def _value(self, result: Any, id: int, name: str) -> Value:
         if result is None:
             return m.NONE_VALUE
-        return make_value(serialization.pack(result, what=f"the result of {name}()"), id, self._link.allocate)
+        return make_value(
+            serialization.pack(result, what=f"the result of {name}()"), id, self._link.allocate
+        )
 
     def _put(self, item: Any, name: str) -> ObjectRef[Any]:
         id = self._new_id()
@@ -85,7 +99,9 @@ def _parts(result: Any, name: str, count: int) -> list[Any]:
             f"{name}() has num_returns={count} but returned one {type(result).__name__}: return a tuple or list of {count} values"
         ) from None
     if len(parts) != count:
-        raise ValueError(f"{name}() has num_returns={count} but returned {len(parts)} values: make the two agree")
+        raise ValueError(
+            f"{name}() has num_returns={count} but returned {len(parts)} values: make the two agree"
+        )
     return parts
 
 

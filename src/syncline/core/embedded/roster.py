@@ -1,4 +1,6 @@
-"""The records that the scheduler keeps: classes of tasks, environments, workers and actors. State only, no decisions."""
+"""The records that the scheduler keeps: classes of tasks, environments, workers and actors. State
+only, no decisions.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,33 @@ from syncline.core.embedded.pools import Demand, Holding, Pool
 from syncline.core.resources import Resources
 
 ShapeKey = tuple[Resources, tuple[int, int] | None, str, bool]
-"""What makes two tasks alike: resources, (placement group, bundle), environment, and whether the spare slot is open to them."""
+"""What makes two tasks alike: resources, (placement group, bundle), environment, and whether the
+spare slot is open to them.
+"""
 
 
 class Shape:
     """A class of tasks with the same needs, and the queue of its tasks."""
 
-    __slots__ = ("bare", "demand", "depth", "env", "group_id", "key", "open", "pools", "queue", "running", "spare", "waiting", "weightless")
+    __slots__ = (
+        "bare",
+        "demand",
+        "depth",
+        "env",
+        "group_id",
+        "key",
+        "open",
+        "pools",
+        "queue",
+        "running",
+        "spare",
+        "waiting",
+        "weightless",
+    )
 
-    def __init__(self, key: ShapeKey, env: Environment, pools: tuple[Pool, ...], demand: Demand, bare: Demand) -> None:
+    def __init__(
+        self, key: ShapeKey, env: Environment, pools: tuple[Pool, ...], demand: Demand, bare: Demand
+    ) -> None:
         _, group, _, spare = key
         self.key = key
         self.env = env
@@ -53,7 +73,18 @@ class Environment:
 class Worker:
     """One process: idle (no holding, no actor), busy with tasks, or the home of an actor."""
 
-    __slots__ = ("actor", "env", "gpu_ids", "holding", "id", "refill", "retiring", "shape", "streak", "tasks")
+    __slots__ = (
+        "actor",
+        "env",
+        "gpu_ids",
+        "holding",
+        "id",
+        "refill",
+        "retiring",
+        "shape",
+        "streak",
+        "tasks",
+    )
 
     def __init__(self, worker_id: int, env: Environment) -> None:
         self.id = worker_id
@@ -65,7 +96,9 @@ class Worker:
         self.actor: Actor | None = None
         self.streak = 0
         self.refill = True
-        """More tasks may be queued behind the current one; off while that one turned out to be long or waits itself."""
+        """More tasks may be queued behind the current one; off while that one turned out to be long
+        or waits itself.
+        """
         self.retiring = False
 
 

@@ -1,15 +1,21 @@
-"""Which task and which actor runs where on this machine: a pure state machine from events to instructions.
+"""Which task and which actor runs where on this machine: a pure state machine from events to
+instructions.
 
-Each method is an event; it returns what its driver shall do (`instructions`). No clock, no I/O, no threads, no processes: the driver
-reports what happened and carries out what it is told. Tasks arrive here when their arguments are ready.
+Each method is an event; it returns what its driver shall do (`instructions`). No clock, no I/O, no
+threads, no processes: the driver reports what happened and carries out what it is told. Tasks
+arrive here when their arguments are ready.
 
 Policy, in the order in which it decides:
 
-1. Actors and placement groups that wait are served first, in their order. While the *tasks* that run are all that stands in the way of one,
+1. Actors and placement groups that wait are served first, in their order. While the *tasks* that
+   run are all that stands in the way of one,
    what it needs is kept for it; if it waits for other actors, tasks go on in the meantime.
-2. Shapes (classes of tasks with the same needs) take turns, so that one that cannot run now never blocks the others.
-3. A task gets an idle worker of its environment; else a process is started if the resources are free; else, where the driver allows it
-   with `set_depth`, it is queued behind a task of the same shape, holds nothing, and runs on that task's resources.
+2. Shapes (classes of tasks with the same needs) take turns, so that one that cannot run now never
+   blocks the others.
+3. A task gets an idle worker of its environment; else a process is started if the resources are
+   free; else, where the driver allows it
+   with `set_depth`, it is queued behind a task of the same shape, holds nothing, and runs on that
+   task's resources.
 4. A worker that finishes goes on with its own shape for a while before it gives its resources back.
 
 Not covered: memory pressure, several machines, priorities.
@@ -43,13 +49,23 @@ from syncline.core.embedded.pools import (
     gpu_split_message,
 )
 from syncline.core.embedded.roster import Actor, Environment, Shape, ShapeKey, Worker
-from syncline.core.resources import CPU, GPU, UNIT, Infeasible, Resources, infeasible_message, to_amount
+from syncline.core.resources import (
+    CPU,
+    GPU,
+    UNIT,
+    Infeasible,
+    Resources,
+    infeasible_message,
+    to_amount,
+)
 
 _NOTHING: Instructions = ()
 _STREAK = 64
 """Tasks that a worker may run in a row for one shape while other shapes wait."""
 _WEIGHTLESS_PER_CPU = 4
-"""Tasks without CPU that may run at once, for each CPU: they cost nothing in the books, but each is a process."""
+"""Tasks without CPU that may run at once, for each CPU: they cost nothing in the books, but each is
+a process.
+"""
 
 _GROUP_GONE = (
     "the placement group was removed, so nothing can be placed in it any more: create a new one, "
@@ -57,25 +73,35 @@ _GROUP_GONE = (
 )
 
 _Place = tuple[Pool, Demand, tuple[int, ...], bool]
-"""Where something fits: the pool, what it would take, the GPU positions, and whether that is the spare slot."""
+"""Where something fits: the pool, what it would take, the GPU positions, and whether that is the
+spare slot.
+"""
 
 
 class Scheduler:
-    """The state of one machine. Worker, task, actor and group ids are chosen by the driver; not thread-safe."""
+    """The state of one machine. Worker, task, actor and group ids are chosen by the driver; not
+    thread-safe.
+    """
 
     def __init__(self, total: Mapping[str, float], gpu_ids: Sequence[str] = ()) -> None:
-        """``total`` is what the machine has, such as ``{"CPU": 8, "GPU": 2}``; ``gpu_ids`` names the GPUs, "0", "1", … by default."""
+        """``total`` is what the machine has, such as ``{"CPU": 8, "GPU": 2}``; ``gpu_ids`` names
+        the GPUs, "0", "1", … by default.
+        """
         self._total = Resources.of(total)
         gpus = -(-self._total.units(GPU) // UNIT)
         self._gpu_ids = tuple(gpu_ids) or tuple(str(number) for number in range(gpus))
         if len(self._gpu_ids) != gpus:
-            raise ValueError(f"{gpus} GPUs have {len(self._gpu_ids)} ids {self._gpu_ids}: pass one id for each GPU")
+            raise ValueError(
+                f"{gpus} GPUs have {len(self._gpu_ids)} ids {self._gpu_ids}: pass one id for each GPU"
+            )
         self._names = (CPU, GPU, *(name for name in self._total if name not in (CPU, GPU)))
         self._indices = {name: index for index, name in enumerate(self._names)}
         self._node = Pool([self._total.units(name) for name in self._names], [UNIT] * gpus)
         self._count_slots()
         self._debts: list[int] | None = None
-        """After the machine has shrunk below what is held: the units of each resource that are owed at most; else ``None``."""
+        """After the machine has shrunk below what is held: the units of each resource that are owed
+        at most; else ``None``.
+        """
         self._shapes: dict[int, Shape] = {}
         self._shape_ids: dict[ShapeKey, int] = {}
         self._next_shape = 0
@@ -86,7 +112,9 @@ class Scheduler:
         self._groups: dict[int, Bundles] = {}
         self._waiting: list[Actor | Bundles] = []
         self._kept: list[int] | None = None
-        """Units of the node kept for what waits, by resource index; ``None`` while nothing is kept."""
+        """Units of the node kept for what waits, by resource index; ``None`` while nothing is
+        kept.
+        """
         self._idle = 0
         self._starting = 0
         self._seats_wanted = 0
@@ -97,13 +125,20 @@ class Scheduler:
     # Shapes
 
     def shape(
-        self, resources: Mapping[str, float], *, group: tuple[int, int] | None = None, environment: str = "", spare: bool = False
+        self,
+        resources: Mapping[str, float],
+        *,
+        group: tuple[int, int] | None = None,
+        environment: str = "",
+        spare: bool = False,
     ) -> int:
         """The id of a class of tasks; the same arguments give the same id.
 
-        ``group`` is a placement group and the index of its bundle, -1 for any. ``environment`` is the key of a runtime environment. A
-        ``spare`` shape may run on one process more even if every CPU is held. Raises `Infeasible` at once if the resources exceed the
-        machine, or the group's bundles, or the group is gone; `ValueError` and `TypeError` for amounts that mean nothing.
+        ``group`` is a placement group and the index of its bundle, -1 for any. ``environment`` is
+        the key of a runtime environment. A ``spare`` shape may run on one process more even if
+        every CPU is held. Raises `Infeasible` at once if the resources exceed the machine, or the
+        group's bundles, or the group is gone; `ValueError` and `TypeError` for amounts that mean
+        nothing.
         """
         key = (Resources.of(resources), group, environment, spare)
         known = self._shape_ids.get(key)
@@ -111,7 +146,9 @@ class Scheduler:
             return known
         pools = self._pools_for(key[0], group)
         demand = Demand(key[0], self._indices)
-        bare = Demand(Resources({name: units for name, units in key[0].items() if name != CPU}), self._indices)
+        bare = Demand(
+            Resources({name: units for name, units in key[0].items() if name != CPU}), self._indices
+        )
         number = self._next_shape
         self._next_shape += 1
         self._shapes[number] = Shape(key, self._environment(environment), pools, demand, bare)
@@ -119,12 +156,20 @@ class Scheduler:
         return number
 
     def set_depth(self, shape: int, depth: int) -> None:
-        """Let up to ``depth`` tasks of a shape be in one worker, the running one included; 1 means no pipelining. GPU shapes stay at 1."""
+        """Let up to ``depth`` tasks of a shape be in one worker, the running one included; 1 means
+        no pipelining. GPU shapes stay at 1.
+        """
         if depth < 1:
-            raise ValueError(f"depth is {depth}, but a worker holds at least its running task: pass 1 or more")
+            raise ValueError(
+                f"depth is {depth}, but a worker holds at least its running task: pass 1 or more"
+            )
         s = self._shapes[shape]
         s.depth = 1 if s.demand.gpu else depth
-        s.open = {w.id: w for w in self._workers.values() if w.shape is s and w.refill and not w.retiring and len(w.tasks) < s.depth > 1}
+        s.open = {
+            w.id: w
+            for w in self._workers.values()
+            if w.shape is s and w.refill and not w.retiring and len(w.tasks) < s.depth > 1
+        }
 
     # Tasks
 
@@ -159,7 +204,13 @@ class Scheduler:
             self._reclaim(holding, s)
         w.refill = True
         queue = s.queue
-        if queue and self._kept is None and not w.retiring and s.depth > len(tasks) and not (self._debts and self._is_in_debt()):
+        if (
+            queue
+            and self._kept is None
+            and not w.retiring
+            and s.depth > len(tasks)
+            and not (self._debts and self._is_in_debt())
+        ):
             alone = len(self._ring) == 1 and not self._waiting
             if alone or (w.streak < _STREAK and s.depth > 1):
                 return self._hand_over(w, s)
@@ -186,7 +237,9 @@ class Scheduler:
     # Workers
 
     def warm(self, environment: str, count: int) -> Instructions:
-        """Ask for ``count`` workers before there is work, at most one per CPU together with those that are idle or starting."""
+        """Ask for ``count`` workers before there is work, at most one per CPU together with those
+        that are idle or starting.
+        """
         wanted = min(count, self._slots - self._idle - self._starting)
         return [self._request(self._environment(environment), wanted)] if wanted > 0 else _NOTHING
 
@@ -206,7 +259,9 @@ class Scheduler:
         return out
 
     def start_failed(self, environment: str) -> Instructions:
-        """A process that was asked for will not come. What waits asks again, so the driver must give up a broken environment itself."""
+        """A process that was asked for will not come. What waits asks again, so the driver must
+        give up a broken environment itself.
+        """
         env = self._environment(environment)
         self._start_ended(env)
         out: list[Instruction] = []
@@ -215,7 +270,9 @@ class Scheduler:
         return out
 
     def worker_died(self, worker: int) -> WorkerLoss:
-        """The process is gone; its resources are free. A worker that was stopped or is unknown leaves nothing."""
+        """The process is gone; its resources are free. A worker that was stopped or is unknown
+        leaves nothing.
+        """
         w = self._workers.get(worker)
         if w is None:
             return WorkerLoss([], None, _NOTHING)
@@ -234,7 +291,9 @@ class Scheduler:
         return WorkerLoss(tasks, None if actor is None else actor.id, out)
 
     def retire(self, worker: int) -> Instructions:
-        """Give the worker no further task; it is stopped when those that it has are done (for ``max_calls``)."""
+        """Give the worker no further task; it is stopped when those that it has are done (for
+        ``max_calls``).
+        """
         w = self._workers.get(worker)
         if w is None or w.actor is not None:
             return _NOTHING
@@ -248,14 +307,18 @@ class Scheduler:
         return [StopWorker(worker)]
 
     def remove_environment(self, environment: str) -> Instructions:
-        """Stop the workers of an environment: the idle ones now, the busy ones when their tasks are done."""
+        """Stop the workers of an environment: the idle ones now, the busy ones when their tasks are
+        done.
+        """
         out: list[Instruction] = []
         for w in [w for w in self._workers.values() if w.env.key == environment]:
             out.extend(self.retire(w.id))
         return out
 
     def blocked(self, worker: int, returned_task_ids: Sequence[int] = ()) -> Instructions:
-        """The worker's task or actor waits: its CPU goes to others, and it gives back the tasks that it has not started."""
+        """The worker's task or actor waits: its CPU goes to others, and it gives back the tasks
+        that it has not started.
+        """
         w = self._workers[worker]
         holding = w.holding if w.actor is None else w.actor.holding
         if holding is None:
@@ -266,7 +329,9 @@ class Scheduler:
         return self.returned(worker, returned_task_ids)
 
     def unblocked(self, worker: int) -> Instructions:
-        """The worker goes on and takes its CPU again, which is never refused: for a moment the machine may owe one."""
+        """The worker goes on and takes its CPU again, which is never refused: for a moment the
+        machine may owe one.
+        """
         w = self._workers[worker]
         holding = w.holding if w.actor is None else w.actor.holding
         if holding is not None and holding.lent:
@@ -274,7 +339,9 @@ class Scheduler:
         return _NOTHING
 
     def returned(self, worker: int, task_ids: Sequence[int]) -> Instructions:
-        """The worker gives back tasks that it has not started: they are next in the queue, and it gets no more behind its current one."""
+        """The worker gives back tasks that it has not started: they are next in the queue, and it
+        gets no more behind its current one.
+        """
         w = self._workers[worker]
         w.refill = False
         s = w.shape
@@ -303,17 +370,25 @@ class Scheduler:
 
     # Actors
 
-    def reserve_actor(self, actor_id: int, shape: int, holding_shape: int | None = None) -> Instructions:
-        """Place an actor: it needs ``shape`` to be placed and keeps ``holding_shape`` (the same by default) once it has its process.
+    def reserve_actor(
+        self, actor_id: int, shape: int, holding_shape: int | None = None
+    ) -> Instructions:
+        """Place an actor: it needs ``shape`` to be placed and keeps ``holding_shape`` (the same by
+        default) once it has its process.
 
-        The two differ at most by amounts other than GPUs, and lie in the same group and environment.
+        The two differ at most by amounts other than GPUs, and lie in the same group and
+        environment.
         """
         assert actor_id not in self._actors, f"actor {actor_id} is reserved a second time"
         s = self._shapes.get(shape)
         keeps = s if holding_shape is None else self._shapes.get(holding_shape)
         if s is None or keeps is None:
             raise Infeasible(_GROUP_GONE)
-        if not keeps.demand.resources.fits_in(s.demand.resources) or keeps.demand.gpu != s.demand.gpu or keeps.key[1:] != s.key[1:]:
+        if (
+            not keeps.demand.resources.fits_in(s.demand.resources)
+            or keeps.demand.gpu != s.demand.gpu
+            or keeps.key[1:] != s.key[1:]
+        ):
             raise ValueError(
                 f"actor {actor_id} is placed with {s.demand.resources.amounts()} but would keep {keeps.demand.resources.amounts()}: "
                 f"what it keeps must be part of what it is placed with, with the same GPUs, group and environment"
@@ -325,7 +400,9 @@ class Scheduler:
         return out
 
     def release_actor(self, actor_id: int) -> Instructions:
-        """The actor is over, or was never wanted: its resources are free, its process is to be stopped."""
+        """The actor is over, or was never wanted: its resources are free, its process is to be
+        stopped.
+        """
         return self._end_actor(actor_id, stop=True)
 
     def actor_died(self, actor_id: int) -> Instructions:
@@ -334,15 +411,21 @@ class Scheduler:
 
     # Placement groups
 
-    def create_group(self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str) -> Instructions:
-        """Reserve all bundles together, now or when they fit. On one machine PACK, SPREAD and STRICT_PACK mean the same.
+    def create_group(
+        self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str
+    ) -> Instructions:
+        """Reserve all bundles together, now or when they fit. On one machine PACK, SPREAD and
+        STRICT_PACK mean the same.
 
-        Raises `Infeasible` if the bundles exceed the machine, or for STRICT_SPREAD with several; `ValueError` for empty bundles.
+        Raises `Infeasible` if the bundles exceed the machine, or for STRICT_SPREAD with several;
+        `ValueError` for empty bundles.
         """
         specs = [Resources.of(bundle) for bundle in bundles]
         check_group(specs, strategy, self._total)
         group = Bundles(group_id, [Demand(spec, self._indices) for spec in specs], self._node)
-        pristine = Pool([self._total.units(name) for name in self._names], [UNIT] * len(self._gpu_ids))
+        pristine = Pool(
+            [self._total.units(name) for name in self._names], [UNIT] * len(self._gpu_ids)
+        )
         if group.find(pristine) is None:
             raise Infeasible(gpu_split_message(specs, len(self._gpu_ids)))
         assert group_id not in self._groups, f"placement group {group_id} is created a second time"
@@ -353,7 +436,9 @@ class Scheduler:
         return out
 
     def remove_group(self, group_id: int) -> GroupRemoval:
-        """Give back what the group does not use now, and the rest when its tasks and actors, which are returned to be killed, are gone."""
+        """Give back what the group does not use now, and the rest when its tasks and actors, which
+        are returned to be killed, are gone.
+        """
         group = self._groups.pop(group_id, None)
         if group is None:
             return GroupRemoval([], [], [], _NOTHING)
@@ -362,12 +447,18 @@ class Scheduler:
                 pool.dissolve_into(self._node)
         self._waiting = [item for item in self._waiting if item is not group]
         queued: list[int] = []
-        for number, s in [(number, s) for number, s in self._shapes.items() if s.group_id == group_id]:
+        for number, s in [
+            (number, s) for number, s in self._shapes.items() if s.group_id == group_id
+        ]:
             queued.extend(s.queue)
             s.queue.clear()
             self._settle(s)
             del self._shapes[number], self._shape_ids[s.key]
-        inside = [w for w in self._workers.values() if w.shape is not None and w.shape.group_id == group_id]
+        inside = [
+            w
+            for w in self._workers.values()
+            if w.shape is not None and w.shape.group_id == group_id
+        ]
         for w in inside:
             self.retire(w.id)
         actors = [actor.id for actor in self._actors.values() if actor.shape.group_id == group_id]
@@ -380,9 +471,10 @@ class Scheduler:
     def resize(self, amounts: Mapping[str, float]) -> Instructions:
         """The machine has so much of these resources from now on, and of the others what it had.
 
-        With more, what waits starts. With less nothing is ended: what is held beyond it is owed until it is given back, and nothing is
-        placed meanwhile; what is known but fits no longer waits, and what comes new is refused. `ValueError` for another number of GPUs,
-        and what `Resources.of` raises.
+        With more, what waits starts. With less nothing is ended: what is held beyond it is owed
+        until it is given back, and nothing is placed meanwhile; what is known but fits no longer
+        waits, and what comes new is refused. `ValueError` for another number of GPUs, and what
+        `Resources.of` raises.
         """
         changed = Resources.of(amounts)
         total = Resources({**self._total, **{name: changed.units(name) for name in amounts}})
@@ -407,7 +499,10 @@ class Scheduler:
     def _add_resource(self, name: str) -> None:
         self._indices[name] = len(self._names)
         self._names = (*self._names, name)
-        for pool in (self._node, *(pool for group in self._groups.values() for pool in group.pools)):
+        for pool in (
+            self._node,
+            *(pool for group in self._groups.values() for pool in group.pools),
+        ):
             pool.free.append(0)
         self._kept = None  # it is as long as the names were, and about to be made anew
 
@@ -416,7 +511,9 @@ class Scheduler:
         self._weightless_limit = self._slots * _WEIGHTLESS_PER_CPU
 
     def _is_in_debt(self) -> bool:
-        """Whether more is held than the machine has since it shrank, so that workers are to give back what they hold."""
+        """Whether more is held than the machine has since it shrank, so that workers are to give
+        back what they hold.
+        """
         if min(self._node.free) >= 0:
             self._debts = None
         return self._debts is not None
@@ -429,21 +526,34 @@ class Scheduler:
 
     def available(self) -> dict[str, float]:
         """What is free and in no placement group's reservation; a debt reads as 0."""
-        return {name: to_amount(max(0, self._node.free[index])) for name, index in self._indices.items() if self._total.units(name)}
+        return {
+            name: to_amount(max(0, self._node.free[index]))
+            for name, index in self._indices.items()
+            if self._total.units(name)
+        }
 
     def demands(self) -> list[PendingDemand]:
-        """What waits for resources or for a process, for messages such as "pending: 3 tasks of {'GPU': 1}"."""
+        """What waits for resources or for a process, for messages such as "pending: 3 tasks of
+        {'GPU': 1}".
+        """
         counts: dict[tuple[str, Resources], int] = {}
         for s in self._ring:
             counts[("task", s.key[0])] = counts.get(("task", s.key[0]), 0) + len(s.queue)
         for actor in self._actors.values():
             if actor.worker is None:
-                counts[("actor", actor.shape.key[0])] = counts.get(("actor", actor.shape.key[0]), 0) + 1
+                counts[("actor", actor.shape.key[0])] = (
+                    counts.get(("actor", actor.shape.key[0]), 0) + 1
+                )
         for group in self._groups.values():
             if not group.ready:
                 together = sum((demand.resources for demand in group.demands), Resources())
-                counts[("placement group", together)] = counts.get(("placement group", together), 0) + 1
-        return [PendingDemand(kind=kind, count=count, resources=asked.amounts()) for (kind, asked), count in counts.items()]
+                counts[("placement group", together)] = (
+                    counts.get(("placement group", together), 0) + 1
+                )
+        return [
+            PendingDemand(kind=kind, count=count, resources=asked.amounts())
+            for (kind, asked), count in counts.items()
+        ]
 
     def statistics(self) -> SchedulerStatistics:
         """Counts of everything that is here now."""
@@ -466,14 +576,20 @@ class Scheduler:
     # Decisions
 
     def _dispatch(self, out: list[Instruction], *, task_ended: bool = False) -> None:
-        """Start all that can start: what reserves first, then one task of each shape in turn until none can.
+        """Start all that can start: what reserves first, then one task of each shape in turn until
+        none can.
 
-        ``task_ended``: nothing else has happened. What only tasks delay is then as before, so while nothing is kept and nothing that
-        waits fits now, there is nothing to reconsider, which spares most of the cost of a long wait.
+        ``task_ended``: nothing else has happened. What only tasks delay is then as before, so while
+        nothing is kept and nothing that waits fits now, there is nothing to reconsider, which
+        spares most of the cost of a long wait.
         """
         if not self._waiting:
             self._kept = None
-        elif not task_ended or self._kept is not None or any(self._fits_now(item) for item in self._waiting):
+        elif (
+            not task_ended
+            or self._kept is not None
+            or any(self._fits_now(item) for item in self._waiting)
+        ):
             self._serve_reservations(out)
         ring = self._ring
         stuck = 0
@@ -549,7 +665,9 @@ class Scheduler:
         return True
 
     def _hand_over(self, w: Worker, s: Shape) -> Instructions:
-        """Let the worker go on with its shape's queue on the resources that it holds; it takes its fair part of a short queue."""
+        """Let the worker go on with its shape's queue on the resources that it holds; it takes its
+        fair part of a short queue.
+        """
         queue, tasks = s.queue, w.tasks
         room = s.depth - len(tasks)
         if room > 1:
@@ -573,7 +691,9 @@ class Scheduler:
         return out
 
     def _serve_reservations(self, out: list[Instruction]) -> None:
-        """Give actors and groups that wait what they need, in order, and note what is to be kept for those that only tasks delay."""
+        """Give actors and groups that wait what they need, in order, and note what is to be kept
+        for those that only tasks delay.
+        """
         keep = [0] * len(self._names)
         later = self._node.copy()
         for w in self._workers.values():
@@ -595,7 +715,9 @@ class Scheduler:
         self._kept = keep if kept_any else None
 
     def _reserve(self, item: Actor | Bundles, later: Pool, out: list[Instruction]) -> bool:
-        """Take what an actor or group needs, if it is free; ``later`` (the node once all tasks are done) is kept in step."""
+        """Take what an actor or group needs, if it is free; ``later`` (the node once all tasks are
+        done) is kept in step.
+        """
         if isinstance(item, Bundles):
             found = item.find(self._node, self._kept)
             if found is None:
@@ -624,10 +746,14 @@ class Scheduler:
         return True
 
     def _fits_now(self, item: Actor | Bundles) -> bool:
-        return (item.find(self._node) if isinstance(item, Bundles) else self._find(item.shape)) is not None
+        return (
+            item.find(self._node) if isinstance(item, Bundles) else self._find(item.shape)
+        ) is not None
 
     def _only_tasks_delay(self, item: Actor | Bundles, later: Pool) -> bool:
-        """Whether the item would fit once the running tasks are done; then ``later`` is less by it for those that wait behind."""
+        """Whether the item would fit once the running tasks are done; then ``later`` is less by it
+        for those that wait behind.
+        """
         if isinstance(item, Bundles):
             found = item.find(later)
             if found is None:
@@ -646,14 +772,21 @@ class Scheduler:
     # Processes
 
     def _await_process(self, s: Shape, place: _Place, out: list[Instruction]) -> bool:
-        """Resources are free, but no worker is: ask for as many processes as tasks could start; true if one is on its way."""
+        """Resources are free, but no worker is: ask for as many processes as tasks could start;
+        true if one is on its way.
+        """
         _, demand, _, spare = place
         if spare:
             could = 1
         elif s.weightless:
-            could = min(self._weightless_limit - self._weightless_running, sum(pool.copies(demand) for pool in s.pools))
+            could = min(
+                self._weightless_limit - self._weightless_running,
+                sum(pool.copies(demand) for pool in s.pools),
+            )
         else:
-            could = sum(pool.copies(demand, self._kept if pool is self._node else None) for pool in s.pools)
+            could = sum(
+                pool.copies(demand, self._kept if pool is self._node else None) for pool in s.pools
+            )
         missing = min(len(s.queue), could) - (self._starting - self._seats_wanted)
         if missing > 0:
             out.append(self._request(s.env, missing))
@@ -689,7 +822,9 @@ class Scheduler:
         self._idle += 1
 
     def _trim(self, out: list[Instruction]) -> None:
-        """Stop the idle workers that exceed one per CPU, counting those that start; the longest idle of the largest environment first."""
+        """Stop the idle workers that exceed one per CPU, counting those that start; the longest
+        idle of the largest environment first.
+        """
         allowed = max(0, self._slots - self._starting)
         while self._idle > allowed:
             env = max(self._environments.values(), key=lambda env: len(env.idle))
@@ -756,7 +891,9 @@ class Scheduler:
         self._count(holding, s, 1)
 
     def _count(self, holding: Holding, s: Shape | None, change: int) -> None:
-        """Count what runs beyond the CPUs: the spare slot, and tasks (not actors, whose shape is not given) without CPU."""
+        """Count what runs beyond the CPUs: the spare slot, and tasks (not actors, whose shape is
+        not given) without CPU.
+        """
         if holding.spare:
             self._spare_running += change
         elif s is not None and s.weightless:

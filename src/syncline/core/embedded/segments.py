@@ -1,15 +1,18 @@
 """Reading and writing of shared-memory segments, in any process and any thread.
 
-Covered: how a packed value lies in a segment (`Layout`), writing it, and mapping it for reading without a copy.
-Not covered: which segments exist and when one is used again; `store` decides that, in the driver's process.
+Covered: how a packed value lies in a segment (`Layout`), writing it, and mapping it for reading
+without a copy. Not covered: which segments exist and when one is used again; `store` decides that,
+in the driver's process.
 
-Reading maps the file copy-on-write (`MAP_PRIVATE`) and hands out read-only views. It costs what a shared read-only
-mapping costs, but a write through something that ignores read-only memory (a torch tensor) makes a private copy of
-the page instead of killing the process or changing the object for everyone.
+Reading maps the file copy-on-write (`MAP_PRIVATE`) and hands out read-only views. It costs what a
+shared read-only mapping costs, but a write through something that ignores read-only memory (a torch
+tensor) makes a private copy of the page instead of killing the process or changing the object for
+everyone.
 
-Writing: pages that a process touches for the first time cost more than the copy. A segment that this process has
-not written before is written with `pwrite` (no page table to fill); one that it writes again is mapped, and the
-mapping kept, so that from the third time on it is a plain copy into resident pages.
+Writing: pages that a process touches for the first time cost more than the copy. A segment that
+this process has not written before is written with `pwrite` (no page table to fill); one that it
+writes again is mapped, and the mapping kept, so that from the third time on it is a plain copy into
+resident pages.
 """
 
 from __future__ import annotations
@@ -30,18 +33,29 @@ from syncline.core.serialization import Packed
 
 ALIGNMENT_BYTES = 64
 COPY_CHUNK_BYTES = 4 << 20
-"""Copies happen in pieces of this size, so that no thread of the process waits for the interpreter lock long."""
+"""Copies happen in pieces of this size, so that no thread of the process waits for the interpreter
+lock long.
+"""
 
 MAX_WRITE_MAPPINGS = 16
 MAX_KNOWN_NAMES = 256
 
-_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # named since Python 3.13
+_MAP_NORESERVE = getattr(
+    mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0
+)  # named since Python 3.13
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_longlong,
+]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
@@ -57,7 +71,9 @@ class Segment(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where a packed value lies in its segment; this is what travels in messages instead of the value."""
+    """Where a packed value lies in its segment; this is what travels in messages instead of the
+    value.
+    """
 
     segment: Segment
     data_nbytes: int
@@ -104,7 +120,9 @@ def _place(data_nbytes: int, lengths: Sequence[int]) -> Iterator[tuple[int, int]
 
 
 def layout_nbytes(packed: Packed) -> int:
-    """Bytes of the segment that `packed` needs, alignment included: what to ask `Store.create` for."""
+    """Bytes of the segment that `packed` needs, alignment included: what to ask `Store.create`
+    for.
+    """
     end = len(packed.data)
     for offset, length in _place(end, [buffer.nbytes for buffer in packed.buffers]):
         end = offset + length
@@ -112,7 +130,9 @@ def layout_nbytes(packed: Packed) -> int:
 
 
 def _map(fd: int, nbytes: int, protection: int, flags: int) -> ctypes.Array[ctypes.c_ubyte]:
-    """Map without keeping a file descriptor, as `mmap.mmap` would: a process may map more objects than it may open files."""
+    """Map without keeping a file descriptor, as `mmap.mmap` would: a process may map more objects
+    than it may open files.
+    """
     address = _libc.mmap(None, nbytes, protection, flags, fd, 0)
     if address == _MAP_FAILED:
         code = ctypes.get_errno()
@@ -123,7 +143,9 @@ def _map(fd: int, nbytes: int, protection: int, flags: int) -> ctypes.Array[ctyp
 
 
 def _bytes_view(region: ctypes.Array[ctypes.c_ubyte]) -> memoryview:
-    return pickle.PickleBuffer(region).raw()  # a plain memoryview would have ctypes' own item format
+    return pickle.PickleBuffer(
+        region
+    ).raw()  # a plain memoryview would have ctypes' own item format
 
 
 class _Lease:
@@ -146,7 +168,9 @@ class _Process:
         self.leases: set[_Lease] = set()
 
     def writable_mapping(self, segment: Segment) -> ctypes.Array[ctypes.c_ubyte] | None:
-        """The kept mapping of `segment`, a new one if this process writes it the second time, else `None`."""
+        """The kept mapping of `segment`, a new one if this process writes it the second time, else
+        `None`.
+        """
         with self.lock:
             region = self.writable.get(segment.name)
             if region is not None:
@@ -159,7 +183,12 @@ class _Process:
                 return None
         fd = os.open(segment.name, os.O_RDWR | os.O_CLOEXEC)
         try:
-            region = _map(fd, segment.capacity, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_POPULATE)
+            region = _map(
+                fd,
+                segment.capacity,
+                mmap.PROT_READ | mmap.PROT_WRITE,
+                mmap.MAP_SHARED | _MAP_POPULATE,
+            )
         finally:
             os.close(fd)
         with self.lock:
@@ -173,7 +202,9 @@ _process = _Process()
 
 
 def _before_fork() -> None:
-    """Views alive now will be alive in the child too, and nobody tells when it drops them: keep their segments."""
+    """Views alive now will be alive in the child too, and nobody tells when it drops them: keep
+    their segments.
+    """
     for lease in list(_process.leases):
         lease.pinned = True
 
@@ -195,7 +226,10 @@ def write(segment: Segment, packed: Packed) -> Layout:
     layout = Layout(segment, len(packed.data), places)
     assert layout.nbytes <= segment.capacity, (layout.nbytes, segment)
     region = None if segment.on_disk else _process.writable_mapping(segment)
-    pieces = [(0, memoryview(packed.data)), *((offset, buffer) for (offset, _), buffer in zip(places, packed.buffers, strict=True))]
+    pieces = [
+        (0, memoryview(packed.data)),
+        *((offset, buffer) for (offset, _), buffer in zip(places, packed.buffers, strict=True)),
+    ]
     if region is None:
         _write_file(segment.name, pieces)
     else:
@@ -224,16 +258,22 @@ def _copy(target: memoryview, pieces: Sequence[tuple[int, memoryview]]) -> None:
 def read(layout: Layout, on_release: Callable[[], None] | None = None) -> Mapped:
     """Map a value, without a copy.
 
-    `on_release` is called once, when the last view of the mapping, and everything made of the views, is gone. The call
-    comes from the garbage collector, so from any thread and at any point: it must not take a lock that could be
-    held there (append to a `collections.deque`, or write to a pipe). It is not called in a forked child, and not
-    at all for a mapping that was alive when this process forked: the child may be reading it.
+    `on_release` is called once, when the last view of the mapping, and everything made of the
+    views, is gone. The call comes from the garbage collector, so from any thread and at any point:
+    it must not take a lock that could be held there (append to a `collections.deque`, or write to a
+    pipe). It is not called in a forked child, and not at all for a mapping that was alive when this
+    process forked: the child may be reading it.
 
     Raises `FileNotFoundError` if the segment is gone; `on_release` is not called then.
     """
     fd = os.open(layout.segment.name, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        region = _map(fd, max(layout.nbytes, 1), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_NORESERVE)
+        region = _map(
+            fd,
+            max(layout.nbytes, 1),
+            mmap.PROT_READ | mmap.PROT_WRITE,
+            mmap.MAP_PRIVATE | _MAP_NORESERVE,
+        )
     finally:
         os.close(fd)
     lease = _Lease(on_release)

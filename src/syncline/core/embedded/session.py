@@ -1,7 +1,8 @@
 """The directories of one session: what lies in them, who may read them, and that they go away.
 
-A session owns a directory for logs, sockets and spilled objects, and one in shared memory. Each holds a file that the driver keeps
-locked; the lock ends with the driver, however it ends, so whoever finds an unlocked session may remove it.
+A session owns a directory for logs, sockets and spilled objects, and one in shared memory. Each
+holds a file that the driver keeps locked; the lock ends with the driver, however it ends, so
+whoever finds an unlocked session may remove it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ SHM_ROOT = Path("/dev/shm")
 SESSION_PREFIX = "session-"
 _LOCK = "owner.lock"
 DEATH_S = 1.0
-"""How long a dying driver may keep its locks after its connections are closed: the system closes its files in no particular order."""
+"""How long a dying driver may keep its locks after its connections are closed: the system closes
+its files in no particular order.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,9 @@ def sessions_directory(temp_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def is_private(directory: Path) -> bool:
-    """Whether a directory is there and belongs to this user, rather than to one who would like to be taken for them."""
+    """Whether a directory is there and belongs to this user, rather than to one who would like to
+    be taken for them.
+    """
     try:
         return directory.lstat().st_uid == os.getuid()
     except OSError:
@@ -71,14 +76,17 @@ def is_private(directory: Path) -> bool:
 
 
 def create_session(temp_dir: str | None, *, shm_root: Path | None = SHM_ROOT) -> Session:
-    """Make a session's directories and remove what dead sessions of this user left. OSError when no directory can be written.
+    """Make a session's directories and remove what dead sessions of this user left. OSError when no
+    directory can be written.
 
     `shm_root` None: a session without objects, which has no directory in shared memory.
     """
     base = sessions_directory(temp_dir)
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_private(base):
-        raise PermissionError(f"{base} belongs to another user, so a session cannot be kept private there: set SYNCLINE_TMPDIR")
+        raise PermissionError(
+            f"{base} belongs to another user, so a session cannot be kept private there: set SYNCLINE_TMPDIR"
+        )
     prefix = f"syncline-{os.getuid()}-"
     _sweep(base, SESSION_PREFIX)
     id = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -96,7 +104,10 @@ def create_session(temp_dir: str | None, *, shm_root: Path | None = SHM_ROOT) ->
         except OSError:  # full or forbidden: objects go to disk
             shutil.rmtree(shm, ignore_errors=True)
             shm = None
-    return Session(SessionPaths(id=id, directory=str(directory), shm_directory=str(shm) if shm else None), locks)
+    return Session(
+        SessionPaths(id=id, directory=str(directory), shm_directory=str(shm) if shm else None),
+        locks,
+    )
 
 
 def remove_directories(paths: SessionPaths) -> None:
@@ -107,7 +118,9 @@ def remove_directories(paths: SessionPaths) -> None:
 
 
 def remove_if_abandoned(paths: SessionPaths) -> None:
-    """Remove a session's directories if its driver is dead, or dies within `DEATH_S`: for the last that are left of it."""
+    """Remove a session's directories if its driver is dead, or dies within `DEATH_S`: for the last
+    that are left of it.
+    """
     deadline = time.monotonic() + DEATH_S
     for path in (paths.shm_directory, paths.directory):
         while path is not None and not _remove_unlocked(Path(path)) and time.monotonic() < deadline:
@@ -115,7 +128,9 @@ def remove_if_abandoned(paths: SessionPaths) -> None:
 
 
 def _lock(directory: Path) -> int:
-    """Make the lock and hold it. It gets its name when it is held, so that nobody finds it free while the session begins."""
+    """Make the lock and hold it. It gets its name when it is held, so that nobody finds it free
+    while the session begins.
+    """
     unnamed = directory / f"{_LOCK}.new"
     fd = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -151,7 +166,9 @@ def _remove_unlocked(directory: Path) -> bool:
 
 
 def _remove(directory: Path) -> None:
-    """The lock goes last: while it is there, somebody else can finish what the death of this process interrupts."""
+    """The lock goes last: while it is there, somebody else can finish what the death of this
+    process interrupts.
+    """
     try:
         entries = [entry for entry in os.scandir(directory) if entry.name != _LOCK]
     except OSError:

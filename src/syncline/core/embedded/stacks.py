@@ -1,7 +1,8 @@
-"""The Python stacks of a worker, taken from outside: also while it holds the interpreter's lock in C code and answers nobody.
+"""The Python stacks of a worker, taken from outside: also while it holds the interpreter's lock in
+C code and answers nobody.
 
-A worker offers a signal whose handler, in C, writes the stacks of all threads into memory that others may read through `/proc`. Not
-covered: native frames, and processes that workers start.
+A worker offers a signal whose handler, in C, writes the stacks of all threads into memory that
+others may read through `/proc`. Not covered: native frames, and processes that workers start.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _NAME = "syncline-stacks"
 WRITING_S = 0.2
 """After so long without a further line a stack is whole."""
 ANSWER_S = 3.0
-"""How long a process may take to begin: one that was stopped, or that the system does not run, never does."""
+"""How long a process may take to begin: one that was stopped, or that the system does not run,
+never does.
+"""
 
 
 def offer() -> None:
@@ -30,7 +33,9 @@ def offer() -> None:
 
 
 def taken_from(pid: int) -> str | None:
-    """The stacks of a worker's threads, innermost calls first; None where it is gone, or does not begin to write within `ANSWER_S`."""
+    """The stacks of a worker's threads, innermost calls first; None where it is gone, or does not
+    begin to write within `ANSWER_S`.
+    """
     memory = _memory_of(pid)
     if memory is None:
         return None
@@ -54,6 +59,8 @@ def _await_writing(memory: Path) -> None:
 
 def _memory_of(pid: int) -> Path | None:
     try:
-        return next((fd for fd in Path(f"/proc/{pid}/fd").iterdir() if _NAME in os.readlink(fd)), None)
+        return next(
+            (fd for fd in Path(f"/proc/{pid}/fd").iterdir() if _NAME in os.readlink(fd)), None
+        )
     except OSError:
         return None

@@ -1,4 +1,5 @@
-"""Starting the embedded engine in the program's process: what is made, in which order, and how it ends.
+"""Starting the embedded engine in the program's process: what is made, in which order, and how it
+ends.
 
 Session directories -> store, scheduler, output -> hub -> reactor and pump -> template process (which imports what the program has
 imported, while the program goes on) -> the driver's link and engine.
@@ -49,14 +50,20 @@ class _Driver:
     """The parts of a running engine in the driver's process."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self._session = create_session(str(config.temp_dir) if config.temp_dir else str(settings.temporary_directory()))
+        self._session = create_session(
+            str(config.temp_dir) if config.temp_dir else str(settings.temporary_directory())
+        )
         self._lock = threading.Lock()
         self._ended = False
         paths = self._session.paths
         node_id = f"{abs(hash(paths.id)):032x}"
         self._reactor = Reactor()
         total, gpu_ids, object_bytes = _resources(config, self._session)
-        output = Output(self._session.directory / "logs", to_driver=config.log_to_driver, call_later=self._reactor.call_later)
+        output = Output(
+            self._session.directory / "logs",
+            to_driver=config.log_to_driver,
+            call_later=self._reactor.call_later,
+        )
         self._output = output
         self._store = Store(
             directory=Path(paths.shm_directory or paths.directory) / "objects",
@@ -64,9 +71,18 @@ class _Driver:
             limit_bytes=object_bytes,
         )
         self._hub = Hub(
-            scheduler=Scheduler(total, gpu_ids), store=self._store, output=output, reactor=self._reactor, node=_node(node_id, config)
+            scheduler=Scheduler(total, gpu_ids),
+            store=self._store,
+            output=output,
+            reactor=self._reactor,
+            node=_node(node_id, config),
         )
-        facts = TemplateFacts(paths=paths, namespace=config.namespace, node_id=node_id, spawn=settings.start_method() == "spawn")
+        facts = TemplateFacts(
+            paths=paths,
+            namespace=config.namespace,
+            node_id=node_id,
+            spawn=settings.start_method() == "spawn",
+        )
         listener = Listener(on_started=self._hub.on_started, on_ended=self._hub.on_ended)
         self._workers = Processes(facts, self._reactor, output, listener, list(sys.path))
         self._hub.workers = self._workers
@@ -77,11 +93,25 @@ class _Driver:
         self._reactor.register(self._listener.fileno(), self._on_connection)
         refs.journal.clear()
         self._workers.start_template()
-        session = SessionFacts(session_id=paths.id, directory=paths.directory, namespace=config.namespace, node_id=node_id)
+        session = SessionFacts(
+            session_id=paths.id,
+            directory=paths.directory,
+            namespace=config.namespace,
+            node_id=node_id,
+        )
         child_processes.announce(session)
         number = self._hub.driver.number
-        self.engine = EmbeddedEngine(link, session, number, environment=config.runtime_env, end=self._end, abandon=self._abandon)
-        environment = json.dumps(dict(config.runtime_env), sort_keys=True) if config.runtime_env else ""
+        self.engine = EmbeddedEngine(
+            link,
+            session,
+            number,
+            environment=config.runtime_env,
+            end=self._end,
+            abandon=self._abandon,
+        )
+        environment = (
+            json.dumps(dict(config.runtime_env), sort_keys=True) if config.runtime_env else ""
+        )
         with self._hub.guard:
             self._hub.carry_out(self._hub.scheduler.warm(environment, 1))
             self._hub.flush()
@@ -142,7 +172,9 @@ def _resources(config: EngineConfig, session: Session) -> tuple[dict[str, float]
     gpu_ids = [gpu.id for gpu in found]
     whole = -(-int(gpu_count * 10_000) // 10_000)
     gpu_ids = gpu_ids[:whole] + [str(number) for number in range(len(gpu_ids), whole)]
-    shm_bytes = psutil.disk_usage(session.paths.shm_directory).free if session.paths.shm_directory else 0
+    shm_bytes = (
+        psutil.disk_usage(session.paths.shm_directory).free if session.paths.shm_directory else 0
+    )
     object_bytes = config.object_store_memory or int(machine.memory_bytes * OBJECT_SHARE)
     total: dict[str, float] = {
         "CPU": machine.cpus if config.num_cpus is None else config.num_cpus,

@@ -1,9 +1,11 @@
-"""The object store: which shared-memory segments exist, which are in use, and which wait to be used again.
+"""The object store: which shared-memory segments exist, which are in use, and which wait to be used
+again.
 
-Covered: creating, pooling and removing the segment files of one session, within a limit and with a way out to disk
-when shared memory is full. `Store` lives in the driver's process and is called under the hub's lock; it never looks
-into a segment. Reading and writing, in every process, is in `segments`.
-Not covered: who refers to an object. `release` means that nobody maps the segment any more.
+Covered: creating, pooling and removing the segment files of one session, within a limit and with a
+way out to disk when shared memory is full. `Store` lives in the driver's process and is called
+under the hub's lock; it never looks into a segment. Reading and writing, in every process, is in
+`segments`. Not covered: who refers to an object. `release` means that nobody maps the segment any
+more.
 """
 
 from __future__ import annotations
@@ -98,8 +100,8 @@ class Store:
     def create(self, nbytes: int) -> Segment:
         """A segment of at least `nbytes` bytes, from the pool if one fits.
 
-        Raises `ObjectStoreFullError` when shared memory is full and the disk is not allowed, `OutOfDiskError` when
-        both are full.
+        Raises `ObjectStoreFullError` when shared memory is full and the disk is not allowed,
+        `OutOfDiskError` when both are full.
         """
         capacity = segment_capacity(nbytes)
         segment = self._take_pooled(capacity)
@@ -157,7 +159,9 @@ class Store:
         )
 
     def _take_pooled(self, capacity: int) -> Segment | None:
-        """The most recently released segment of this size class, or else of the next: its pages are likely still mapped."""
+        """The most recently released segment of this size class, or else of the next: its pages are
+        likely still mapped.
+        """
         for candidate in (capacity, segment_capacity(capacity + 1)):
             segments = self._pool.get(candidate)
             if segments:
@@ -170,14 +174,18 @@ class Store:
         return None
 
     def _make_room(self, capacity: int) -> bool:
-        """Whether `capacity` bytes fit below the limit, after dropping pooled segments if need be."""
+        """Whether `capacity` bytes fit below the limit, after dropping pooled segments if need
+        be.
+        """
         if self._in_use_bytes + capacity > self._limit_bytes:
             return False
         self._trim(self._limit_bytes - capacity - self._in_use_bytes)
         return True
 
     def _trim(self, keep_bytes: int) -> None:
-        """Drop pooled segments, the largest and longest pooled first, until `keep_bytes` or less are pooled."""
+        """Drop pooled segments, the largest and longest pooled first, until `keep_bytes` or less
+        are pooled.
+        """
         for capacity in sorted(self._pool, reverse=True):
             segments = self._pool[capacity]
             while segments and self._pooled_bytes > keep_bytes:
@@ -231,7 +239,9 @@ class Store:
 
 
 def segment_capacity(nbytes: int) -> int:
-    """`nbytes` rounded up to a quarter of a power of two (1, 1.25, 1.5, 1.75, 2, 2.5 …): at most 25 % is wasted."""
+    """`nbytes` rounded up to a quarter of a power of two (1, 1.25, 1.5, 1.75, 2, 2.5 …): at most 25
+    % is wasted.
+    """
     if nbytes <= SMALLEST_SEGMENT_BYTES:
         return SMALLEST_SEGMENT_BYTES
     step = 1 << (nbytes - 1).bit_length() - 3
@@ -239,7 +249,9 @@ def segment_capacity(nbytes: int) -> int:
 
 
 def _create_file(segment: Segment) -> None:
-    """Create the file with all its space reserved: a full file system is an error here, not a SIGBUS at a write."""
+    """Create the file with all its space reserved: a full file system is an error here, not a
+    SIGBUS at a write.
+    """
     directory = os.path.dirname(segment.name)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     fd = os.open(segment.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -256,7 +268,9 @@ def _create_file(segment: Segment) -> None:
 
 
 def _remove(segment: Segment) -> None:
-    """Remove a file that nobody reads. Emptied first: a writer's kept mapping would go on occupying its pages."""
+    """Remove a file that nobody reads. Emptied first: a writer's kept mapping would go on occupying
+    its pages.
+    """
     try:
         os.truncate(segment.name, 0)
         os.unlink(segment.name)

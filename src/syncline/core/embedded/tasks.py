@@ -1,4 +1,6 @@
-"""Tasks in the hub: from submission, through waiting for arguments and for a worker, to results, retries and cancellation."""
+"""Tasks in the hub: from submission, through waiting for arguments and for a worker, to results,
+retries and cancellation.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,20 @@ from syncline.core.embedded.instructions import Assign
 from syncline.core.embedded.messages import Message, TaskSpec, Value
 from syncline.core.embedded.records import Plan, Process, Task
 from syncline.core.embedded.values import error_value
-from syncline.exceptions import OutOfMemoryError, TaskCancelledError, TaskPlacementGroupRemoved, WorkerCrashedError
+from syncline.exceptions import (
+    OutOfMemoryError,
+    TaskCancelledError,
+    TaskPlacementGroupRemoved,
+    WorkerCrashedError,
+)
 
 if TYPE_CHECKING:
     from syncline.core.embedded.hub import Hub
 
 SHORT_S = 0.002
-"""Tasks shorter than this are handed to a busy worker in advance, so that it need not wait for the next one."""
+"""Tasks shorter than this are handed to a busy worker in advance, so that it need not wait for the
+next one.
+"""
 DEPTH = 32
 BUSY_TASKS = 4
 """What is handed in advance beyond this number leaves when the worker next says something."""
@@ -38,14 +47,24 @@ class TaskTable:
 
     def register_plan(self, plan_id: int, spec: TaskSpec) -> None:
         """A function with its options; Infeasible where it could never run."""
-        shape = self._hub.scheduler.shape(dict(spec.resources), group=spec.group, environment=spec.environment)
+        shape = self._hub.scheduler.shape(
+            dict(spec.resources), group=spec.group, environment=spec.environment
+        )
         self.plans[plan_id] = Plan(spec, shape)
 
     def on_submit(self, process: Process, message: Message) -> None:
         _, task_id, plan_id, args, top, held, extra, parent = message
         plan = self.plans[plan_id]
         spec = plan.spec
-        task = Task(task_id, args, top, held, (task_id, *extra) if spec.num_returns else (), process.number, parent)
+        task = Task(
+            task_id,
+            args,
+            top,
+            held,
+            (task_id, *extra) if spec.num_returns else (),
+            process.number,
+            parent,
+        )
         task.plan = plan
         task.plan_id = plan_id
         task.mode = spec.mode
@@ -55,7 +74,9 @@ class TaskTable:
             self._queue(task)
 
     def begin(self, process: Process, task: Task) -> None:
-        """Make the entries of the results, hold what the task needs, and count the arguments that do not exist yet."""
+        """Make the entries of the results, hold what the task needs, and count the arguments that
+        do not exist yet.
+        """
         hub = self._hub
         held = process.held
         for id in task.returns:
@@ -105,12 +126,22 @@ class TaskTable:
             known.add(plan_id)
             if plan.spec.function_id not in known:
                 known.add(plan.spec.function_id)
-                hub.send(process, (m.DEFINE, plan.spec.function_id, hub.code[plan.spec.function_id]))
+                hub.send(
+                    process, (m.DEFINE, plan.spec.function_id, hub.code[plan.spec.function_id])
+                )
             hub.send(process, (m.DESCRIBE, plan_id, plan.spec))
         if process.label != plan.spec.name:
             process.label = plan.spec.name
             hub.output.name(worker, f"{plan.spec.name} pid={process.pid}")
-        message = (m.RUN, task_id, plan_id, task.args, self.values_of(task), task.returns[1:], gpu_ids)
+        message = (
+            m.RUN,
+            task_id,
+            plan_id,
+            task.args,
+            self.values_of(task),
+            task.returns[1:],
+            gpu_ids,
+        )
         if len(process.tasks) > BUSY_TASKS:
             hub.send_later(process, message)
         else:
@@ -144,12 +175,16 @@ class TaskTable:
         self._learn(plan.shape, ended - started)
         hub = self._hub
         if plan.uses_gpu:
-            hub.carry_out(hub.scheduler.retire(process.number))  # it may keep a CUDA context, and with it GPU memory
+            hub.carry_out(
+                hub.scheduler.retire(process.number)
+            )  # it may keep a CUDA context, and with it GPU memory
         hub.carry_out(hub.scheduler.finished(process.number, task_id))
         if again:
             self._queue(task)
 
-    def finish(self, process: Process, task: Task, values: list[Value], failed: bytes | None) -> None:
+    def finish(
+        self, process: Process, task: Task, values: list[Value], failed: bytes | None
+    ) -> None:
         """A task or call has ended, well or badly."""
         hub = self._hub
         if failed is not None:
@@ -229,7 +264,9 @@ class TaskTable:
         return returned
 
     def on_worker_lost(self, process: Process, ending: Ending) -> None:
-        """The worker is gone: what ran is tried again or fails, what had not begun goes to others."""
+        """The worker is gone: what ran is tried again or fails, what had not begun goes to
+        others.
+        """
         hub = self._hub
         loss = hub.scheduler.worker_died(process.number)
         if process.actor_id:
@@ -251,23 +288,36 @@ class TaskTable:
         process.tasks.clear()
         hub.carry_out(loss.instructions)
 
-    def _crash(self, process: Process, task: Task, ending: Ending) -> WorkerCrashedError | OutOfMemoryError:
+    def _crash(
+        self, process: Process, task: Task, ending: Ending
+    ) -> WorkerCrashedError | OutOfMemoryError:
         assert task.plan is not None
         spec = task.plan.spec
         cause = process.expected_end or ending.cause
         log_tail = self._hub.output.tail(process.number)
         if ending.is_out_of_memory and not process.expected_end:
-            message = errors.task_out_of_memory(spec.name, process.pid, cause, attempts=spec.max_retries + 1)
+            message = errors.task_out_of_memory(
+                spec.name, process.pid, cause, attempts=spec.max_retries + 1
+            )
             return OutOfMemoryError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
-        message = errors.worker_crashed(spec.name, process.pid, cause, attempts=spec.max_retries + 1)
+        message = errors.worker_crashed(
+            spec.name, process.pid, cause, attempts=spec.max_retries + 1
+        )
         return WorkerCrashedError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
 
     def give_up(self, environment: str, reason: str) -> None:
         """Workers of this environment cannot be started: what waits for one fails."""
         for task in list(self.tasks.values()):
             plan = task.plan
-            if plan is not None and plan.spec.environment == environment and self._hub.scheduler.cancel(task.id):
-                self.fail(task, error_value(WorkerCrashedError(f"{plan.spec.name}() could not run: {reason}")))
+            if (
+                plan is not None
+                and plan.spec.environment == environment
+                and self._hub.scheduler.cancel(task.id)
+            ):
+                self.fail(
+                    task,
+                    error_value(WorkerCrashedError(f"{plan.spec.name}() could not run: {reason}")),
+                )
 
     # -- cancellation
 
@@ -278,10 +328,16 @@ class TaskTable:
         if task is None or task.id not in self.tasks:
             return
         if force and task.actor_id:
-            raise ValueError("`cancel(force=True)` would end the whole actor: leave out `force`, or use `kill` on the actor")
+            raise ValueError(
+                "`cancel(force=True)` would end the whole actor: leave out `force`, or use `kill` on the actor"
+            )
         if recursive:
             for child in [t for t in self.tasks.values() if t.parent == task.id]:
-                self.cancel(child.returns[0] if child.returns else child.id, force=force and not child.actor_id, recursive=True)
+                self.cancel(
+                    child.returns[0] if child.returns else child.id,
+                    force=force and not child.actor_id,
+                    recursive=True,
+                )
         self._cancel(task, force=force)
 
     def cancel_dropped(self, task_id: int) -> None:
@@ -311,7 +367,11 @@ class TaskTable:
 
     def remove_from_group(self, queued: list[int], running: list[tuple[int, list[int]]]) -> None:
         """A placement group was removed: its tasks end."""
-        error = error_value(TaskPlacementGroupRemoved("The placement group of the task was removed, so the task was ended."))
+        error = error_value(
+            TaskPlacementGroupRemoved(
+                "The placement group of the task was removed, so the task was ended."
+            )
+        )
         for task_id in queued:
             self.fail(self.tasks[task_id], error)
         for worker, task_ids in running:
@@ -325,6 +385,14 @@ class TaskTable:
     def trace(self) -> list[dict[str, Any]]:
         """The last tasks as Chrome trace events."""
         return [
-            {"cat": "task", "name": name, "ph": "X", "pid": pid, "tid": pid, "ts": started * 1e6, "dur": (ended - started) * 1e6}
+            {
+                "cat": "task",
+                "name": name,
+                "ph": "X",
+                "pid": pid,
+                "tid": pid,
+                "ts": started * 1e6,
+                "dur": (ended - started) * 1e6,
+            }
             for name, pid, started, ended in self.timeline
         ]

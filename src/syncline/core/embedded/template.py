@@ -1,7 +1,9 @@
-"""The template: a process that has imported what workers need, and becomes one of them whenever it is asked to (by `fork`).
+"""The template: a process that has imported what workers need, and becomes one of them whenever it
+is asked to (by `fork`).
 
-It has one thread and never touches a GPU. It is the parent of all workers, so it knows how each ended, and it ends what a dead worker
-left running. When the driver goes, however it goes, the template kills every worker, removes the session's files and ends.
+It has one thread and never touches a GPU. It is the parent of all workers, so it knows how each
+ended, and it ends what a dead worker left running. When the driver goes, however it goes, the
+template kills every worker, removes the session's files and ends.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from syncline import settings
 from syncline.core.embedded import template_messages as messages
 from syncline.core.embedded import worker
 from syncline.core.embedded.session import remove_directories
-from syncline.core.embedded.template_messages import Preload, StartWorker, TemplateFacts, WorkerEnded, WorkerStarted
+from syncline.core.embedded.template_messages import (
+    Preload,
+    StartWorker,
+    TemplateFacts,
+    WorkerEnded,
+    WorkerStarted,
+)
 
 SPAWN_CODE = "import sys; sys.path[:] = {path!r}; from syncline.core.embedded.template import run_spawned; run_spawned({arguments!r})"
 
@@ -46,9 +54,13 @@ class Template:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
-        """Handle requests and deaths; returns in the template when the driver is gone, and never in a worker."""
+        """Handle requests and deaths; returns in the template when the driver is gone, and never in
+        a worker.
+        """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to all processes of a job as notice: workers need it until the driver ends
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # sent to all processes of a job as notice: workers need it until the driver ends
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         poller = select.poll()
@@ -128,7 +140,11 @@ class Template:
         code = SPAWN_CODE.format(path=sys.path, arguments=arguments)
         closed = [(os.POSIX_SPAWN_CLOSE, self._connection.fileno())]
         return os.posix_spawn(
-            sys.executable, [sys.executable, "-c", code], settings.inherited_environment(), file_actions=closed, setpgroup=0
+            sys.executable,
+            [sys.executable, "-c", code],
+            settings.inherited_environment(),
+            file_actions=closed,
+            setpgroup=0,
         )
 
     def _reap(self) -> None:
@@ -142,7 +158,11 @@ class Template:
             number = self._workers.pop(pid, None)
             if number is not None:
                 _kill_group(pid)  # what it started and left
-                self._say(WorkerEnded(number=number, pid=pid, status=status, peak_bytes=usage.ru_maxrss * 1024))
+                self._say(
+                    WorkerEnded(
+                        number=number, pid=pid, status=status, peak_bytes=usage.ru_maxrss * 1024
+                    )
+                )
 
     def _say(self, message: object) -> None:
         try:

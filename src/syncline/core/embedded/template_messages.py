@@ -1,4 +1,6 @@
-"""What the driver and the template say to each other: one pickled message a packet, file descriptors beside it."""
+"""What the driver and the template say to each other: one pickled message a packet, file
+descriptors beside it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _FDS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Preload:
-    """Import these modules before the next worker is made; what cannot be imported is left to the worker that needs it."""
+    """Import these modules before the next worker is made; what cannot be imported is left to the
+    worker that needs it.
+    """
 
     modules: tuple[str, ...]
     sys_path: tuple[str, ...]

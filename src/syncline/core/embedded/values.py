@@ -1,4 +1,6 @@
-"""From a packed value to what travels in a message, and back: small ones inside the message, large ones through shared memory."""
+"""From a packed value to what travels in a message, and back: small ones inside the message, large
+ones through shared memory.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Allocate = Callable[[int], store.Segment]
 
 
 def make_value(packed: Packed, owner_id: int, allocate: Allocate) -> Value:
-    """What travels; a large value is written to shared memory, where it belongs to the object `owner_id`."""
+    """What travels; a large value is written to shared memory, where it belongs to the object
+    `owner_id`.
+    """
     if packed.buffers or len(packed.data) >= store.INLINE_LIMIT_BYTES:
         nbytes = packed.nbytes
         if nbytes >= store.INLINE_LIMIT_BYTES:
@@ -27,7 +31,9 @@ def make_value(packed: Packed, owner_id: int, allocate: Allocate) -> Value:
 
 
 def open_value(value: Value) -> Any:
-    """The Python value, for one that is no error. Arrays in it may lie in shared memory, read-only; they hold their object."""
+    """The Python value, for one that is no error. Arrays in it may lie in shared memory, read-only;
+    they hold their object.
+    """
     form, data, buffers, _ = value
     if form == SHARED:
         journal.append(buffers)

@@ -35,7 +35,9 @@ def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
     try:
         runtime_env.apply(environment)
     except Exception as error:
-        failure = RuntimeEnvSetupError(f"A worker could not set up runtime_env={environment}: {error}")
+        failure = RuntimeEnvSetupError(
+            f"A worker could not set up runtime_env={environment}: {error}"
+        )
     channel = Channel(socket.socket(fileno=fds[0]))
     reactor = Reactor()
     pump = Pump(reactor, name="syncline-pump", tend=lambda: executor.tend())
@@ -44,7 +46,12 @@ def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
     link.accept_work = executor.accept
     link.before_wait = executor.take_back
     link.on_closed = lambda: _die(paths)
-    facts = SessionFacts(session_id=paths.id, directory=paths.directory, namespace=start.namespace, node_id=start.node_id)
+    facts = SessionFacts(
+        session_id=paths.id,
+        directory=paths.directory,
+        namespace=start.namespace,
+        node_id=start.node_id,
+    )
     engine = EmbeddedEngine(
         link,
         facts,
@@ -66,7 +73,9 @@ def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
 
 
 def _abandon(channel: Channel, reactor: Reactor) -> None:
-    """In a forked child: close what belongs to the parent, so that the hub sees the parent's end."""
+    """In a forked child: close what belongs to the parent, so that the hub sees the parent's
+    end.
+    """
     channel.close()
     reactor.close()
     interrupts.reset_after_fork()
@@ -95,7 +104,9 @@ def _become_a_process_of_its_own(fds: list[int], cwd: str) -> None:
 
 
 def _die(paths: SessionPaths) -> None:
-    """The hub is gone, so nothing that this process does can reach anybody: end it, what it started, and what is left of the session."""
+    """The hub is gone, so nothing that this process does can reach anybody: end it, what it
+    started, and what is left of the session.
+    """
     remove_if_abandoned(paths)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 

@@ -1,4 +1,6 @@
-"""Actors: one instance, the calls under way, and for actors with coroutine methods an event loop in a thread."""
+"""Actors: one instance, the calls under way, and for actors with coroutine methods an event loop in
+a thread.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class LoopThread:
         self._thread.start()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
-        """Run a coroutine; those that were spawned earlier start earlier. Once the loop has stopped, nothing runs any more."""
+        """Run a coroutine; those that were spawned earlier start earlier. Once the loop has
+        stopped, nothing runs any more.
+        """
         if self._loop.is_closed():
             coroutine.close()
             future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -94,7 +98,9 @@ class InlineActor:
         self.lock = threading.RLock()
         """Held by the call that runs; reentrant, since an actor may call itself."""
         self.after: threading.Event | None = None
-        """Set when the last of the calls that wait for their arguments is done: later calls keep behind it."""
+        """Set when the last of the calls that wait for their arguments is done: later calls keep
+        behind it.
+        """
         self.death: BaseException | None = None
         self.loop = LoopThread(f"event loop of {record.class_name}") if is_async else None
         self._limits: dict[str, asyncio.Semaphore] = {}
@@ -125,10 +131,16 @@ class InlineActor:
         return actor_methods.bound_method(self.instance, name)
 
     def limit(self, group: str | None) -> asyncio.Semaphore:
-        """What bounds the calls at once of a concurrency group. For the event loop's thread only."""
+        """What bounds the calls at once of a concurrency group. For the event loop's thread
+        only.
+        """
         name = group or ""
         if name not in self._limits:
-            size = self.options.concurrency_groups[name] if name else self.options.max_concurrency or ASYNC_CONCURRENCY
+            size = (
+                self.options.concurrency_groups[name]
+                if name
+                else self.options.max_concurrency or ASYNC_CONCURRENCY
+            )
             self._limits[name] = asyncio.Semaphore(size)
         return self._limits[name]
 
@@ -148,7 +160,11 @@ class InlineActor:
     def pending_calls(self) -> list[Entry]:
         """One entry of every call that has no outcome yet."""
         with self._calls_lock:
-            return [results.entries[0] for results in self._calls if results.entries and results.entries[0].is_pending]
+            return [
+                results.entries[0]
+                for results in self._calls
+                if results.entries and results.entries[0].is_pending
+            ]
 
     def interrupt(self, cause: str) -> None:
         """Fail what is under way and drop the instance, as when a process dies."""
@@ -171,7 +187,9 @@ class InlineActor:
 
     def _died(self, cause: str, traceback: str) -> ActorDiedError:
         name, class_name = self.options.name, self.record.class_name
-        message = errors.actor_died(class_name, name, os.getpid(), cause, max_restarts=self.options.max_restarts)
+        message = errors.actor_died(
+            class_name, name, os.getpid(), cause, max_restarts=self.options.max_restarts
+        )
         return ActorDiedError(
             f"{message}\n{traceback}".rstrip(),
             actor_id=f"{self.record.actor_id:032x}",

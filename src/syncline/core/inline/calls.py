@@ -1,4 +1,6 @@
-"""One call: its arguments, its attempts, and where the outcome goes. Used for tasks and for methods of actors alike."""
+"""One call: its arguments, its attempts, and where the outcome goes. Used for tasks and for methods
+of actors alike.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from syncline.exceptions import TaskCancelledError, WorkerCrashedError
 
 
 class NotRun(Exception):
-    """The call cannot run, and `error` is its outcome as it stands: that of a reference among the arguments, or the actor's death."""
+    """The call cannot run, and `error` is its outcome as it stands: that of a reference among the
+    arguments, or the actor's death.
+    """
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -28,7 +32,9 @@ class NotRun(Exception):
 
 
 class Results:
-    """Where the outcome of a call goes: one entry, or a fixed number of them. The first outcome counts."""
+    """Where the outcome of a call goes: one entry, or a fixed number of them. The first outcome
+    counts.
+    """
 
     def __init__(self, table: ObjectTable, number: int | None) -> None:
         """`number`: of values; None for the one value that is not taken apart."""
@@ -37,7 +43,9 @@ class Results:
         self.entries = [table.create() for _ in range(1 if number is None else number)]
 
     def succeed(self, value: Any) -> None:
-        """What the function returned. ValueError for a wrong number of values, TypeError for what cannot be pickled."""
+        """What the function returned. ValueError for a wrong number of values, TypeError for what
+        cannot be pickled.
+        """
         if self._number is None:
             self._table.settle(self.entries[0], value)
             return
@@ -93,14 +101,22 @@ class Call:
         return [table.find(ref.id) for ref in self.held]
 
     def load_arguments(self, table: ObjectTable) -> tuple[list[Any], dict[str, Any]]:
-        """Fresh copies of the arguments, references replaced. NotRun where one of those is an error."""
+        """Fresh copies of the arguments, references replaced. NotRun where one of those is an
+        error.
+        """
         args, kwargs = serialization.unpack(self.arguments.data, self.arguments.buffers)
-        return [_value(arg, table) for arg in args], {name: _value(arg, table) for name, arg in kwargs.items()}
+        return [_value(arg, table) for arg in args], {
+            name: _value(arg, table) for name, arg in kwargs.items()
+        }
 
     def wants_retry(self, error: BaseException, failures: int) -> bool:
         """Whether to try again after the `failures`-th failure with an exception of user code."""
         wanted = self.retry_exceptions
-        if not isinstance(error, Exception) or wanted is False or not (wanted is True or isinstance(error, wanted)):
+        if (
+            not isinstance(error, Exception)
+            or wanted is False
+            or not (wanted is True or isinstance(error, wanted))
+        ):
             return False
         return self.max_retries < 0 or failures <= self.max_retries
 
@@ -110,12 +126,18 @@ class Call:
             return error.error
         if isinstance(error, SystemExit):
             cause = f"called sys.exit({error.code!r})"
-            return WorkerCrashedError(errors.worker_crashed(self.name, os.getpid(), cause, attempts=1), pid=os.getpid(), exit_cause=cause)
+            return WorkerCrashedError(
+                errors.worker_crashed(self.name, os.getpid(), cause, attempts=1),
+                pid=os.getpid(),
+                exit_cause=cause,
+            )
         return task_error(self.name, error)
 
 
 def attempt(call: Call, results: Results, body: Callable[[], Any]) -> None:
-    """Run `body` until it succeeds or no retry is left. Ctrl-C and the end of a debugger session reach the program itself."""
+    """Run `body` until it succeeds or no retry is left. Ctrl-C and the end of a debugger session
+    reach the program itself.
+    """
     failures = 0
     while True:
         try:

@@ -17,7 +17,14 @@ from syncline.core import errors, runtime_env, serialization
 from syncline.core.engine import ActorRecord, Submitted
 from syncline.core.inline import surroundings
 from syncline.core.inline.actors import InlineActor
-from syncline.core.inline.calls import Call, NotRun, Results, as_async_iterator, attempt, attempt_async
+from syncline.core.inline.calls import (
+    Call,
+    NotRun,
+    Results,
+    as_async_iterator,
+    attempt,
+    attempt_async,
+)
 from syncline.core.inline.machine import InlineMachine
 from syncline.core.inline.objects import Entry, ObjectTable
 from syncline.core.inline.streams import AsyncStream, EndedStream, Items, Stream, SyncStream
@@ -32,11 +39,15 @@ Place = tuple[int, int] | None
 
 
 class InlineEngine(InlineMachine):
-    """Runs everything in this process; what differs from the contract of `Engine` is in the package's docstring."""
+    """Runs everything in this process; what differs from the contract of `Engine` is in the
+    package's docstring.
+    """
 
     # -- tasks
 
-    def submit_task(self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+    def submit_task(
+        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
         self._table.drain()
         function = self._loaded(plan, plan.function)
         options = plan.options
@@ -61,12 +72,23 @@ class InlineEngine(InlineMachine):
             return self._within(call, place, partial(function, *loaded, **named))
 
         if options.num_returns == "streaming":
-            return self._stream(call, lambda items: SyncStream(items, body, partial(self._within, call, place), call.failure))
+            return self._stream(
+                call,
+                lambda items: SyncStream(
+                    items, body, partial(self._within, call, place), call.failure
+                ),
+            )
         results = Results(self._table, _number(options.num_returns))
         if options.num_returns == "dynamic":
-            self._start(call, results, lambda: self._collected(body(), partial(self._within, call, place)))
+            self._start(
+                call, results, lambda: self._collected(body(), partial(self._within, call, place))
+            )
         else:
-            self._start(call, results, lambda: self._materialized(body(), partial(self._within, call, place)))
+            self._start(
+                call,
+                results,
+                lambda: self._materialized(body(), partial(self._within, call, place)),
+            )
         return results.submitted()
 
     def _call(
@@ -80,13 +102,17 @@ class InlineEngine(InlineMachine):
             arguments=packed,
             held=tuple(arg for arg in (*args, *kwargs.values()) if isinstance(arg, ObjectRef)),
             inside=tuple(Hold(id) for id in packed.refs),
-            surroundings=Surroundings(task_id=self._table.new_id(), task_name=name, **of_surroundings),
+            surroundings=Surroundings(
+                task_id=self._table.new_id(), task_name=name, **of_surroundings
+            ),
             max_retries=max_retries,
             retry_exceptions=retry_exceptions,
         )
 
     def _loaded(self, plan: TaskPlan | ActorPlan, thing: Any) -> Any:
-        """The function or class as another process would have it: a copy, with copies of what it captured."""
+        """The function or class as another process would have it: a copy, with copies of what it
+        captured.
+        """
         if plan.prepared_for is not self:
             captured: list[int] = []
             data = serialization.pack_callable(thing, refs=captured)
@@ -99,9 +125,15 @@ class InlineEngine(InlineMachine):
         group = options.placement_group
         if group is not None:
             strategy: Any = options.scheduling_strategy
-            return (int(group.id), strategy.placement_group_bundle_index), bool(strategy.placement_group_capture_child_tasks)
+            return (int(group.id), strategy.placement_group_bundle_index), bool(
+                strategy.placement_group_capture_child_tasks
+            )
         parent = surroundings.now()
-        if parent is not None and parent.captures_child_tasks and options.scheduling_strategy == "DEFAULT":
+        if (
+            parent is not None
+            and parent.captures_child_tasks
+            and options.scheduling_strategy == "DEFAULT"
+        ):
             assert parent.placement_group_id is not None
             return (parent.placement_group_id, -1), True
         return None, False
@@ -115,7 +147,9 @@ class InlineEngine(InlineMachine):
         actor: InlineActor | None = None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run now; or in a thread, if the arguments depend on a coroutine that has not ended, or an earlier call of the actor does."""
+        """Run now; or in a thread, if the arguments depend on a coroutine that has not ended, or an
+        earlier call of the actor does.
+        """
         waits = [entry for entry in call.dependencies(self._table) if entry.is_pending]
         before = actor.after if actor is not None else None
         if not waits and (before is None or before.is_set()):
@@ -185,10 +219,18 @@ class InlineEngine(InlineMachine):
 
     def _materialized(self, value: Any, run: Callable[[Callable[[], Any]], Any]) -> Any:
         """What a generator function yields, where it has a fixed number of results."""
-        return run(lambda: list(value)) if hasattr(value, "__next__") and hasattr(value, "send") else value
+        return (
+            run(lambda: list(value))
+            if hasattr(value, "__next__") and hasattr(value, "send")
+            else value
+        )
 
-    def _collected(self, values: Iterable[Any], run: Callable[[Callable[[], Any]], Any]) -> ObjectRefGenerator[Any]:
-        """The value of a call with `num_returns="dynamic"`: a generator over items that exist already."""
+    def _collected(
+        self, values: Iterable[Any], run: Callable[[Callable[[], Any]], Any]
+    ) -> ObjectRefGenerator[Any]:
+        """The value of a call with `num_returns="dynamic"`: a generator over items that exist
+        already.
+        """
         return self._ended_stream(run(lambda: list(values)))
 
     def _ended_stream(self, values: Sequence[Any]) -> ObjectRefGenerator[Any]:
@@ -200,13 +242,20 @@ class InlineEngine(InlineMachine):
         self._streams[end.id] = EndedStream(items)
         return ObjectRefGenerator(end.id)
 
-    def next_item(self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None) -> ObjectRef[Any] | None:
+    def next_item(
+        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
+    ) -> ObjectRef[Any] | None:
         self._table.drain()
         stream = self._find_stream(generator.id)
         stream.advance(index)
         return self._item(stream, index)
 
-    def on_item(self, generator: ObjectRefGenerator[Any], index: int, callback: Callable[[ObjectRef[Any] | None], None]) -> None:
+    def on_item(
+        self,
+        generator: ObjectRefGenerator[Any],
+        index: int,
+        callback: Callable[[ObjectRef[Any] | None], None],
+    ) -> None:
         self._table.drain()
         stream = self._find_stream(generator.id)
         stream.advance_later(index, lambda: callback(self._item(stream, index)))
@@ -225,7 +274,9 @@ class InlineEngine(InlineMachine):
 
     # -- actors
 
-    def create_actor(self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ActorRecord, Hold]:
+    def create_actor(
+        self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[ActorRecord, Hold]:
         self._table.drain()
         options = plan.options
         namespace = options.namespace or self._config.namespace
@@ -238,13 +289,17 @@ class InlineEngine(InlineMachine):
                 "`get_if_exists=True`, or choose another name."
             )
         cls = self._loaded(plan, plan.cls)
-        packed = serialization.pack_call(args, kwargs, function_name=f"{plan.name}.__init__").detached()
+        packed = serialization.pack_call(
+            args, kwargs, function_name=f"{plan.name}.__init__"
+        ).detached()
         place, captures = self._place(options)
         with self._lock:
             self._ledger.check(options.resources_to_place(), place)
             holding = self._ledger.hold(options.resources_needed(), place)
         id = self._table.new_id()
-        record = ActorRecord(actor_id=id, class_name=plan.name, methods=plan.methods, groups=plan.groups)
+        record = ActorRecord(
+            actor_id=id, class_name=plan.name, methods=plan.methods, groups=plan.groups
+        )
         actor = InlineActor(
             record=record, options=options, namespace=namespace, holding=holding, group_id=place[0] if place else None,
             captures_child_tasks=captures, is_async=plan.is_async,
@@ -253,7 +308,9 @@ class InlineEngine(InlineMachine):
         self._actors[id] = actor
         if options.name:
             self._names[namespace, options.name] = id
-        call = self._actor_call(actor, f"{plan.name}.__init__", packed, (args, kwargs), MethodOptions())
+        call = self._actor_call(
+            actor, f"{plan.name}.__init__", packed, (args, kwargs), MethodOptions()
+        )
         self._makers[id] = partial(self._construct, actor, cls, call)
         self._makers[id]()
         return record, hold
@@ -276,7 +333,11 @@ class InlineEngine(InlineMachine):
         self, actor: InlineActor, name: str, packed: serialization.Packed, given: tuple[tuple[Any, ...], dict[str, Any]],
         options: MethodOptions,
     ) -> Call:  # fmt: skip
-        retries = options.max_task_retries if options.max_task_retries is not None else actor.options.max_task_retries
+        retries = (
+            options.max_task_retries
+            if options.max_task_retries is not None
+            else actor.options.max_task_retries
+        )
         return self._call(
             name,
             packed,
@@ -293,7 +354,9 @@ class InlineEngine(InlineMachine):
             runtime_env=runtime_env.merge(self._config.runtime_env, actor.options.runtime_env),
         )
 
-    def submit_call(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submitted:
+    def submit_call(
+        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Submitted:
         self._table.drain()
         options = plan.options
         packed = serialization.pack_call(args, kwargs, function_name=plan.method).detached()
@@ -309,7 +372,13 @@ class InlineEngine(InlineMachine):
             self._spawn_call(actor, plan, call, results)
         else:
             ended = partial(self._call_ended, actor, results)
-            self._start(call, results, partial(self._run_method, actor, plan, call), actor=actor, ended=ended)
+            self._start(
+                call,
+                results,
+                partial(self._run_method, actor, plan, call),
+                actor=actor,
+                ended=ended,
+            )
         return results.submitted()
 
     def _run_method(self, actor: InlineActor, plan: CallPlan, call: Call) -> Any:
@@ -343,7 +412,9 @@ class InlineEngine(InlineMachine):
                 value = actor.method(plan.method)(*args, **kwargs)
                 if hasattr(value, "__await__"):
                     value = await value
-                elif hasattr(value, "__anext__") or (hasattr(value, "__next__") and hasattr(value, "send")):
+                elif hasattr(value, "__anext__") or (
+                    hasattr(value, "__next__") and hasattr(value, "send")
+                ):
                     value = [item async for item in as_async_iterator(value)]
                 self._note_event(call, started)
             return self._ended_stream(value) if plan.options.num_returns == "dynamic" else value
@@ -375,18 +446,30 @@ class InlineEngine(InlineMachine):
         if actor.leaving:
             self._end_actor(actor, "ended by `exit_actor()`")
 
-    def _actor_stream(self, actor: InlineActor, plan: CallPlan, call: Call) -> ObjectRefGenerator[Any]:
+    def _actor_stream(
+        self, actor: InlineActor, plan: CallPlan, call: Call
+    ) -> ObjectRefGenerator[Any]:
         if actor.loop is None:
             start = partial(self._start_generator, actor, plan, call, Hold(plan.actor_id))
-            return self._stream(call, lambda items: SyncStream(items, start, partial(self._as_actor, actor, call), call.failure))
-        loop, hold = actor.loop, Hold(plan.actor_id)  # the actor lives at least as long as the generator
+            return self._stream(
+                call,
+                lambda items: SyncStream(
+                    items, start, partial(self._as_actor, actor, call), call.failure
+                ),
+            )
+        loop, hold = (
+            actor.loop,
+            Hold(plan.actor_id),
+        )  # the actor lives at least as long as the generator
 
         async def start_on_loop() -> AsyncIterator[Any]:
             assert hold.id
             args, kwargs = await self._load_on_loop(call)
             return as_async_iterator(actor.method(plan.method)(*args, **kwargs))
 
-        def spawn(make: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None] | None) -> None:
+        def spawn(
+            make: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None] | None
+        ) -> None:
             async def within() -> None:
                 with running_as(call.surroundings):
                     await make()
@@ -395,7 +478,9 @@ class InlineEngine(InlineMachine):
             if then is not None:
                 future.add_done_callback(lambda _: then())
 
-        return self._stream(call, lambda items: AsyncStream(items, start_on_loop, spawn, call.failure))
+        return self._stream(
+            call, lambda items: AsyncStream(items, start_on_loop, spawn, call.failure)
+        )
 
     def _start_generator(self, actor: InlineActor, plan: CallPlan, call: Call, hold: Hold) -> Any:
         args, kwargs = call.load_arguments(self._table)
@@ -414,7 +499,9 @@ class InlineEngine(InlineMachine):
     def exit_actor(self) -> None:
         current = surroundings.now()
         if current is None or current.actor_id is None:
-            raise RuntimeError("`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method")
+            raise RuntimeError(
+                "`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method"
+            )
         actor = self._actors.get(current.actor_id)
         if actor is not None:
             actor.leaving = True
@@ -424,7 +511,9 @@ class InlineEngine(InlineMachine):
         self._forget(actor)
 
     def _forget(self, actor: InlineActor) -> None:
-        """A dead actor's name is free, and so is what it held. The record stays for those who still have a handle."""
+        """A dead actor's name is free, and so is what it held. The record stays for those who still
+        have a handle.
+        """
         with self._lock:
             if self._makers.pop(actor.record.actor_id, None) is None:
                 return
@@ -445,11 +534,15 @@ class InlineEngine(InlineMachine):
         return self._actors[id].record, Hold(id)
 
     def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
-        return sorted(key for key in self._names if all_namespaces or key[0] == self._config.namespace)
+        return sorted(
+            key for key in self._names if all_namespaces or key[0] == self._config.namespace
+        )
 
     # -- cancelling
 
-    def cancel(self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+    def cancel(
+        self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
+    ) -> None:
         self._table.drain()
         stream = self._streams.get(ref.id)
         if stream is not None:
@@ -483,13 +576,20 @@ class InlineEngine(InlineMachine):
         return values
 
     def wait(
-        self, refs: Sequence[ObjectRef[Any]], *, num_returns: int, timeout_s: float | None, fetch_local: bool
+        self,
+        refs: Sequence[ObjectRef[Any]],
+        *,
+        num_returns: int,
+        timeout_s: float | None,
+        fetch_local: bool,
     ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
         self._table.drain()
         entries = [self._table.find(ref.id) for ref in refs]
         self._finish_streams(refs)
         self._table.wait_for(entries, num_returns, timeout_s)
-        ready = [ref for ref, entry in zip(refs, entries, strict=True) if not entry.is_pending][:num_returns]
+        ready = [ref for ref, entry in zip(refs, entries, strict=True) if not entry.is_pending][
+            :num_returns
+        ]
         chosen = {ref.id for ref in ready}
         return ready, [ref for ref in refs if ref.id not in chosen]
 
@@ -500,7 +600,9 @@ class InlineEngine(InlineMachine):
             while stream is not None and not stream.items.ended:
                 stream.advance(len(stream.items))
 
-    def on_value(self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]) -> None:
+    def on_value(
+        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
+    ) -> None:
         self._table.drain()
         self._finish_streams([ref])
         entry = self._table.find(ref.id)
@@ -563,7 +665,10 @@ def _number(num_returns: int | Literal["streaming", "dynamic"] | None) -> int | 
 
 
 def _cancelled(call: Call) -> TaskCancelledError:
-    return TaskCancelledError(f"{call.name}() was cancelled, so it has no value.", task_id=f"{call.surroundings.task_id:032x}")
+    return TaskCancelledError(
+        f"{call.name}() was cancelled, so it has no value.",
+        task_id=f"{call.surroundings.task_id:032x}",
+    )
 
 
 def _with_gpus(of_task: Surroundings, gpu_ids: tuple[str, ...]) -> Surroundings:
@@ -571,4 +676,8 @@ def _with_gpus(of_task: Surroundings, gpu_ids: tuple[str, ...]) -> Surroundings:
 
 
 def _restarted(call: Call, was_restarted: bool) -> Call:
-    return replace(call, surroundings=replace(call.surroundings, was_restarted=True)) if was_restarted else call
+    return (
+        replace(call, surroundings=replace(call.surroundings, was_restarted=True))
+        if was_restarted
+        else call
+    )

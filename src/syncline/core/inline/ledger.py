@@ -1,5 +1,6 @@
-"""Resources on paper. Nothing waits for resources in this engine; but what could never run is refused, GPUs get numbers, placement
-groups are reserved in the order in which they fit, and programs can ask what is free.
+"""Resources on paper. Nothing waits for resources in this engine; but what could never run is
+refused, GPUs get numbers, placement groups are reserved in the order in which they fit, and
+programs can ask what is free.
 """
 
 from __future__ import annotations
@@ -10,8 +11,26 @@ from dataclasses import dataclass
 from syncline import settings
 from syncline.core import gpus, limits
 from syncline.core.config import EngineConfig
-from syncline.core.embedded.pools import Bundles, Demand, Holding, Pool, check_group, fitting_bundles, gpu_split_message
-from syncline.core.resources import CPU, GPU, MEMORY, OBJECT_STORE_MEMORY, UNIT, Infeasible, Resources, infeasible_message, to_amount
+from syncline.core.embedded.pools import (
+    Bundles,
+    Demand,
+    Holding,
+    Pool,
+    check_group,
+    fitting_bundles,
+    gpu_split_message,
+)
+from syncline.core.resources import (
+    CPU,
+    GPU,
+    MEMORY,
+    OBJECT_STORE_MEMORY,
+    UNIT,
+    Infeasible,
+    Resources,
+    infeasible_message,
+    to_amount,
+)
 
 OBJECT_STORE_SHARE = 0.3
 """The part of the memory that objects may take where `init` does not say."""
@@ -32,7 +51,11 @@ def describe_machine(config: EngineConfig) -> Machine:
     ids = [gpu.id for gpu in found][:count]
     ids += [str(number) for number in range(len(ids), count)]  # GPUs that are pretended
     memory = limits.memory_bytes()
-    store = config.object_store_memory if config.object_store_memory is not None else int(memory * OBJECT_STORE_SHARE)
+    store = (
+        config.object_store_memory
+        if config.object_store_memory is not None
+        else int(memory * OBJECT_STORE_SHARE)
+    )
     amounts: dict[str, float] = {
         CPU: limits.cpu_count() if config.num_cpus is None else config.num_cpus,
         GPU: count,
@@ -49,7 +72,9 @@ def describe_machine(config: EngineConfig) -> Machine:
 class Group:
     """A placement group."""
 
-    def __init__(self, *, name: str, strategy: str, specs: Sequence[Resources], bundles: Bundles) -> None:
+    def __init__(
+        self, *, name: str, strategy: str, specs: Sequence[Resources], bundles: Bundles
+    ) -> None:
         self.name = name
         self.strategy = strategy
         self.specs = tuple(specs)
@@ -76,12 +101,15 @@ class Ledger:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._indices = {name: index for index, name in enumerate(dict.fromkeys([CPU, *machine.total]))}
+        self._indices = {
+            name: index for index, name in enumerate(dict.fromkeys([CPU, *machine.total]))
+        }
         self._node = self._whole_machine()
         self.groups: dict[int, Group] = {}
 
     def hold(self, amounts: Mapping[str, float], group: tuple[int, int] | None) -> Holding:
-        """Take `amounts` from the machine or from a bundle of a (group, bundle index), though they may be in use.
+        """Take `amounts` from the machine or from a bundle of a (group, bundle index), though they
+        may be in use.
 
         ValueError where there will never be as much, or no such group.
         """
@@ -92,7 +120,9 @@ class Ledger:
             positions = pool.room(demand)
             if positions is not None:
                 return Holding(pool, demand, positions, False)
-        fullest_last = sorted(range(len(pools[0].gpus)), key=lambda position: -pools[0].gpus[position])
+        fullest_last = sorted(
+            range(len(pools[0].gpus)), key=lambda position: -pools[0].gpus[position]
+        )
         return Holding(pools[0], demand, tuple(sorted(fullest_last[: demand.gpu_count])), False)
 
     def check(self, amounts: Mapping[str, float], group: tuple[int, int] | None) -> None:
@@ -108,7 +138,9 @@ class Ledger:
         holding.release()
         self._reserve_waiting()
 
-    def create_group(self, id: int, specs: Sequence[Mapping[str, float]], *, strategy: str, name: str) -> None:
+    def create_group(
+        self, id: int, specs: Sequence[Mapping[str, float]], *, strategy: str, name: str
+    ) -> None:
         """Reserve all bundles now, or as soon as they fit. ValueError where they never will."""
         resources = [Resources.of(spec) for spec in specs]
         check_group(resources, strategy, self.machine.total)
@@ -132,7 +164,11 @@ class Ledger:
 
     def available(self) -> dict[str, float]:
         """What is free, by resource; nothing is less than none."""
-        free = {name: self._node.free[index] for name, index in self._indices.items() if name in self.machine.total}
+        free = {
+            name: self._node.free[index]
+            for name, index in self._indices.items()
+            if name in self.machine.total
+        }
         return {name: to_amount(max(0, units)) for name, units in free.items()}
 
     def _pools_for(self, resources: Resources, group: tuple[int, int] | None) -> Sequence[Pool]:
@@ -143,7 +179,9 @@ class Ledger:
         id, bundle = group
         found = self.groups.get(id)
         if found is None or found.removed:
-            raise ValueError(f"the placement group {id:032x} was removed, so nothing can run in it any more: create another one.")
+            raise ValueError(
+                f"the placement group {id:032x} was removed, so nothing can run in it any more: create another one."
+            )
         return fitting_bundles(found.bundles, bundle, resources)
 
     def _reserve_waiting(self) -> None:
@@ -158,4 +196,6 @@ class Ledger:
 
     def _whole_machine(self) -> Pool:
         total = self.machine.total
-        return Pool([total.units(name) for name in self._indices], [UNIT] * len(self.machine.gpu_ids))
+        return Pool(
+            [total.units(name) for name in self._indices], [UNIT] * len(self.machine.gpu_ids)
+        )

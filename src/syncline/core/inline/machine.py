@@ -1,4 +1,6 @@
-"""What the inline engine keeps, and what it tells of it: placement groups, resources, facts about the calling code, the timeline."""
+"""What the inline engine keeps, and what it tells of it: placement groups, resources, facts about
+the calling code, the timeline.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,17 @@ class CallStatistics:
 
 
 class InlineMachine(Engine):
-    """What the inline engine knows, and what it tells about this process as if it were a cluster."""
+    """What the inline engine knows, and what it tells about this process as if it were a
+    cluster.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._directory = Path(tempfile.mkdtemp(prefix="syncline-inline-", dir=config.temp_dir or settings.temporary_directory()))
+        self._directory = Path(
+            tempfile.mkdtemp(
+                prefix="syncline-inline-", dir=config.temp_dir or settings.temporary_directory()
+            )
+        )
         self._lock = threading.RLock()
         self._table = ObjectTable(self._released)
         self._ledger = Ledger(describe_machine(config))
@@ -80,7 +88,9 @@ class InlineMachine(Engine):
 
     # -- placement groups
 
-    def create_placement_group(self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool) -> int:
+    def create_placement_group(
+        self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
+    ) -> int:
         self._table.drain()
         id = self._table.new_id()
         with self._lock:
@@ -94,7 +104,12 @@ class InlineMachine(Engine):
         def settle() -> None:
             group = self._ledger.groups.get(int(group_id))
             if group is None or group.removed:
-                self._table.fail(entry, TaskPlacementGroupRemoved(f"the placement group {int(group_id):032x} was removed."))
+                self._table.fail(
+                    entry,
+                    TaskPlacementGroupRemoved(
+                        f"the placement group {int(group_id):032x} was removed."
+                    ),
+                )
             else:
                 self._table.settle(entry, True)
 

@@ -1,7 +1,8 @@
 """Values, errors and who holds them: the store of the inline engine.
 
-A value is kept pickled and made anew by every `get`, so nobody shares it; its large buffers are read-only and are not copied again.
-Holders are counted from `refs.journal`. A value leaves with its last holder, and with it the references inside.
+A value is kept pickled and made anew by every `get`, so nobody shares it; its large buffers are
+read-only and are not copied again. Holders are counted from `refs.journal`. A value leaves with its
+last holder, and with it the references inside.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Entry:
         self.error: bytes | None = None
         self.nested: tuple[Hold, ...] = ()
         self.callbacks: list[Callable[[], None]] = []
-        self.cancel: Callable[[], None] | None = None  # while what makes the value can still be cancelled
+        self.cancel: Callable[[], None] | None = (
+            None  # while what makes the value can still be cancelled
+        )
 
     @property
     def is_pending(self) -> bool:
@@ -67,7 +70,8 @@ class Entry:
 
 
 class ObjectTable:
-    """All values by id, and the count of holders of every id: of values, generators and actors alike.
+    """All values by id, and the count of holders of every id: of values, generators and actors
+    alike.
 
     Thread safe. `on_release` is called with ids that nobody holds any more, outside of the lock.
     """
@@ -120,7 +124,9 @@ class ObjectTable:
         """Wait until `needed` of `entries` are settled; False if `timeout_s` passes before."""
         watched = list(entries)
         with self._changed:
-            return self._changed.wait_for(lambda: sum(not entry.is_pending for entry in watched) >= needed, timeout_s)
+            return self._changed.wait_for(
+                lambda: sum(not entry.is_pending for entry in watched) >= needed, timeout_s
+            )
 
     def call_back(self, entry: Entry, callback: Callable[[], None]) -> None:
         """Call `callback` when `entry` is settled; at once, if it is."""
@@ -137,7 +143,9 @@ class ObjectTable:
                 entry.cancel = cancel
 
     def drain(self) -> None:
-        """Take the journal into the counts and let go of what nobody holds; again, if that lets go of more."""
+        """Take the journal into the counts and let go of what nobody holds; again, if that lets go
+        of more.
+        """
         while refs.journal:
             released = self._count()
             for id in released:
@@ -162,7 +170,9 @@ class ObjectTable:
 
     def _finish(self, entry: Entry, packed: Packed | None, error: bytes | None) -> None:
         with self._changed:
-            if not entry.is_pending:  # the first outcome counts: a call may end and be cancelled at the same moment
+            if (
+                not entry.is_pending
+            ):  # the first outcome counts: a call may end and be cancelled at the same moment
                 return
             entry.packed, entry.error, entry.cancel = packed, error, None
             if packed is not None:

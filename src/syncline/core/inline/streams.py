@@ -1,6 +1,7 @@
 """Generators, item by item: one runs only as far as somebody has asked.
 
-A generator function runs in the thread that asks; an asynchronous generator on the event loop of its actor.
+A generator function runs in the thread that asks; an asynchronous generator on the event loop of
+its actor.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ class SyncStream:
         run: Callable[[Callable[[], Any]], Any],
         failure: Callable[[BaseException], BaseException],
     ) -> None:
-        """`start` makes the generator; `run` calls a function in the surroundings of the task; `failure` wraps an error of user code."""
+        """`start` makes the generator; `run` calls a function in the surroundings of the task;
+        `failure` wraps an error of user code.
+        """
         self.items = items
         self._start = start
         self._run = run
@@ -152,7 +155,9 @@ class AsyncStream:
         spawn: Callable[[Callable[[], Coroutine[Any, Any, None]], Callable[[], None] | None], None],
         failure: Callable[[BaseException], BaseException],
     ) -> None:
-        """`start` makes the generator, on the loop; `spawn` runs a coroutine on the loop and calls back; `failure` as in `SyncStream`."""
+        """`start` makes the generator, on the loop; `spawn` runs a coroutine on the loop and calls
+        back; `failure` as in `SyncStream`.
+        """
         self.items = items
         self._start = start
         self._spawn = spawn

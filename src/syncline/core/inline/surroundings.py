@@ -51,7 +51,8 @@ def running_as(surroundings: Surroundings) -> Iterator[None]:
 
 @contextmanager
 def environment_of(normal: Mapping[str, Any]) -> Iterator[None]:
-    """Code in the block sees the runtime environment `normal`; afterwards variables, directory and module path are as before.
+    """Code in the block sees the runtime environment `normal`; afterwards variables, directory and
+    module path are as before.
 
     Modules that were imported meanwhile stay imported: this is one process.
     """

@@ -38,7 +38,10 @@ class ShareBars:
 
     def set(self, rows: Mapping[str, Sequence[float]]) -> None:
         """Show these rows: by name, a share of 1 for each part."""
-        clean = {name: [share if math.isfinite(share) and share > 0 else 0.0 for share in shares] for name, shares in rows.items()}
+        clean = {
+            name: [share if math.isfinite(share) and share > 0 else 0.0 for share in shares]
+            for name, shares in rows.items()
+        }
         if clean == self._shown:
             return
         self._shown = clean
@@ -49,11 +52,15 @@ class ShareBars:
 
     def _row(self, name: str, shares: Sequence[float]) -> None:
         Text("span", printable(name, 80), "sl-shares-name")
-        said = ", ".join(f"{part} {share:.0%}" for part, share in zip(self._parts, shares, strict=True))
+        said = ", ".join(
+            f"{part} {share:.0%}" for part, share in zip(self._parts, shares, strict=True)
+        )
         with ui.element("div").classes("sl-shares-bar") as bar:
             for place, share in enumerate(shares):
                 if share > 0:
                     text = f"{100 * share:.0f} %" if share >= LEAST_LABELLED else ""
-                    Text("span", text).style(f"flex-grow: {share:.4f}; background: {PALETTE[place % len(PALETTE)]}")
+                    Text("span", text).style(
+                        f"flex-grow: {share:.4f}; background: {PALETTE[place % len(PALETTE)]}"
+                    )
         bar.props["role"] = "img"
         bar.props["title"] = bar.props["aria-label"] = printable(f"{name}: {said}", 500)

@@ -1,6 +1,7 @@
 """Charts of lines: any number of them, in the colours of the page, light or dark.
 
-Colours are expressions that the browser works out when it draws (keys with a colon); every other value, names of lines among them, is data.
+Colours are expressions that the browser works out when it draws (keys with a colon); every other
+value, names of lines among them, is data.
 """
 
 from __future__ import annotations
@@ -14,10 +15,23 @@ from nicegui import ui
 
 from syncline.dashboard.look.text import number, printable
 
-PALETTE = ("#3d7be0", "#e08a1e", "#21a179", "#c65bb5", "#d9534f", "#14a3bd", "#8b72d8", "#9c8f14", "#6b8ea8", "#b56a4a")
+PALETTE = (
+    "#3d7be0",
+    "#e08a1e",
+    "#21a179",
+    "#c65bb5",
+    "#d9534f",
+    "#14a3bd",
+    "#8b72d8",
+    "#9c8f14",
+    "#6b8ea8",
+    "#b56a4a",
+)
 """Told apart on white and on near-black."""
 FEW = 12
-"""Up to so many lines have a legend and share one tooltip; of more, the one under the pointer is named."""
+"""Up to so many lines have a legend and share one tooltip; of more, the one under the pointer is
+named.
+"""
 
 Option = dict[str, object]
 
@@ -56,9 +70,11 @@ class Mark:
 
 @dataclass(kw_only=True)
 class LineChart:
-    """A chart of lines; `set` shows others. Zooms with the wheel while Ctrl is held, and by dragging.
+    """A chart of lines; `set` shows others. Zooms with the wheel while Ctrl is held, and by
+    dragging.
 
-    Made where the page is built. Updates that change nothing send nothing, and where one has zoomed to stays.
+    Made where the page is built. Updates that change nothing send nothing, and where one has zoomed
+    to stays.
     """
 
     title: str
@@ -81,7 +97,9 @@ class LineChart:
     _marks: tuple[Mark, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        self.element = ui.echart(self._options()).classes("sl-chart").style(f"height: {self.height}")
+        self.element = (
+            ui.echart(self._options()).classes("sl-chart").style(f"height: {self.height}")
+        )
         self.element.props["role"] = "img"
         self.element.props["tabindex"] = "0"
         self._describe()
@@ -109,7 +127,10 @@ class LineChart:
 
     def _describe(self) -> None:
         """What the chart says, in words."""
-        ends = [(line.name, next((y for y in reversed(line.y) if y is not None), None)) for line in self._lines[:FEW]]
+        ends = [
+            (line.name, next((y for y in reversed(line.y) if y is not None), None))
+            for line in self._lines[:FEW]
+        ]
         said = "; ".join(f"{name} ends at {number(last)}" for name, last in ends)
         self.element.props["aria-label"] = printable(f"{self.title}: {said or 'no data yet'}", 1000)
 
@@ -119,10 +140,18 @@ class LineChart:
             "animation": False,
             "color": list(PALETTE),
             "title": {
-                "text": printable(f"{self.title} ({self.y_label})" if self.y_label else self.title, 120),
+                "text": printable(
+                    f"{self.title} ({self.y_label})" if self.y_label else self.title, 120
+                ),
                 "left": 4,
                 "top": 0,
-                "textStyle": {"fontSize": 13, "fontWeight": 600, ":color": _css("--sl-ink"), "width": 320, "overflow": "truncate"},
+                "textStyle": {
+                    "fontSize": 13,
+                    "fontWeight": 600,
+                    ":color": _css("--sl-ink"),
+                    "width": 320,
+                    "overflow": "truncate",
+                },
             },
             "legend": {
                 "show": 1 < len(self._lines) <= FEW,
@@ -149,14 +178,29 @@ class LineChart:
             },
             "xAxis": self._axis("time" if self.over_time else "value", self.x_label),
             "yAxis": self._axis("log" if self.log_y else "value", ""),
-            "dataZoom": [{"type": "inside", "zoomOnMouseWheel": "ctrl", "moveOnMouseWheel": False, "preventDefaultMouseMove": False}],
+            "dataZoom": [
+                {
+                    "type": "inside",
+                    "zoomOnMouseWheel": "ctrl",
+                    "moveOnMouseWheel": False,
+                    "preventDefaultMouseMove": False,
+                }
+            ],
             "series": [self._series(line, place) for place, line in enumerate(self._lines)],
         }
 
     def _grid(self) -> Option:
-        """Room for the title, the legend and what marks are called; for half of the last label; and for the name of the horizontal axis."""
+        """Room for the title, the legend and what marks are called; for half of the last label; and
+        for the name of the horizontal axis.
+        """
         top = 34 + (14 if 1 < len(self._lines) <= FEW else 0) + (12 if self._marks else 0)
-        return {"left": 8, "right": 26 if self.over_time else 18, "top": top, "bottom": 24 if self.x_label else 8, "containLabel": True}
+        return {
+            "left": 8,
+            "right": 26 if self.over_time else 18,
+            "top": top,
+            "bottom": 24 if self.x_label else 8,
+            "containLabel": True,
+        }
 
     def _axis(self, kind: str, label: str) -> Option:
         return {
@@ -174,7 +218,9 @@ class LineChart:
     def _series(self, line: Line, place: int) -> Option:
         color = PALETTE[(place if line.color is None else line.color) % len(PALETTE)]
         scale = 1000 if self.over_time else 1
-        points = [[x * scale, _drawable(y, self.log_y)] for x, y in zip(line.x, line.y, strict=True)]
+        points = [
+            [x * scale, _drawable(y, self.log_y)] for x, y in zip(line.x, line.y, strict=True)
+        ]
         made: Option = {
             "type": "line",
             "name": printable(line.name, 120),
@@ -194,12 +240,22 @@ class LineChart:
         if line.step:
             made["step"] = "end"
         if place == 0 and self._marks:
-            made["markLine"] = {"symbol": "none", "silent": True, "data": [self._mark(mark, scale) for mark in self._marks]}
+            made["markLine"] = {
+                "symbol": "none",
+                "silent": True,
+                "data": [self._mark(mark, scale) for mark in self._marks],
+            }
         return made
 
     def _mark(self, mark: Mark, scale: int) -> Option:
         color = {"bad": "--sl-bad", "good": "--sl-good", "plain": "--sl-soft"}[mark.kind]
-        label: Mapping[str, object] = {"formatter": "{b}", "fontSize": 10, ":color": _css(color), "position": "end", "distance": 3}
+        label: Mapping[str, object] = {
+            "formatter": "{b}",
+            "fontSize": 10,
+            ":color": _css(color),
+            "position": "end",
+            "distance": 3,
+        }
         return {
             "xAxis": mark.x * scale,
             "name": printable(mark.label, 60),

@@ -1,4 +1,6 @@
-"""The parts of a page: sections, facts, badges, notes, preformatted text, actions. Each takes any text and shows it as text."""
+"""The parts of a page: sections, facts, badges, notes, preformatted text, actions. Each takes any
+text and shows it as text.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,21 @@ from nicegui.elements.mixins.text_element import TextElement
 from syncline.dashboard.look.text import printable
 from syncline.dashboard.security import PAGE_KEY
 
-STATES = frozenset({"running", "finished", "errored", "killed", "aborted", "failed", "unreadable", "pending", "paused", "alive", "dead"})
+STATES = frozenset(
+    {
+        "running",
+        "finished",
+        "errored",
+        "killed",
+        "aborted",
+        "failed",
+        "unreadable",
+        "pending",
+        "paused",
+        "alive",
+        "dead",
+    }
+)
 """States that have a colour of their own; all others look neutral."""
 WITHOUT_KEY = "This browser does not have the key to actions: open the dashboard once more by the address with the token that was printed."
 ANSWER_S = 5.0
@@ -42,7 +58,9 @@ class Text(TextElement):
 
 
 @contextmanager
-def section(title: str, description: str = "", *, anchor: str | None = None) -> Iterator[ui.element]:
+def section(
+    title: str, description: str = "", *, anchor: str | None = None
+) -> Iterator[ui.element]:
     """A part of a page with a heading, on a panel of its own; what is made inside lies in it.
 
     Args:
@@ -125,15 +143,24 @@ def note(text: object, kind: str = "info") -> Text:
 
 
 def link(text: object, address: str, *, new_tab: bool = False, classes: str = "") -> ui.link:
-    """A link to an address that the dashboard made: parts that come from a run must be quoted in it."""
+    """A link to an address that the dashboard made: parts that come from a run must be quoted in
+    it.
+    """
     return ui.link(printable(text, 500), address, new_tab=new_tab).classes(f"sl-link {classes}")
 
 
 def action(
-    label: str, handler: Callable[[], Awaitable[None] | None], may_act: bool, *, icon: str | None = None, hint: str = ""
+    label: str,
+    handler: Callable[[], Awaitable[None] | None],
+    may_act: bool,
+    *,
+    icon: str | None = None,
+    hint: str = "",
 ) -> ui.button:
-    """A button that does something to a run. Without the right to act it is grey, and nothing listens to it; with it, the page has to show
-    with each press that it came from the address with the token (see `security`)."""
+    """A button that does something to a run. Without the right to act it is grey, and nothing
+    listens to it; with it, the page has to show with each press that it came from the address with
+    the token (see `security`).
+    """
 
     async def act() -> None:
         if not await _has_key():
@@ -143,7 +170,11 @@ def action(
         if done is not None:
             await done
 
-    made = ui.button(label, icon=icon, on_click=act if may_act else None).props("no-caps outline dense").classes("sl-action")
+    made = (
+        ui.button(label, icon=icon, on_click=act if may_act else None)
+        .props("no-caps outline dense")
+        .classes("sl-action")
+    )
     if hint or not may_act:
         made.props["title"] = hint if may_act else WITHOUT_TOKEN
     made.set_enabled(may_act)
@@ -158,7 +189,11 @@ async def _has_key() -> bool:
         given = await client.run_javascript("return slKey()", timeout=ANSWER_S)
     except TimeoutError:
         return False
-    return isinstance(wanted, str) and isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+    return (
+        isinstance(wanted, str)
+        and isinstance(given, str)
+        and hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+    )
 
 
 def read_only_note(may_act: bool) -> None:
@@ -168,7 +203,9 @@ def read_only_note(may_act: bool) -> None:
 
 
 class Expandable:
-    """A heading that shows and hides what lies below it: `with Expandable("Environment"): …`. Closed at first."""
+    """A heading that shows and hides what lies below it: `with Expandable("Environment"): …`.
+    Closed at first.
+    """
 
     def __init__(self, title: object, *, opened: bool = False) -> None:
         self.element = ui.element("details").classes("sl-details")

@@ -1,4 +1,5 @@
-"""Compact tables: sorted by their headings (buttons, so the keyboard reaches them), with links in cells where a column says so.
+"""Compact tables: sorted by their headings (buttons, so the keyboard reaches them), with links in
+cells where a column says so.
 
 Not covered: paging on the server, which the list of runs does itself.
 """
@@ -42,7 +43,9 @@ class Column:
     """One column of a table."""
 
     name: str
-    """Key of its values in the rows. Not from a run, but a word of the page: columns for metrics are "metric0", "metric1", …"""
+    """Key of its values in the rows. Not from a run, but a word of the page: columns for metrics
+    are "metric0", "metric1", …
+    """
     label: str
     """Its heading; any text."""
     number: bool = False
@@ -60,8 +63,9 @@ class Column:
 class DataTable:
     """A table whose rows are replaced by `set`; what is sorted and focused stays.
 
-    A row is a mapping from names of columns to values. Besides, for a column `x`: `x:text` is what is shown instead of a value that only
-    sorts, `x:link` an address that the dashboard made, `x:sub` a second line on small screens, where minor columns are left out.
+    A row is a mapping from names of columns to values. Besides, for a column `x`: `x:text` is what
+    is shown instead of a value that only sorts, `x:link` an address that the dashboard made,
+    `x:sub` a second line on small screens, where minor columns are left out.
 
     Args:
         columns: What it shows.
@@ -89,7 +93,12 @@ class DataTable:
         pagination: dict[str, object] = {"rowsPerPage": rows_per_page}
         if sort_by:
             pagination |= {"sortBy": sort_by, "descending": descending}
-        self.element = ui.table(columns=[described(column) for column in columns], rows=[], row_key=row_key, pagination=pagination)
+        self.element = ui.table(
+            columns=[described(column) for column in columns],
+            rows=[],
+            row_key=row_key,
+            pagination=pagination,
+        )
         self.element.props("flat dense binary-state-sort wrap-cells").classes("sl-table")
         self.element.props["hide-pagination"] = True
         self.element.props["aria-label"] = printable(label, 200)
@@ -127,7 +136,13 @@ def clean_row(row: Mapping[str, object], states: Sequence[str] = ()) -> Row:
 def described(column: Column) -> dict[str, object]:
     """The column as Quasar's table wants it."""
     classes = " ".join(
-        name for name, has in (("sl-minor", column.minor), ("sl-yielding", column.yielding), ("sl-number", column.number)) if has
+        name
+        for name, has in (
+            ("sl-minor", column.minor),
+            ("sl-yielding", column.yielding),
+            ("sl-number", column.number),
+        )
+        if has
     )
     return {
         "name": column.name,

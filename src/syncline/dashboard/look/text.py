@@ -15,20 +15,29 @@ _LONG = 5_000
 """Of shorter ones, which are names and sentences, it is not said how much was cut."""
 _EXACT = 2**53
 """Integers up to here are the same number in a browser."""
-# Control characters but tab and newline; and those that turn the direction of what follows, with which a name could pass for another.
+# Control characters but tab and newline; and those that turn the direction of what follows, with
+# which a name could pass for another.
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(value: object, longest: int = LONGEST) -> str:
-    """Any value as a text that can be sent and read: halves of characters, control characters and turns of direction are replaced."""
+    """Any value as a text that can be sent and read: halves of characters, control characters and
+    turns of direction are replaced.
+    """
     text = value if isinstance(value, str) else str(value)
     if len(text) > longest:
-        text = f"{text[:longest]}…" if longest < _LONG else f"{text[:longest]}\n… {len(text) - longest} more characters"
+        text = (
+            f"{text[:longest]}…"
+            if longest < _LONG
+            else f"{text[:longest]}\n… {len(text) - longest} more characters"
+        )
     return _UNFIT.sub("\ufffd", text)
 
 
 def plain_value(value: object) -> str | float | int | bool | None:
-    """What a table may hold: numbers that a browser knows as they are, None, and everything else as text."""
+    """What a table may hold: numbers that a browser knows as they are, None, and everything else as
+    text.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -45,7 +54,13 @@ def number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return printable(value, 500)
     if isinstance(value, int):
-        return f"{value:,}".replace(",", "\u202f") if abs(value) <= _EXACT else f"{value:.4e}" if abs(value) < 10**300 else "huge"
+        return (
+            f"{value:,}".replace(",", "\u202f")
+            if abs(value) <= _EXACT
+            else f"{value:.4e}"
+            if abs(value) < 10**300
+            else "huge"
+        )
     return f"{value:.5g}"
 
 
@@ -55,7 +70,9 @@ def percent(share: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration in at most two units: "12 ms", "8.3 s", "5 min 20 s", "3 h 04 min", "2 d 5 h"; "-" for None."""
+    """A duration in at most two units: "12 ms", "8.3 s", "5 min 20 s", "3 h 04 min", "2 d 5 h"; "-"
+    for None.
+    """
     if seconds is None or not math.isfinite(seconds):
         return "-"
     if seconds < 0:
@@ -75,7 +92,9 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(when: float | None, now: float | None = None) -> str:
-    """How long a moment, in seconds since the epoch, is past: "now", "40 s ago", "3 min ago", "2 d ago"; "-" for None."""
+    """How long a moment, in seconds since the epoch, is past: "now", "40 s ago", "3 min ago", "2 d
+    ago"; "-" for None.
+    """
     if when is None or not math.isfinite(when):
         return "-"
     passed = max(0.0, (time.time() if now is None else now) - when)
@@ -88,7 +107,9 @@ def ago(when: float | None, now: float | None = None) -> str:
 
 
 def moment(when: float | None) -> str:
-    """A moment, in seconds since the epoch, as date and time of this machine; "-" for None or what no calendar has."""
+    """A moment, in seconds since the epoch, as date and time of this machine; "-" for None or what
+    no calendar has.
+    """
     if when is None:
         return "-"
     try:
@@ -104,6 +125,8 @@ def size(count_bytes: float | None) -> str:
     amount = float(count_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(amount) < 1024:
-            return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+            return (
+                f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+            )
         amount /= 1024
     return f"{amount:.1f} TiB"

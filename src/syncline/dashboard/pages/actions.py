@@ -38,21 +38,38 @@ class ActionsPanel:
         kinds: The profiles that can be recorded of one.
     """
 
-    def __init__(self, view: RunView, *, who: str, names: Callable[[], Sequence[str]], kinds: Sequence[str] = tuple(KINDS)) -> None:
+    def __init__(
+        self,
+        view: RunView,
+        *,
+        who: str,
+        names: Callable[[], Sequence[str]],
+        kinds: Sequence[str] = tuple(KINDS),
+    ) -> None:
         self._view = view
         self._who = who
         self._names = names
         self._shown: list[str] = []
         self._profiles: list[str] = []
-        with look.section("Look inside", "Of the processes that run now; the run goes on.", anchor="inside") as self.section:
+        with look.section(
+            "Look inside", "Of the processes that run now; the run goes on.", anchor="inside"
+        ) as self.section:
             look.read_only_note(view.may_act)
             with ui.element("div").classes("sl-actions") as self._stack_bar:
-                look.action(f"Stack traces of all {who}s", self._take_stacks, view.may_act, hint="where each one is at this moment")
+                look.action(
+                    f"Stack traces of all {who}s",
+                    self._take_stacks,
+                    view.may_act,
+                    hint="where each one is at this moment",
+                )
             with ui.element("div").classes("sl-actions") as self._profile_bar:
                 self._member = _chosen(ui.select([], label=who.capitalize()))
                 self._seconds = _number("Seconds", SECONDS, LONGEST_S)
                 self._buttons = {
-                    kind: look.action(KINDS[kind], partial(self._record, kind), view.may_act, hint=HINTS[kind]) for kind in kinds
+                    kind: look.action(
+                        KINDS[kind], partial(self._record, kind), view.may_act, hint=HINTS[kind]
+                    )
+                    for kind in kinds
                 }
                 if "torch" in kinds:
                     self._steps = _number("Steps of a trace", 5, 1000)
@@ -72,7 +89,9 @@ class ActionsPanel:
         names = list(self._names()) if running else []
         if names != self._shown:
             self._shown = names
-            value = self._member.value if self._member.value in names else (names[0] if names else None)
+            value = (
+                self._member.value if self._member.value in names else (names[0] if names else None)
+            )
             self._member.set_options(names, value=value)
         self._show_files(profiles)
 
@@ -84,7 +103,9 @@ class ActionsPanel:
         with self._files:
             look.Text("h3", "Profiles")
             for name in sorted(self._profiles, reverse=True)[:SHOWN_PROFILES]:
-                look.link(name, self._view.url_of_file(f"{PROFILES_DIRECTORY}/{name}"), new_tab=True)
+                look.link(
+                    name, self._view.url_of_file(f"{PROFILES_DIRECTORY}/{name}"), new_tab=True
+                )
 
     async def _take_stacks(self) -> None:
         self._say("Asking all of them …")
@@ -103,7 +124,11 @@ class ActionsPanel:
         self._say(f"Recording {KINDS[kind]} of {self._who} {member}: {HINTS[kind]} …")
         self._set_enabled(False)  # of one worker, a second one at the same time is an error
         try:
-            name = await self._ask(lambda live: live.profile(int(member) if member.isdecimal() else member, kind, seconds, steps))
+            name = await self._ask(
+                lambda live: live.profile(
+                    int(member) if member.isdecimal() else member, kind, seconds, steps
+                )
+            )
         finally:
             self._set_enabled(True)
         if name is not None:
@@ -139,7 +164,9 @@ class ActionsPanel:
                 waits = " · waits for the others" if standing.waits else ""
                 with ui.element("div").classes("sl-odd" if standing.is_odd else "sl-stack"):
                     look.Text("h3", f"{members_text(standing.members)}{odd}{waits}")
-                    look.Mono(readable(standing.stack), label=f"Stack of {members_text(standing.members)}")
+                    look.Mono(
+                        readable(standing.stack), label=f"Stack of {members_text(standing.members)}"
+                    )
 
     def _say(self, text: str, kind: str = "info") -> None:
         self._said.put(text)
@@ -153,5 +180,9 @@ def _chosen(field: ui.select) -> ui.select:
 
 
 def _number(label: str, value: int, largest: int) -> ui.number:
-    made: ui.number = ui.number(label, value=value, min=1, max=largest, format="%d").props("dense outlined").style("width: 8.5rem")
+    made: ui.number = (
+        ui.number(label, value=value, min=1, max=largest, format="%d")
+        .props("dense outlined")
+        .style("width: 8.5rem")
+    )
     return made

@@ -1,6 +1,8 @@
-"""The page of what runs where: the cluster, if there is one, and the programs of this machine that run the embedded engine.
+"""The page of what runs where: the cluster, if there is one, and the programs of this machine that
+run the embedded engine.
 
-What it shows is gathered by `engines` and `cluster_watch`; here it is drawn. Nothing on this page acts.
+What it shows is gathered by `engines` and `cluster_watch`; here it is drawn. Nothing on this page
+acts.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ RUNNING = (
 
 
 class ClusterPage:
-    """Nodes, resources, actors and tasks. `update` is called on the event loop every two seconds."""
+    """Nodes, resources, actors and tasks. `update` is called on the event loop every two
+    seconds.
+    """
 
     def __init__(self, address: str | None, may_act: bool) -> None:
         self._watch = watch_of(address or settings.address())
@@ -73,7 +77,9 @@ class ClusterPage:
             look.Text("h1", "What runs where", "sl-title")
         self._note = look.note("Looking …")
         self._note.props["role"] = "status"
-        self._cluster_place, self._programs_place = (ui.element("div").style(STACKED) for _ in range(2))
+        self._cluster_place, self._programs_place = (
+            ui.element("div").style(STACKED) for _ in range(2)
+        )
 
     async def update(self) -> None:
         """Look again, and show what is different."""
@@ -138,9 +144,15 @@ class ProgramPanel:
     """One program of this machine."""
 
     def __init__(self, program: ProgramLook) -> None:
-        with look.section(f"Process {program.pid}", anchor=f"process-{program.pid}") as self._element:
+        with look.section(
+            f"Process {program.pid}", anchor=f"process-{program.pid}"
+        ) as self._element:
             look.Mono(program.command, label=f"Command of process {program.pid}")
-            look.Text("p", f"Runs since {look.moment(program.started)}, with workers of its own on this machine.", "sl-soft")
+            look.Text(
+                "p",
+                f"Runs since {look.moment(program.started)}, with workers of its own on this machine.",
+                "sl-soft",
+            )
             self._problem = look.note("", "warning")
             self._engine = EnginePanel(with_nodes=False)
 
@@ -165,11 +177,16 @@ class EnginePanel:
     def __init__(self, *, with_nodes: bool) -> None:
         with ui.element("div").style(STACKED) as self._element:
             with look.facts():
-                self._facts = {label: look.Fact(label) for label in ("Nodes", "CPU in use", "GPU in use", "Actors", "Tasks and calls")}
+                self._facts = {
+                    label: look.Fact(label)
+                    for label in ("Nodes", "CPU in use", "GPU in use", "Actors", "Tasks and calls")
+                }
             self._nodes: look.DataTable | None = None
             if with_nodes:
                 with look.Expandable("Nodes", opened=True):
-                    self._nodes = look.DataTable(NODES, row_key="id", label="Nodes", rows_per_page=NODES_AT_ONCE)
+                    self._nodes = look.DataTable(
+                        NODES, row_key="id", label="Nodes", rows_per_page=NODES_AT_ONCE
+                    )
             with look.Expandable("Resources", opened=with_nodes):
                 self._resources = look.DataTable(RESOURCES, row_key="name", label="Resources")
             with look.Expandable("Actors", opened=True):
@@ -192,7 +209,9 @@ class EnginePanel:
         self._facts["CPU in use"].set(engine_rows.in_use(engine, "CPU"))
         self._facts["GPU in use"].set(engine_rows.in_use(engine, "GPU"))
         self._facts["Actors"].set("unknown" if engine.actors.unknown else engine.actors.total)
-        self._facts["Tasks and calls"].set("unknown" if engine.tasks.unknown else engine.tasks.total)
+        self._facts["Tasks and calls"].set(
+            "unknown" if engine.tasks.unknown else engine.tasks.total
+        )
         if self._nodes is not None:
             self._nodes.set(engine_rows.node_rows(engine.nodes))
         self._resources.set(engine_rows.resource_rows(engine.resources))
@@ -203,7 +222,11 @@ class EnginePanel:
         self._actors.set(engine_rows.actor_rows(listing, names))
         self._actors.element.visible = bool(listing.actors)
         nothing = "" if listing.actors else "No actors."
-        self._actors_note.put(listing.unknown or engine_rows.left_out(len(listing.actors), listing.total, "actors") or nothing)
+        self._actors_note.put(
+            listing.unknown
+            or engine_rows.left_out(len(listing.actors), listing.total, "actors")
+            or nothing
+        )
 
     def _show_tasks(self, listing: TaskListing, names: Mapping[str, str], now: float) -> None:
         self._counts.set(engine_rows.count_rows(listing))
@@ -212,4 +235,8 @@ class EnginePanel:
         self._running.element.visible = bool(listing.running)
         running = sum(row.count for row in listing.counts if row.state == "RUNNING")
         nothing = "" if listing.counts else "No task runs or waits."
-        self._tasks_note.put(listing.unknown or engine_rows.left_out(len(listing.running), running, "running tasks") or nothing)
+        self._tasks_note.put(
+            listing.unknown
+            or engine_rows.left_out(len(listing.running), running, "running tasks")
+            or nothing
+        )

@@ -1,4 +1,6 @@
-"""The curves of what a run has reported: one chart for each metric, the mean of the ranks and each of them."""
+"""The curves of what a run has reported: one chart for each metric, the mean of the ranks and each
+of them.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,23 @@ class CurvesPanel:
         self._limit = FIRST_CHARTS
         with look.section("Metrics", anchor="metrics") as self.section:
             with ui.element("div").classes("sl-bar"):
-                self._filter = ui.input(placeholder="Filter metrics", on_change=self.update).props("dense outlined clearable debounce=300")
+                self._filter = ui.input(placeholder="Filter metrics", on_change=self.update).props(
+                    "dense outlined clearable debounce=300"
+                )
                 self._filter.classes("sl-field").props["aria-label"] = "Filter metrics by name"
                 axes = {"iteration": "by report", "time": "by time"}
-                self._axis = ui.toggle(axes, value="iteration", on_change=self._redraw).props("dense no-caps unelevated")
+                self._axis = ui.toggle(axes, value="iteration", on_change=self._redraw).props(
+                    "dense no-caps unelevated"
+                )
                 self._ranks = ui.switch("each rank", value=False, on_change=self.update)
                 self._log = ui.switch("logarithmic", value=False, on_change=self._set_log)
             self._nothing = look.note("No numbers have been reported yet.")
             self._grid = ui.element("div").classes("sl-charts")
-            self._more = ui.button("Show more", on_click=self._show_more).props("no-caps outline dense").classes("sl-action")
+            self._more = (
+                ui.button("Show more", on_click=self._show_more)
+                .props("no-caps outline dense")
+                .classes("sl-action")
+            )
 
     def update(self) -> None:
         """Show what the run has reported by now."""
@@ -75,12 +85,25 @@ class CurvesPanel:
         if len(ranks) == 1 or self._ranks.value:
             for place, rank in enumerate(ranks[:MOST_RANKS]):
                 x, y = series.curve(name, rank, MAX_POINTS, over)
-                lines.append(look.Line(name=f"rank {rank}", x=x, y=y, color=place + len(lines[:1]), faint=len(ranks) > 1))
+                lines.append(
+                    look.Line(
+                        name=f"rank {rank}",
+                        x=x,
+                        y=y,
+                        color=place + len(lines[:1]),
+                        faint=len(ranks) > 1,
+                    )
+                )
         self._charts[name].set(lines, self._marks(over))
 
     def _chart(self, name: str) -> look.LineChart:
         is_time = self._over == "time"
-        return look.LineChart(title=name, x_label="" if is_time else "report", over_time=is_time, log_y=bool(self._log.value))
+        return look.LineChart(
+            title=name,
+            x_label="" if is_time else "report",
+            over_time=is_time,
+            log_y=bool(self._log.value),
+        )
 
     @property
     def _over(self) -> Axis:

@@ -1,7 +1,8 @@
-"""The page of a dataset's execution: its operators, what each of them does, and which one the others wait for.
+"""The page of a dataset's execution: its operators, what each of them does, and which one the
+others wait for.
 
-`ExecutionChoice` and `ExecutionPanel` are also part of the page of a training run, whose files have many passes each. What is shown is
-worked out in `dashboard.executions`.
+`ExecutionChoice` and `ExecutionPanel` are also part of the page of a training run, whose files have
+many passes each. What is shown is worked out in `dashboard.executions`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ _FACTS = {
     "Most held": "At any moment that was looked at",
     "Budget": "The most that blocks may hold, from execution_options.resource_limits.object_store_memory",
 }
-_STATES = {"silent": "no sign of life", "running": "running", "finished": "finished", "stopped": "stopped", "errored": "errored"}
+_STATES = {
+    "silent": "no sign of life",
+    "running": "running",
+    "finished": "finished",
+    "stopped": "stopped",
+    "errored": "errored",
+}
 
 
 class DatasetPage:
@@ -50,7 +57,12 @@ class DatasetPage:
             plan = view.run.config.get("plan")
             look.Mono(plan if isinstance(plan, str) else "", label="The plan")
             with look.Expandable("Configuration"):
-                look.Mono(_as_text({name: value for name, value in view.run.config.items() if name != "plan"}), label="Configuration")
+                look.Mono(
+                    _as_text(
+                        {name: value for name, value in view.run.config.items() if name != "plan"}
+                    ),
+                    label="Configuration",
+                )
             with look.Expandable("Environment"):
                 look.Mono(_as_text(view.run.environment), label="Environment")
 
@@ -71,7 +83,11 @@ class ExecutionChoice:
         self._labels: dict[str, str] = {}
         self._panels: dict[str, ExecutionPanel] = {}
         with ui.element("div").classes("sl-bar") as self._bar:
-            self._file = ui.select({}, label="Dataset", on_change=self.update).props("dense outlined").classes("sl-field")
+            self._file = (
+                ui.select({}, label="Dataset", on_change=self.update)
+                .props("dense outlined")
+                .classes("sl-field")
+            )
         self._below = ui.element("div").classes("sl-run")
 
     @property
@@ -85,7 +101,9 @@ class ExecutionChoice:
         if labels != self._labels:
             first_before, self._labels = next(iter(self._labels), None), labels
             stays = self._file.value in labels and self._file.value != first_before
-            self._file.set_options(labels, value=self._file.value if stays else next(iter(labels), None))
+            self._file.set_options(
+                labels, value=self._file.value if stays else next(iter(labels), None)
+            )
         self._bar.visible = len(labels) > 1
         chosen = self._file.value
         if chosen in labels and chosen not in self._panels:
@@ -98,7 +116,9 @@ class ExecutionChoice:
 
     def _found(self) -> dict[str, str]:
         """File -> what it is called: by dataset, of each the latest one first."""
-        names = sorted(name for name in self._view.run.names_in(DATA_DIRECTORY) if name.endswith(".jsonl"))[:MOST_FILES]
+        names = sorted(
+            name for name in self._view.run.names_in(DATA_DIRECTORY) if name.endswith(".jsonl")
+        )[:MOST_FILES]
         stems = {name: look.printable(name.removesuffix(".jsonl"), 120) for name in names}
         if len(names) > _LOOKED_INTO:
             return stems
@@ -131,20 +151,33 @@ class ExecutionPanel:
                 with ui.element("div").classes("sl-bar"):
                     self._state = look.StateBadge()
                     self._title = look.Text("span", "", "sl-soft")
-                    self._pass = ui.select({LATEST: "latest pass"}, value=LATEST, label="Pass", on_change=self._show)
+                    self._pass = ui.select(
+                        {LATEST: "latest pass"}, value=LATEST, label="Pass", on_change=self._show
+                    )
                     self._pass.props("dense outlined options-dense").classes("sl-field")
                 self._verdict = look.note("")
                 self._error = look.note("", "error")
                 with look.facts():
-                    self._facts = {name: look.Fact(name, hint=hint) for name, hint in _FACTS.items()}
+                    self._facts = {
+                        name: look.Fact(name, hint=hint) for name, hint in _FACTS.items()
+                    }
             with look.section("Operators", "What each of them does, and where its time goes."):
                 self._graph = OperatorGraph()
                 self._more = look.Text("p", "", "sl-soft")
                 with look.Expandable("In numbers"):
-                    self._table = look.DataTable(_COLUMNS, row_key="number", label="Operators", rows_per_page=25)
-            with look.section("Over time") as self._over_time, ui.element("div").classes("sl-charts"):
-                self._rates = look.LineChart(title="Rows per second", over_time=True, from_zero=True)
-                self._memory = look.LineChart(title="Memory held (MiB)", over_time=True, from_zero=True)
+                    self._table = look.DataTable(
+                        _COLUMNS, row_key="number", label="Operators", rows_per_page=25
+                    )
+            with (
+                look.section("Over time") as self._over_time,
+                ui.element("div").classes("sl-charts"),
+            ):
+                self._rates = look.LineChart(
+                    title="Rows per second", over_time=True, from_zero=True
+                )
+                self._memory = look.LineChart(
+                    title="Memory held (MiB)", over_time=True, from_zero=True
+                )
 
     def update(self) -> None:
         """Show what the record says by now."""
@@ -168,16 +201,32 @@ class ExecutionPanel:
         self._graph.set(shown.operators)
         self._more.put(_not_shown(shown))
         self._table.set([_row(operator, shown) for operator in shown.operators])
-        self._over_time.visible = max((len(x) for x, _ in shown.rate_curves.values()), default=0) > 1
-        self._rates.set([look.Line(name=name, x=x, y=y) for name, (x, y) in shown.rate_curves.items()])
-        memory = {name: (x, [each / 2**20 for each in y]) for name, (x, y) in shown.memory_curves.items()}
-        self._memory.set([look.Line(name=name, x=x, y=y, dashed=name == "budget") for name, (x, y) in memory.items()])
+        self._over_time.visible = (
+            max((len(x) for x, _ in shown.rate_curves.values()), default=0) > 1
+        )
+        self._rates.set(
+            [look.Line(name=name, x=x, y=y) for name, (x, y) in shown.rate_curves.items()]
+        )
+        memory = {
+            name: (x, [each / 2**20 for each in y]) for name, (x, y) in shown.memory_curves.items()
+        }
+        self._memory.set(
+            [
+                look.Line(name=name, x=x, y=y, dashed=name == "budget")
+                for name, (x, y) in memory.items()
+            ]
+        )
 
     def _offer(self, passes: tuple[PassLine, ...]) -> None:
-        choices = {LATEST: "latest pass", **{each.number: _pass_label(each) for each in passes[-MOST_CHOICES:][::-1]}}
+        choices = {
+            LATEST: "latest pass",
+            **{each.number: _pass_label(each) for each in passes[-MOST_CHOICES:][::-1]},
+        }
         if choices != self._choices:
             self._choices = choices
-            self._pass.set_options(choices, value=self._pass.value if self._pass.value in choices else LATEST)
+            self._pass.set_options(
+                choices, value=self._pass.value if self._pass.value in choices else LATEST
+            )
         self._pass.visible = len(passes) > 1
 
     def _show_facts(self, shown: ExecutionView) -> None:
@@ -210,7 +259,9 @@ _COLUMNS = [
 
 def _row(operator: OperatorView, shown: ExecutionView) -> dict[str, object]:
     part = (
-        f" ({look.percent(operator.held_bytes / shown.budget_bytes)} of the budget)" if shown.budget_bytes and operator.held_bytes else ""
+        f" ({look.percent(operator.held_bytes / shown.budget_bytes)} of the budget)"
+        if shown.budget_bytes and operator.held_bytes
+        else ""
     )
     return {
         "number": operator.number + 1,
@@ -234,7 +285,10 @@ def _row(operator: OperatorView, shown: ExecutionView) -> dict[str, object]:
 def _title(shown: ExecutionView) -> str:
     parts = [shown.dataset, shown.process]
     if shown.number is not None and len(shown.passes) > 1:
-        parts.append(f"pass {shown.number + 1}" + (f", epoch {shown.epoch}" if shown.epoch is not None else ""))
+        parts.append(
+            f"pass {shown.number + 1}"
+            + (f", epoch {shown.epoch}" if shown.epoch is not None else "")
+        )
     if shown.state in ("running", "silent"):
         parts.append(f"as of {look.ago(shown.seen)}")
     elif shown.began is not None:
@@ -244,7 +298,9 @@ def _title(shown: ExecutionView) -> str:
 
 def _file_label(first: ExecutionView, stem: str) -> str:
     began = f"since {look.moment(first.began)}" if first.began is not None else ""
-    return look.printable(", ".join(part for part in (first.dataset or stem, first.process, began) if part), 200)
+    return look.printable(
+        ", ".join(part for part in (first.dataset or stem, first.process, began) if part), 200
+    )
 
 
 def _pass_label(each: PassLine) -> str:
@@ -255,7 +311,9 @@ def _pass_label(each: PassLine) -> str:
 def _not_shown(shown: ExecutionView) -> str:
     boxes = len(shown.operators) - MOST_BOXES
     said = [f"{boxes} more operators are in the table below." if boxes > 0 else ""]
-    said.append(f"{shown.left_out} operators before these were not recorded." if shown.left_out else "")
+    said.append(
+        f"{shown.left_out} operators before these were not recorded." if shown.left_out else ""
+    )
     return " ".join(part for part in said if part)
 
 

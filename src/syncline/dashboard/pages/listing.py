@@ -1,6 +1,8 @@
-"""The list of runs: searched, filtered, sorted and paged on the server, brought up to date while one looks.
+"""The list of runs: searched, filtered, sorted and paged on the server, brought up to date while
+one looks.
 
-What one sees is in the address, so that it can be kept and sent. Updates replace texts of rows: focus and scrolling stay.
+What one sees is in the address, so that it can be kept and sent. Updates replace texts of rows:
+focus and scrolling stay.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import look
-from syncline.dashboard.catalogue import PAGE_ROWS, Catalogue, Query, Row, Selection, error_line, metrics_text, progress_text
+from syncline.dashboard.catalogue import (
+    PAGE_ROWS,
+    Catalogue,
+    Query,
+    Row,
+    Selection,
+    error_line,
+    metrics_text,
+    progress_text,
+)
 from syncline.dashboard.look.tables import CELL, HEADER, Column, clean_row, described
 from syncline.dashboard.pages.view import in_thread, url_of
 
@@ -56,8 +67,14 @@ class Listing:
             self._count.props["role"] = "status"
         with ui.element("div").classes("sl-bar").props('role="search"'):
             self._filter = (
-                ui.input(placeholder="Filter: name, state, host, metric   ( / )", value=query.q, on_change=self._filtered)
-                .props('outlined dense clearable debounce="150" type="search" aria-label="Filter runs" data-sl-filter maxlength="200"')
+                ui.input(
+                    placeholder="Filter: name, state, host, metric   ( / )",
+                    value=query.q,
+                    on_change=self._filtered,
+                )
+                .props(
+                    'outlined dense clearable debounce="150" type="search" aria-label="Filter runs" data-sl-filter maxlength="200"'
+                )
                 .classes("sl-field")
             )
             self._state = self._choice("State", query.state)
@@ -67,22 +84,45 @@ class Listing:
         with ui.element("div").classes("sl-section sl-list").props("data-sl-rows"):
             self._table = self._make_table()
             with ui.element("nav").classes("sl-bar").props('aria-label="Pages"') as self._pages:
-                self._newer = ui.button("Previous", on_click=lambda: self._turn(-1)).props("no-caps flat dense").classes("sl-action")
+                self._newer = (
+                    ui.button("Previous", on_click=lambda: self._turn(-1))
+                    .props("no-caps flat dense")
+                    .classes("sl-action")
+                )
                 self._range = look.Text("span", "", "sl-soft")
-                self._older = ui.button("Next", on_click=lambda: self._turn(1)).props("no-caps flat dense").classes("sl-action")
+                self._older = (
+                    ui.button("Next", on_click=lambda: self._turn(1))
+                    .props("no-caps flat dense")
+                    .classes("sl-action")
+                )
         for element in (self._problems, self._empty, self._pages):
             element.visible = False
 
     def _choice(self, label: str, value: str) -> ui.select:
         options = {ANY: f"any {label.lower()}"} | ({value: look.printable(value)} if value else {})
-        made = ui.select(options, value=value, on_change=self._filtered).props("outlined dense options-dense").classes("sl-choice")
+        made = (
+            ui.select(options, value=value, on_change=self._filtered)
+            .props("outlined dense options-dense")
+            .classes("sl-choice")
+        )
         made.props["aria-label"] = label
         return made
 
     def _make_table(self) -> ui.table:
-        columns = [column for column in COLUMNS if column.name != "storage" or len(self._catalogue.storages) > 1]
-        table = ui.table(columns=[described(column) for column in columns], rows=[], row_key="key", pagination=self._pagination(0))
-        table.props("flat dense binary-state-sort hide-pagination wrap-cells hide-no-data").classes("sl-table")
+        columns = [
+            column
+            for column in COLUMNS
+            if column.name != "storage" or len(self._catalogue.storages) > 1
+        ]
+        table = ui.table(
+            columns=[described(column) for column in columns],
+            rows=[],
+            row_key="key",
+            pagination=self._pagination(0),
+        )
+        table.props("flat dense binary-state-sort hide-pagination wrap-cells hide-no-data").classes(
+            "sl-table"
+        )
         table.props["aria-label"] = "Runs"
         table.add_slot("header-cell", HEADER)
         table.add_slot("body-cell", CELL)
@@ -100,11 +140,21 @@ class Listing:
         }
 
     async def _filtered(self) -> None:
-        await self._ask(replace(self._query, q=self._filter.value or "", state=self._state.value, kind=self._kind.value, page=0))
+        await self._ask(
+            replace(
+                self._query,
+                q=self._filter.value or "",
+                state=self._state.value,
+                kind=self._kind.value,
+                page=0,
+            )
+        )
 
     async def _sorted(self, event: GenericEventArguments) -> None:
         wanted = event.args["pagination"]
-        asked = Query.of({"sort": f"{'-' if wanted.get('descending') else ''}{wanted.get('sortBy')}"})
+        asked = Query.of(
+            {"sort": f"{'-' if wanted.get('descending') else ''}{wanted.get('sortBy')}"}
+        )
         await self._ask(replace(self._query, sort=asked.sort, descending=asked.descending, page=0))
 
     async def _turn(self, pages: int) -> None:
@@ -127,7 +177,10 @@ class Listing:
             self._apply(chosen)
 
     def _apply(self, chosen: Selection) -> None:
-        rows = [clean_row(shown_row(row, self._catalogue.storages[row.storage].path), ("state",)) for row in chosen.rows]
+        rows = [
+            clean_row(shown_row(row, self._catalogue.storages[row.storage].path), ("state",))
+            for row in chosen.rows
+        ]
         if rows != self._table.rows:
             self._table.rows = rows
         pagination = self._pagination(chosen.matching)
@@ -148,7 +201,9 @@ class Listing:
 
     def _offer(self, choice: ui.select, values: object, label: str) -> None:
         known = list(values) if isinstance(values, (list, tuple)) else []
-        options = {ANY: f"any {label}"} | {value: look.printable(value, 40) for value in [*known[:20], choice.value] if value}
+        options = {ANY: f"any {label}"} | {
+            value: look.printable(value, 40) for value in [*known[:20], choice.value] if value
+        }
         if options != choice.options:
             choice.set_options(options, value=choice.value)
 
@@ -166,7 +221,15 @@ def shown_row(row: Row, storage_path: str) -> dict[str, object]:
     if row.directory.isprintable():  # otherwise an address cannot name it
         shown["name:link"] = url_of(row.storage, row.directory)
     if run is None:
-        return {**shown, "state": "…", "kind": "", "duration": "", "reports": "", "last": "", "workers": ""}
+        return {
+            **shown,
+            "state": "…",
+            "kind": "",
+            "duration": "",
+            "reports": "",
+            "last": "",
+            "workers": "",
+        }
     last = look.printable(error_line(run.error) if run.error else metrics_text(run.metrics), 160)
     return {
         **shown,
@@ -182,12 +245,20 @@ def shown_row(row: Row, storage_path: str) -> dict[str, object]:
 
 def counted(chosen: Selection) -> str:
     """How many runs there are, match, and are still to be read."""
-    text = f"{chosen.known}" if chosen.matching == chosen.known else f"{chosen.matching} of {chosen.known}"
+    text = (
+        f"{chosen.known}"
+        if chosen.matching == chosen.known
+        else f"{chosen.matching} of {chosen.known}"
+    )
     return f"{text} · {chosen.unread} still being read" if chosen.unread > 0 else text
 
 
 def empty_text(chosen: Selection, storage_paths: list[str]) -> str:
     """What is said where no run is shown."""
     if chosen.known:
-        return "No run matches: clear the filter." if not chosen.unread else "No run matches so far; some are still being read."
+        return (
+            "No run matches: clear the filter."
+            if not chosen.unread
+            else "No run matches so far; some are still being read."
+        )
     return f"No runs in {', '.join(storage_paths)} yet. They appear here as soon as `fit()` starts with this storage path."

@@ -13,7 +13,9 @@ from syncline.runs.follow import LogReader
 
 INTERVAL_S = 1.0
 TAIL_BYTES = 2_000_000
-"""So much of the end of a log is read when it is opened; the whole file is there to be downloaded."""
+"""So much of the end of a log is read when it is opened; the whole file is there to be
+downloaded.
+"""
 KEPT_LINES = 20_000
 KEPT_CHARACTERS = 4_000_000
 LONGEST_LINE = 5_000
@@ -33,12 +35,16 @@ class LogsPanel:
         self._names: list[str] = []
         with look.section("Logs", anchor="logs") as self.section:
             with ui.element("div").classes("sl-bar"):
-                self._member = ui.select([], label="Worker", on_change=self._open).props("dense outlined options-dense")
-                self._member.style("min-width: 9rem")
-                self._filter = ui.input(placeholder="Only lines with …", on_change=self._show).props(
-                    "dense outlined clearable debounce=300"
+                self._member = ui.select([], label="Worker", on_change=self._open).props(
+                    "dense outlined options-dense"
                 )
-                self._filter.classes("sl-field").props["aria-label"] = "Show only lines that contain this"
+                self._member.style("min-width: 9rem")
+                self._filter = ui.input(
+                    placeholder="Only lines with …", on_change=self._show
+                ).props("dense outlined clearable debounce=300")
+                self._filter.classes("sl-field").props["aria-label"] = (
+                    "Show only lines that contain this"
+                )
                 self._follow = ui.switch("follow", value=True, on_change=self._show)
                 self._downloads = ui.element("span")
             self._said = look.Text("p", NOTHING, "sl-soft")
@@ -59,10 +65,16 @@ class LogsPanel:
         member = self._member.value
         self._lines.clear()
         self._show()
-        self._reader = await in_thread(self._view.run.log, member, tail_bytes=TAIL_BYTES) if member in self._names else None
+        self._reader = (
+            await in_thread(self._view.run.log, member, tail_bytes=TAIL_BYTES)
+            if member in self._names
+            else None
+        )
         self._downloads.clear()
         with self._downloads:
-            for part in next((file.parts for file in self._view.run.logs if file.member == member), ()):
+            for part in next(
+                (file.parts for file in self._view.run.logs if file.member == member), ()
+            ):
                 look.link(f"download {part}", self._view.url_of_file(f"{LOGS_DIRECTORY}/{part}"))
         await self._read()
 
@@ -83,7 +95,10 @@ class LogsPanel:
             self._show()
 
     def _keep(self, added: list[str]) -> None:
-        lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in added[-KEPT_LINES:]]
+        lines = [
+            line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …"
+            for line in added[-KEPT_LINES:]
+        ]
         self._lines.extend(lines)
         room = KEPT_CHARACTERS - sum(map(len, self._lines))
         while room < 0:
@@ -91,13 +106,17 @@ class LogsPanel:
 
     def _show(self) -> None:
         asked = str(self._filter.value or "").lower()
-        matching = [line for line in self._lines if asked in line.lower()] if asked else list(self._lines)
+        matching = (
+            [line for line in self._lines if asked in line.lower()] if asked else list(self._lines)
+        )
         shown = matching[-SHOWN_LINES:]
         self._said.put(_counted(len(shown), len(matching), asked) if self._lines else NOTHING)
         self._text.set("\n".join(shown))
         self._text.element.visible = bool(shown)
         if self._follow.value:
-            ui.run_javascript("const log = document.getElementById('sl-log'); if (log) log.scrollTop = log.scrollHeight")
+            ui.run_javascript(
+                "const log = document.getElementById('sl-log'); if (log) log.scrollTop = log.scrollHeight"
+            )
 
 
 def _counted(shown: int, matching: int, asked: str) -> str:

@@ -1,4 +1,6 @@
-"""The runs that visitors look at: each is read once, however many look, and forgotten when the last one leaves."""
+"""The runs that visitors look at: each is read once, however many look, and forgotten when the last
+one leaves.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ FRESH_S = 1.5
 
 @dataclass(kw_only=True)
 class OpenRun:
-    """A run that somebody looks at. While `lock` is held nobody reads on, so a page may look at it undisturbed."""
+    """A run that somebody looks at. While `lock` is held nobody reads on, so a page may look at it
+    undisturbed.
+    """
 
     run: Run
     """The reader."""
@@ -84,7 +88,9 @@ class OpenRuns:
 
 async def _open(place: Place) -> OpenRun:
     run = await in_thread(_known, lambda: runs.open(place))
-    return OpenRun(run=run, summary=await in_thread(_known, lambda: run.summary), refreshed=time.monotonic())
+    return OpenRun(
+        run=run, summary=await in_thread(_known, lambda: run.summary), refreshed=time.monotonic()
+    )
 
 
 def _known(read: Callable[[], T]) -> T:
@@ -95,7 +101,9 @@ def _known(read: Callable[[], T]) -> T:
         raise
     except Exception as error:
         log.exception("a record could not be read")
-        raise ValueError(f"its record has an unknown form ({type(error).__name__}: {error})") from error
+        raise ValueError(
+            f"its record has an unknown form ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _read_on(run: Run) -> RunSummary:

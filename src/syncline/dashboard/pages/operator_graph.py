@@ -1,6 +1,8 @@
-"""The operators of an execution as boxes, left to right as rows go through them; one below the other where the window is narrow.
+"""The operators of an execution as boxes, left to right as rows go through them; one below the
+other where the window is narrow.
 
-A box says what its operator does now, and a bar where its time went. What it reads is said in words where that is not the box before it.
+A box says what its operator does now, and a bar where its time went. What it reads is said in words
+where that is not the box before it.
 """
 
 from __future__ import annotations
@@ -67,7 +69,11 @@ class _Box:
             with ui.element("div").classes("sl-bar"):
                 self._state = look.StateBadge()
                 self._limits = look.Text("strong", "bottleneck")
-            look.Text("div", f"{operator.number + 1} · {operator.name.replace('->', ' → ')}", "sl-operator-name")
+            look.Text(
+                "div",
+                f"{operator.number + 1} · {operator.name.replace('->', ' → ')}",
+                "sl-operator-name",
+            )
             if read := _reads(operator, operators):
                 look.Text("div", read, "sl-soft")
             self._bar = ui.element("div").classes("sl-parts")
@@ -80,7 +86,10 @@ class _Box:
         if self._shown is None or operator.parts != self._shown.parts:
             self._draw_bar(operator)
         if operator.limits != (self._shown is not None and self._shown.limits):
-            self._element.props(add="data-limits" if operator.limits else None, remove=None if operator.limits else "data-limits")
+            self._element.props(
+                add="data-limits" if operator.limits else None,
+                remove=None if operator.limits else "data-limits",
+            )
         self._shown = operator
         self._state.set(operator.state)
         self._limits.visible = operator.limits
@@ -112,13 +121,29 @@ def _reads(operator: OperatorView, operators: Sequence[OperatorView]) -> str:
 
 def _said(operator: OperatorView) -> tuple[str, str, str, str]:
     """What a box says below its bar: rows, tasks, what waits, what was left out."""
-    rate = "" if operator.rows_per_s is None else f", {look.number(_whole(operator.rows_per_s))} rows/s"
+    rate = (
+        ""
+        if operator.rows_per_s is None
+        else f", {look.number(_whole(operator.rows_per_s))} rows/s"
+    )
     # What a shuffle makes of its input, in another number of tasks, is counted with it.
-    total = "" if operator.total is None or operator.total < operator.tasks else f" of {look.number(operator.total)}"
-    tasks = f"{look.number(operator.tasks)}{total} tasks done, {look.number(operator.running)} running" if operator.parts else ""
+    total = (
+        ""
+        if operator.total is None or operator.total < operator.tasks
+        else f" of {look.number(operator.total)}"
+    )
+    tasks = (
+        f"{look.number(operator.tasks)}{total} tasks done, {look.number(operator.running)} running"
+        if operator.parts
+        else ""
+    )
     waits = [f"{look.number(operator.queued_rows)} rows queued"] if operator.queued_rows else []
     waits += [f"holds {look.size(operator.held_bytes)}"] if operator.held_bytes else []
-    skipped = f"{look.number(operator.skipped_rows)} rows left out: a function failed" if operator.skipped_rows else ""
+    skipped = (
+        f"{look.number(operator.skipped_rows)} rows left out: a function failed"
+        if operator.skipped_rows
+        else ""
+    )
     return f"{look.number(operator.rows)} rows{rate}", tasks, ", ".join(waits), skipped
 
 

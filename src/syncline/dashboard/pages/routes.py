@@ -1,4 +1,6 @@
-"""Which page answers where. The guard (`security`) has looked at every request before it gets here."""
+"""Which page answers where. The guard (`security`) has looked at every request before it gets
+here.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,12 @@ def register(shown: Shown) -> None:
 
     @ui.page("/run/{storage}/{directory}", response_timeout=10.0)
     async def run_page(request: Request, storage: str, directory: str) -> None:
-        visit = Visit(storage=_number(storage), directory=directory, may_act=_may_act(request), address=shown.address)
+        visit = Visit(
+            storage=_number(storage),
+            directory=directory,
+            may_act=_may_act(request),
+            address=shown.address,
+        )
         await show_run(shown.catalogue, opened_runs, visit)
 
     @ui.page("/cluster", response_timeout=10.0)

@@ -1,4 +1,6 @@
-"""The page of one run: its name and state above the page for its kind, kept up to date; and what is said where there is no such page."""
+"""The page of one run: its name and state above the page for its kind, kept up to date; and what is
+said where there is no such page.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ INTERVAL_S = 2.0
 SHOWN_EVENTS = 300
 AT_ONCE_S = 1.2
 """So long the answer waits for the record; a longer one is shown when it has been read."""
-PAGES: dict[str, Callable[[RunView], RunPage]] = {"train": TrainingPage, "data": DatasetPage, "tune": TuningPage}
+PAGES: dict[str, Callable[[RunView], RunPage]] = {
+    "train": TrainingPage,
+    "data": DatasetPage,
+    "tune": TuningPage,
+}
 """Of each kind of run; others get the plain one."""
 
 log = logging.getLogger("syncline.dashboard")
@@ -51,7 +57,9 @@ async def show_run(catalogue: Catalogue, opened_runs: OpenRuns, visit: Visit) ->
     await asyncio.wait({task}, timeout=AT_ONCE_S)
 
 
-async def _fill(client: Client, box: ui.element, catalogue: Catalogue, opened_runs: OpenRuns, visit: Visit) -> None:
+async def _fill(
+    client: Client, box: ui.element, catalogue: Catalogue, opened_runs: OpenRuns, visit: Visit
+) -> None:
     try:
         opened = await opened_runs.enter(catalogue.place_of(visit.storage, visit.directory))
     except (ValueError, LookupError, OSError) as error:
@@ -64,12 +72,21 @@ async def _fill(client: Client, box: ui.element, catalogue: Catalogue, opened_ru
         return
     client.on_delete(lambda: opened_runs.leave(opened))
     with box:
-        view = RunView(run=opened.run, may_act=visit.may_act, storage=visit.storage, directory=visit.directory, address=visit.address)
+        view = RunView(
+            run=opened.run,
+            may_act=visit.may_act,
+            storage=visit.storage,
+            directory=visit.directory,
+            address=visit.address,
+        )
         try:
             shown = Shown(opened, view)
         except Exception as error:
             log.exception("the page of %r could not be built", view.run.path)
-            look.note(f"This run cannot be shown ({type(error).__name__}): its record has an unknown form.", "error")
+            look.note(
+                f"This run cannot be shown ({type(error).__name__}): its record has an unknown form.",
+                "error",
+            )
             return
         ui.timer(INTERVAL_S, shown.tick, immediate=False)
 
@@ -107,7 +124,11 @@ class Shown:
                 log.exception("the page of %r could not be updated", self._opened.run.path)
             return said
         problems = self._opened.run.problems
-        return f"Parts of the record cannot be read, and are left out: {', '.join(problems)}" if problems else ""
+        return (
+            f"Parts of the record cannot be read, and are left out: {', '.join(problems)}"
+            if problems
+            else ""
+        )
 
     def _say(self, text: str) -> None:
         self._trouble.put(text)
@@ -115,7 +136,9 @@ class Shown:
 
 
 def built(view: RunView, kind: str, body: ui.element) -> RunPage:
-    """The page for a kind of run, or the plain one where there is none, or where it cannot show this record."""
+    """The page for a kind of run, or the plain one where there is none, or where it cannot show
+    this record.
+    """
     made = PAGES.get(kind, PlainPage)
     try:
         return made(view)
@@ -125,7 +148,10 @@ def built(view: RunView, kind: str, body: ui.element) -> RunPage:
         log.exception("the page of %r could not be built", view.run.path)
         body.clear()
         with body:
-            look.note("The page for this kind of run cannot show its record. This is what can be read of it.", "warning")
+            look.note(
+                "The page for this kind of run cannot show its record. This is what can be read of it.",
+                "warning",
+            )
             return PlainPage(view)
 
 
@@ -146,7 +172,9 @@ class Head:
 
 
 class PlainPage:
-    """What every run has: facts, the last report, the error, events, configuration and environment."""
+    """What every run has: facts, the last report, the error, events, configuration and
+    environment.
+    """
 
     def __init__(self, view: RunView) -> None:
         self._view = view
@@ -155,16 +183,26 @@ class PlainPage:
             self._facts = {name: look.Fact(name) for name in names}
         with look.section("Last report"):
             self._metrics = look.DataTable(
-                [look.Column(name="name", label="Metric", yielding=True), look.Column(name="value", label="Value", number=True)],
+                [
+                    look.Column(name="name", label="Metric", yielding=True),
+                    look.Column(name="value", label="Value", number=True),
+                ],
                 row_key="name",
                 label="Last report",
             )
         with look.section("Error") as self._error_section:
             self._error = look.Mono(label="The error")
         with look.section("Events"):
-            columns = [look.Column(name="time", label="Time"), look.Column(name="event", label="Event")]
-            columns.append(look.Column(name="what", label="What", kind="mono", yielding=True, sortable=False))
-            self._events = look.DataTable(columns, row_key="number", label="Events", rows_per_page=20)
+            columns = [
+                look.Column(name="time", label="Time"),
+                look.Column(name="event", label="Event"),
+            ]
+            columns.append(
+                look.Column(name="what", label="What", kind="mono", yielding=True, sortable=False)
+            )
+            self._events = look.DataTable(
+                columns, row_key="number", label="Events", rows_per_page=20
+            )
         with look.section("Configuration"):
             look.Mono(_as_text(view.run.config), label="Configuration")
             with look.Expandable("Environment"):
@@ -181,11 +219,21 @@ class PlainPage:
         self._facts["Workers"].set(len(attempts[-1].workers) if attempts else "-")
         self._facts["Starts"].set(len(attempts))
         self._facts["Checkpoints"].set(len(run.checkpoints))
-        self._metrics.set([{"name": look.printable(name, 200), "value": look.number(value)} for name, value in list(last.items())[:200]])
+        self._metrics.set(
+            [
+                {"name": look.printable(name, 200), "value": look.number(value)}
+                for name, value in list(last.items())[:200]
+            ]
+        )
         error = outcome.get("error")
         self._error_section.visible = error is not None
         self._error.set(error or "")
-        self._events.set([_event_row(number, event) for number, event in list(enumerate(run.events))[-SHOWN_EVENTS:]][::-1])
+        self._events.set(
+            [
+                _event_row(number, event)
+                for number, event in list(enumerate(run.events))[-SHOWN_EVENTS:]
+            ][::-1]
+        )
 
 
 def _event_row(number: int, event: object) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""The page of a training run: curves, workers, where the time goes, what happened, checkpoints, datasets, logs, actions."""
+"""The page of a training run: curves, workers, where the time goes, what happened, checkpoints,
+datasets, logs, actions.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +53,24 @@ class TrainingPage:
         error, facts = _ErrorPanel(view), _FactsPanel(view)
         curves = CurvesPanel(view, lambda over: _restarts(view, over))
         workers = _WorkersPanel(view)
-        actions = ActionsPanel(view, who="rank", names=lambda: [row.rank for row in trainings.worker_rows(view.run)])
+        actions = ActionsPanel(
+            view, who="rank", names=lambda: [row.rank for row in trainings.worker_rows(view.run)]
+        )
         times, usage, data = _TimesPanel(view), _UsagePanel(view), _DataPanel(view)
         story, checkpoints, logs = _StoryPanel(view), _CheckpointsPanel(view), LogsPanel(view)
-        self._parts = (error, facts, curves, workers, actions, times, usage, data, story, checkpoints, logs)
+        self._parts = (
+            error,
+            facts,
+            curves,
+            workers,
+            actions,
+            times,
+            usage,
+            data,
+            story,
+            checkpoints,
+            logs,
+        )
         configuration = _configuration(view)
         sections = {
             "errors": error.section,
@@ -104,7 +120,11 @@ class _ErrorPanel:
     def update(self) -> None:
         run = self._view.run
         error = (run.outcome or {}).get("error")
-        failures = [(attempt.number, rank, text) for attempt in run.attempts for rank, text in attempt.failures.items()][-SHOWN_FAILURES:]
+        failures = [
+            (attempt.number, rank, text)
+            for attempt in run.attempts
+            for rank, text in attempt.failures.items()
+        ][-SHOWN_FAILURES:]
         self.section.visible = error is not None or bool(failures)
         self._text.element.visible = error is not None
         self._text.set(error or "")
@@ -112,7 +132,12 @@ class _ErrorPanel:
             if (number, rank) not in self._ranks:
                 what = f"rank {rank} in attempt {number}"
                 # Where the run goes on, nothing above says it.
-                with self._below, look.Expandable(f"What {what} failed with", opened=error is None and not self._ranks):
+                with (
+                    self._below,
+                    look.Expandable(
+                        f"What {what} failed with", opened=error is None and not self._ranks
+                    ),
+                ):
                     self._ranks[number, rank] = look.Mono(label=f"What {what} failed with")
             self._ranks[number, rank].set(text)
 
@@ -125,7 +150,17 @@ class _FactsPanel:
         self._metrics: dict[str, look.Fact] = {}
         with look.section("Overview"):
             with look.facts():
-                names = ("Started", "Duration", "Reports", "Workers", "Restarts", "Goodput", "Checkpoints", "Last activity", "Host")
+                names = (
+                    "Started",
+                    "Duration",
+                    "Reports",
+                    "Workers",
+                    "Restarts",
+                    "Goodput",
+                    "Checkpoints",
+                    "Last activity",
+                    "Host",
+                )
                 self._facts = {name: look.Fact(name) for name in names}
             with look.facts() as self._row:
                 pass
@@ -136,7 +171,9 @@ class _FactsPanel:
         end = time.time() if summary.state == "running" else summary.ended or summary.last_activity
         values: dict[str, object] = {
             "Started": look.moment(summary.started),
-            "Duration": look.duration(end - summary.started if end is not None and summary.started is not None else None),
+            "Duration": look.duration(
+                end - summary.started if end is not None and summary.started is not None else None
+            ),
             "Reports": look.number(summary.reports),
             "Workers": summary.workers if summary.workers is not None else "-",
             "Restarts": max(0, summary.attempts - 1),
@@ -150,7 +187,9 @@ class _FactsPanel:
         for name, number in list(numbers(summary.metrics))[:SHOWN_METRICS]:
             if name not in self._metrics:
                 with self._row:
-                    self._metrics[name] = look.Fact(look.printable(name, 120), hint="latest report of rank 0")
+                    self._metrics[name] = look.Fact(
+                        look.printable(name, 120), hint="latest report of rank 0"
+                    )
             self._metrics[name].set(look.number(number))
 
 
@@ -171,7 +210,9 @@ class _WorkersPanel:
             look.Column(name="gpu_memory", label="GPU memory", number=True, minor=True),
             look.Column(name="data", label="Waits for data", number=True, minor=True),
         ]
-        with look.section("Workers", "Of the latest attempt, as last seen.", anchor="workers") as self.section:
+        with look.section(
+            "Workers", "Of the latest attempt, as last seen.", anchor="workers"
+        ) as self.section:
             self._table = look.DataTable(columns, row_key="rank", label="Workers", rows_per_page=32)
 
     def update(self) -> None:
@@ -205,25 +246,38 @@ class _TimesPanel:
     def __init__(self, view: RunView) -> None:
         self._view = view
         with look.section(
-            "Where the time goes", "Shares of the time since the latest attempt began, for each rank.", anchor="times"
+            "Where the time goes",
+            "Shares of the time since the latest attempt began, for each rank.",
+            anchor="times",
         ) as self.section:
             self._bars = look.ShareBars(list(trainings.PARTS.values()), label="Where the time goes")
             self._more = look.Text("p", "", "sl-soft")
             with ui.element("div").classes("sl-charts"):
                 self._charts = {
-                    part: look.LineChart(title=f"Share of time {words}", y_label="%", over_time=True, from_zero=True)
+                    part: look.LineChart(
+                        title=f"Share of time {words}", y_label="%", over_time=True, from_zero=True
+                    )
                     for part, words in trainings.PARTS.items()
                     if part != "compute"
                 }
 
     def update(self) -> None:
         run = self._view.run
-        shares = {f"rank {row.rank}": [row.shares[part] for part in trainings.PARTS] for row in trainings.worker_rows(run) if row.shares}
+        shares = {
+            f"rank {row.rank}": [row.shares[part] for part in trainings.PARTS]
+            for row in trainings.worker_rows(run)
+            if row.shares
+        }
         self.section.visible = bool(shares)
         self._bars.set(dict(itertools.islice(shares.items(), MOST_BARS)))
-        self._more.put(f"The first {MOST_BARS} of {len(shares)} ranks." if len(shares) > MOST_BARS else "")
+        self._more.put(
+            f"The first {MOST_BARS} of {len(shares)} ranks." if len(shares) > MOST_BARS else ""
+        )
         for part, chart in self._charts.items():
-            curves = {f"rank {rank}": (x, [100 * share for share in y]) for rank, (x, y) in trainings.share_curves(run, part).items()}
+            curves = {
+                f"rank {rank}": (x, [100 * share for share in y])
+                for rank, (x, y) in trainings.share_curves(run, part).items()
+            }
             _draw(chart, curves)
 
 
@@ -233,17 +287,38 @@ class _UsagePanel:
     def __init__(self, view: RunView) -> None:
         self._view = view
         said = "Looked at every five seconds. A worker counts together with the processes that it has started."
-        with look.section("Resources", said, anchor="resources") as self.section, ui.element("div").classes("sl-charts"):
-            self._gpus = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.GPU_USAGE.items()}
-            self._charts = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.USAGE.items()}
-            self._hosts = {key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.HOST_USAGE.items()}
+        with (
+            look.section("Resources", said, anchor="resources") as self.section,
+            ui.element("div").classes("sl-charts"),
+        ):
+            self._gpus = {
+                key: _usage_chart(title, unit)
+                for key, (title, unit, _) in trainings.GPU_USAGE.items()
+            }
+            self._charts = {
+                key: _usage_chart(title, unit) for key, (title, unit, _) in trainings.USAGE.items()
+            }
+            self._hosts = {
+                key: _usage_chart(title, unit)
+                for key, (title, unit, _) in trainings.HOST_USAGE.items()
+            }
 
     def update(self) -> None:
         run = self._view.run
         drawn = [_draw(chart, trainings.gpu_curves(run, key)) for key, chart in self._gpus.items()]
         for key, chart in self._charts.items():
-            drawn.append(_draw(chart, {f"rank {rank}": curve for rank, curve in trainings.usage_curves(run, key).items()}))
-        drawn += [_draw(chart, trainings.host_curves(run, key)) for key, chart in self._hosts.items()]
+            drawn.append(
+                _draw(
+                    chart,
+                    {
+                        f"rank {rank}": curve
+                        for rank, curve in trainings.usage_curves(run, key).items()
+                    },
+                )
+            )
+        drawn += [
+            _draw(chart, trainings.host_curves(run, key)) for key, chart in self._hosts.items()
+        ]
         self.section.visible = any(drawn)
 
 
@@ -252,7 +327,9 @@ def _usage_chart(title: str, unit: str) -> look.LineChart:
 
 
 def _draw(chart: look.LineChart, curves: Mapping[str, trainings.Curve]) -> bool:
-    """Show the first curves, if there are enough points for a line; gives back whether there are."""
+    """Show the first curves, if there are enough points for a line; gives back whether there
+    are.
+    """
     lines = [look.Line(name=name, x=x, y=y) for name, (x, y) in list(curves.items())[:MOST_LINES]]
     chart.element.visible = any(len(line.x) > 1 for line in lines)
     chart.set(lines)
@@ -263,7 +340,9 @@ class _DataPanel:
     """The executions that feed the run."""
 
     def __init__(self, view: RunView) -> None:
-        with look.section("Datasets", "What feeds the workers, and where its time goes.", anchor="datasets") as self.section:
+        with look.section(
+            "Datasets", "What feeds the workers, and where its time goes.", anchor="datasets"
+        ) as self.section:
             self._choice = ExecutionChoice(view)
 
     def update(self) -> None:
@@ -282,7 +361,9 @@ class _StoryPanel:
             look.Column(name="detail", label="Details", kind="mono", yielding=True, sortable=False),
         ]
         with look.section("What happened", anchor="events") as self.section:
-            self._table = look.DataTable(columns, row_key="number", label="What happened", rows_per_page=10)
+            self._table = look.DataTable(
+                columns, row_key="number", label="What happened", rows_per_page=10
+            )
 
     def update(self) -> None:
         rows = [
@@ -306,15 +387,28 @@ class _CheckpointsPanel:
         columns = [
             look.Column(name="index", label="Report"),
             look.Column(name="name", label="Directory", kind="mono", yielding=True),
-            look.Column(name="metrics", label="Metrics", kind="mono", yielding=True, sortable=False),
+            look.Column(
+                name="metrics", label="Metrics", kind="mono", yielding=True, sortable=False
+            ),
         ]
-        with look.section("Checkpoints", "Those that are kept.", anchor="checkpoints") as self.section:
-            self._table = look.DataTable(columns, row_key="index", label="Checkpoints", rows_per_page=10)
+        with look.section(
+            "Checkpoints", "Those that are kept.", anchor="checkpoints"
+        ) as self.section:
+            self._table = look.DataTable(
+                columns, row_key="index", label="Checkpoints", rows_per_page=10
+            )
 
     def update(self) -> None:
         kept = self._view.run.checkpoints[-SHOWN_CHECKPOINTS:]
         self.section.visible = bool(kept)
-        rows = [{"index": entry.get("index"), "name": entry.get("name"), "metrics": _short(entry.get("metrics"))} for entry in kept]
+        rows = [
+            {
+                "index": entry.get("index"),
+                "name": entry.get("name"),
+                "metrics": _short(entry.get("metrics")),
+            }
+            for entry in kept
+        ]
         self._table.set(rows[::-1])
 
 
@@ -327,17 +421,25 @@ def _configuration(view: RunView) -> ui.element:
         with look.Expandable("Environment"):
             look.Mono(_as_text(environment), label="Environment")
         if difference:
-            with look.Expandable(f"What differs from the git revision {str(environment.get('git_revision'))[:12]}"):
+            with look.Expandable(
+                f"What differs from the git revision {str(environment.get('git_revision'))[:12]}"
+            ):
                 look.Mono(difference, label="Differences", tall=True)
     return section
 
 
 def _restarts(view: RunView, over: Axis) -> list[look.Mark]:
-    return [look.Mark(x=x, label=label, kind=kind) for x, label, kind in trainings.marks(view.run, over)]
+    return [
+        look.Mark(x=x, label=label, kind=kind) for x, label, kind in trainings.marks(view.run, over)
+    ]
 
 
 def _short(metrics: object) -> str:
-    shown = [f"{name}={look.number(value)}" for name, value in numbers(metrics)] if isinstance(metrics, dict) else []
+    shown = (
+        [f"{name}={look.number(value)}" for name, value in numbers(metrics)]
+        if isinstance(metrics, dict)
+        else []
+    )
     return "  ".join(shown[:8]) + ("  …" if len(shown) > 8 else "")
 
 

@@ -1,4 +1,6 @@
-"""The page of a search: how far it is, its best trial, curves, what its parameters do, every trial, and one trial in detail."""
+"""The page of a search: how far it is, its best trial, curves, what its parameters do, every trial,
+and one trial in detail.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from nicegui.events import GenericEventArguments
 
 from syncline.dashboard import look
 from syncline.dashboard.pages.actions import ActionsPanel
-from syncline.dashboard.pages.tuning_figures import Chosen, CurvesFigure, ImportanceFigure, ParallelFigure
+from syncline.dashboard.pages.tuning_figures import (
+    Chosen,
+    CurvesFigure,
+    ImportanceFigure,
+    ParallelFigure,
+)
 from syncline.dashboard.pages.tuning_table import CUT_OFF, Shown, TrialTable, state_of
 from syncline.dashboard.pages.tuning_trial import TrialPanel
 from syncline.dashboard.pages.view import RunView, in_thread
@@ -30,8 +37,11 @@ from syncline.runs.finding import search_state
 from syncline.runs.follow import LineReader
 
 AT_ONCE_BYTES = 1_000_000
-"""A record of trials on this machine up to this length is read while the page is built: that takes no longer than to build it."""
-# Copies what a box holds. Without a secure context browsers have no clipboard: the text is selected instead.
+"""A record of trials on this machine up to this length is read while the page is built: that takes
+no longer than to build it.
+"""
+# Copies what a box holds. Without a secure context browsers have no clipboard: the text is selected
+# instead.
 COPY = """() => {
   const box = document.querySelector('[data-sl-config]');
   if (navigator.clipboard) return navigator.clipboard.writeText(box.textContent).then(() => emit(true), () => emit(false));
@@ -58,7 +68,12 @@ class _Reader:
         """Read what was added. OSError if that cannot be."""
         if self._trials.take(self._lines.read()):
             snapshot = self._trials.snapshot()
-            _ = snapshot.varying, snapshot.metrics, snapshot.counts, snapshot.by_id  # worked out here, not where they are shown
+            _ = (
+                snapshot.varying,
+                snapshot.metrics,
+                snapshot.counts,
+                snapshot.by_id,
+            )  # worked out here, not where they are shown
             self.snapshot = snapshot
         self.expected = search_state(self._place).trials.get("expected", self.expected)
         self.stamp = self._place.facts(METRICS_FILE)
@@ -81,16 +96,26 @@ class TuningPage:
         self._metric, self._mode = objective(view.run.config, ())
         self._overview = _Overview()
         with ui.element("div").classes("sl-bar"):
-            self._metrics = ui.select({}, label="Metric", with_input=True, on_change=self._metric_chosen)
+            self._metrics = ui.select(
+                {}, label="Metric", with_input=True, on_change=self._metric_chosen
+            )
             self._metrics.props("outlined dense options-dense").classes("sl-field")
             modes = {"min": "smaller is better", "max": "larger is better"}
-            self._modes = ui.toggle(modes, value=self._mode, on_change=self._mode_chosen).props("no-caps dense unelevated")
+            self._modes = ui.toggle(modes, value=self._mode, on_change=self._mode_chosen).props(
+                "no-caps dense unelevated"
+            )
         self._best = _Best()
         with look.section("Learning curves"):
             self._curves = CurvesFigure()
-        with look.section("Parameters", "A line for each trial, from its parameters to its result, in that colour."):
+        with look.section(
+            "Parameters",
+            "A line for each trial, from its parameters to its result, in that colour.",
+        ):
             self._parallel = ParallelFigure()
-        with look.section("Importance", "How much each parameter decides whether a trial is among the better ones."):
+        with look.section(
+            "Importance",
+            "How much each parameter decides whether a trial is among the better ones.",
+        ):
             self._importance = ImportanceFigure()
         with look.section("Trials", anchor="trials"):
             self._table = TrialTable(self._open)
@@ -105,8 +130,12 @@ class TuningPage:
         read = (self._reader.snapshot, self._reader.stamp, self._is_alive)
         if read != self._seen:
             self._seen = read
-            series = self._view.run.series  # only looked at here: while the frame calls `update`, nobody adds to it
-            self._snapshot = self._reader.snapshot.with_latest(latest_of(self._reader.snapshot.trials, series))
+            series = (
+                self._view.run.series
+            )  # only looked at here: while the frame calls `update`, nobody adds to it
+            self._snapshot = self._reader.snapshot.with_latest(
+                latest_of(self._reader.snapshot.trials, series)
+            )
             self._show()
         self._draw_curves()
         self._show_trial()
@@ -197,10 +226,21 @@ class _Overview:
 
     def __init__(self) -> None:
         with look.section("Progress"):
-            self._bar = ui.element("progress").style("width: 100%; height: 10px; accent-color: var(--sl-accent);")
+            self._bar = ui.element("progress").style(
+                "width: 100%; height: 10px; accent-color: var(--sl-accent);"
+            )
             self._bar.props["aria-label"] = "Trials that have ended"
             with look.facts():
-                labels = ("Trials", "Running", "Waiting", "Paused", "Finished", "Failed", "Ended by scheduler", "Results")
+                labels = (
+                    "Trials",
+                    "Running",
+                    "Waiting",
+                    "Paused",
+                    "Finished",
+                    "Failed",
+                    "Ended by scheduler",
+                    "Results",
+                )
                 self._facts = {label: look.Fact(label) for label in labels}
 
     def show(self, snapshot: SearchSnapshot, expected: int | None, is_alive: bool) -> None:
@@ -209,12 +249,19 @@ class _Overview:
         known = len(snapshot.trials) + snapshot.left_out
         total = max(expected, known) if expected is not None else None
         self._facts["Trials"].set(f"{ended} of {total}" if total is not None else f"{ended} ended")
-        for label, status in (("Running", "RUNNING"), ("Waiting", "PENDING"), ("Paused", "PAUSED"), ("Finished", "TERMINATED")):
+        for label, status in (
+            ("Running", "RUNNING"),
+            ("Waiting", "PENDING"),
+            ("Paused", "PAUSED"),
+            ("Finished", "TERMINATED"),
+        ):
             self._facts[label].set(counts.get(status, 0))
         if not is_alive and counts.get("RUNNING"):
             self._facts["Running"].set(f"0, {counts['RUNNING']} were {CUT_OFF}")
         self._facts["Failed"].set(counts.get("ERROR", 0))
-        self._facts["Ended by scheduler"].set(sum(trial.stopped_by == "scheduler" for trial in snapshot.trials))
+        self._facts["Ended by scheduler"].set(
+            sum(trial.stopped_by == "scheduler" for trial in snapshot.trials)
+        )
         self._facts["Results"].set(look.number(sum(trial.iteration for trial in snapshot.trials)))
         props = {"value": ended, "max": max(1, total if total is not None else known)}
         if any(self._bar.props.get(name) != value for name, value in props.items()):
@@ -229,11 +276,20 @@ class _Best:
         self._trial: TrialView | None = None
         with look.section("Best trial", anchor="best"):
             with look.facts():
-                self._facts = {label: look.Fact(label) for label in ("Trial", "Value", "Iteration", "Status", "Checkpoint")}
+                self._facts = {
+                    label: look.Fact(label)
+                    for label in ("Trial", "Value", "Iteration", "Status", "Checkpoint")
+                }
             with ui.element("div").classes("sl-bar"):
                 forms = {"python": "Python", "json": "JSON"}
-                self._form = ui.toggle(forms, value="python", on_change=self._say).props("no-caps dense unelevated")
-                button = ui.button("Copy the configuration", icon="content_copy").props("no-caps outline dense").classes("sl-action")
+                self._form = ui.toggle(forms, value="python", on_change=self._say).props(
+                    "no-caps dense unelevated"
+                )
+                button = (
+                    ui.button("Copy the configuration", icon="content_copy")
+                    .props("no-caps outline dense")
+                    .classes("sl-action")
+                )
                 button.on("click", self._copied, js_handler=COPY)
             self._config = look.Mono(label="Configuration of the best trial")
             self._config.element.props["data-sl-config"] = True
@@ -247,7 +303,9 @@ class _Best:
                 fact.set("-")
             return
         self._facts["Trial"].set(look.printable(trial.name or trial.id, 200))
-        self._facts["Value"].set(f"{look.printable(chosen.metric, 80)} = {look.number(trial.metrics[chosen.metric])}")
+        self._facts["Value"].set(
+            f"{look.printable(chosen.metric, 80)} = {look.number(trial.metrics[chosen.metric])}"
+        )
         self._facts["Iteration"].set(look.number(trial.iteration))
         self._facts["Status"].set(state_of(trial, is_alive))
         self._facts["Checkpoint"].set(look.printable(trial.checkpoint or "-", 500))
@@ -260,4 +318,8 @@ class _Best:
         self._config.set(as_json(config) if self._form.value == "json" else as_python(config))
 
     def _copied(self, event: GenericEventArguments) -> None:
-        ui.notify("Copied." if event.args is True else "The configuration is selected: press Ctrl+C to copy it.")
+        ui.notify(
+            "Copied."
+            if event.args is True
+            else "The configuration is selected: press Ctrl+C to copy it."
+        )

@@ -28,7 +28,9 @@ from syncline.runs.series import Axis, Series
 GREY = 8
 """Number of the palette's colour for trials that are not among the best."""
 COLOURS = ("#3d7be0", "#14a3bd", "#21a179", "#c9a21a", "#e07a2e")
-"""From the smallest value to the largest: blue to orange, which most eyes tell apart, and visible on white and on near-black."""
+"""From the smallest value to the largest: blue to orange, which most eyes tell apart, and visible
+on white and on near-black.
+"""
 LABEL_CHARACTERS = 16
 """So much of a category's name stands beside its axis."""
 AGAIN_AT = 1.1
@@ -54,7 +56,9 @@ class CurvesFigure:
         self._again: Callable[[], None] = lambda: None
         with ui.element("div").classes("sl-bar"):
             axes = {"iteration": "over iterations", "time": "over time"}
-            self._over = ui.toggle(axes, value="iteration", on_change=lambda: self._again()).props("no-caps dense unelevated")
+            self._over = ui.toggle(axes, value="iteration", on_change=lambda: self._again()).props(
+                "no-caps dense unelevated"
+            )
             self._log = ui.switch("logarithmic", on_change=lambda: self._again())
         self._chart = LineChart(title="Learning curves", height="20rem")
         self._note = look.Text("p", "", "sl-soft")
@@ -70,7 +74,9 @@ class CurvesFigure:
         self._drawn = state
         curves = curves_of(snapshot.trials, series, chosen.metric, chosen.mode, over)
         self._chart.title = chosen.metric
-        self._chart.x_label = "iteration" if over == "iteration" else "seconds since the trial's first result"
+        self._chart.x_label = (
+            "iteration" if over == "iteration" else "seconds since the trial's first result"
+        )
         self._chart.set(curve_lines(curves))
         self._note.put(curves.left_out)
 
@@ -95,12 +101,16 @@ class ParallelFigure:
         parallel = parallel_of(snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
         if parallel.lines:
             self._draw(parallel)
-        self._note.put(parallel.left_out if parallel.lines else "No trial has reported the metric yet.")
+        self._note.put(
+            parallel.left_out if parallel.lines else "No trial has reported the metric yet."
+        )
 
     def _draw(self, parallel: ParallelLines) -> None:
         options = parallel_options(parallel)
         axes = [(axis.name, axis.kind) for axis in parallel.axes]
-        if self._chart is None or axes != self._axes:  # a chart that is there would keep its axes in their order
+        if (
+            self._chart is None or axes != self._axes
+        ):  # a chart that is there would keep its axes in their order
             self._axes = axes
             self._box.clear()
             with self._box:
@@ -111,7 +121,9 @@ class ParallelFigure:
             self._chart.options.clear()
             self._chart.options.update(options)
         names = ", ".join(short_names(axis.name for axis in parallel.axes).values())
-        self._chart.props["aria-label"] = look.printable(f"Parallel coordinates of {len(parallel.lines)} trials: {names}", 1000)
+        self._chart.props["aria-label"] = look.printable(
+            f"Parallel coordinates of {len(parallel.lines)} trials: {names}", 1000
+        )
         self._chart.update()
 
 
@@ -122,7 +134,11 @@ class ImportanceFigure:
         self._worked_out: tuple[Chosen, int] | None = None
         self._is_at_work = False
         self._shown: Importance | None = None
-        self._box = ui.element("div").props('role="list"').style("display: flex; flex-direction: column; gap: 6px; width: 100%;")
+        self._box = (
+            ui.element("div")
+            .props('role="list"')
+            .style("display: flex; flex-direction: column; gap: 6px; width: 100%;")
+        )
         self._note = look.Text("p", "", "sl-soft")
 
     async def show(self, snapshot: SearchSnapshot, chosen: Chosen) -> None:
@@ -134,7 +150,9 @@ class ImportanceFigure:
         if self._shown is None:
             self._note.put("Working it out …")
         try:
-            found = await in_thread(importance_of, snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
+            found = await in_thread(
+                importance_of, snapshot.trials, snapshot.varying, chosen.metric, chosen.mode
+            )
         finally:
             self._is_at_work = False
         if found != self._shown and not self._box.is_deleted:
@@ -154,16 +172,22 @@ class ImportanceFigure:
         with self._box:
             for name, share in importance.shares:
                 with ui.element("div").props('role="listitem"').style(_BAR):
-                    look.Text("span", look.printable(shorts[name], 60)).style("overflow-wrap: anywhere;")
+                    look.Text("span", look.printable(shorts[name], 60)).style(
+                        "overflow-wrap: anywhere;"
+                    )
                     width = 100 * share / largest
-                    ui.element("div").style(f"background: var(--sl-accent); height: 10px; border-radius: 3px; width: {width:.1f}%;")
+                    ui.element("div").style(
+                        f"background: var(--sl-accent); height: 10px; border-radius: 3px; width: {width:.1f}%;"
+                    )
                     look.Text("span", look.percent(share), "sl-soft")
         told = f"Of {importance.trials} trials that have ended, by PED-ANOVA: what tells the better ones from all."
         self._note.put(importance.problem or told)
 
 
 def curve_lines(curves: Curves) -> list[Line]:
-    """Thin lines, and thick ones for the best trials, which come last. Equal ranks have equal colours."""
+    """Thin lines, and thick ones for the best trials, which come last. Equal ranks have equal
+    colours.
+    """
     return [_line(curve) for curve in curves.curves if len(curve.x)]
 
 
@@ -171,7 +195,13 @@ def _line(curve: TrialCurve) -> Line:
     is_best = curve.rank is not None and curve.rank < HIGHLIGHTED
     name = curve.trial.name or curve.trial.id
     rank = "" if curve.rank is None else f"{curve.rank + 1}. "
-    return Line(name=f"{rank}{name}", x=curve.x, y=curve.y, color=(curve.rank or 0) if is_best else GREY, faint=not is_best)
+    return Line(
+        name=f"{rank}{name}",
+        x=curve.x,
+        y=curve.y,
+        color=(curve.rank or 0) if is_best else GREY,
+        faint=not is_best,
+    )
 
 
 def parallel_options(parallel: ParallelLines) -> Option:
@@ -182,7 +212,9 @@ def parallel_options(parallel: ParallelLines) -> Option:
     return {
         "animation": False,
         "parallel": {"left": 40, "right": 60, "top": 48, "bottom": 24, "axisExpandable": False},
-        "parallelAxis": [_axis(number, axis, shorts[axis.name]) for number, axis in enumerate(parallel.axes)],
+        "parallelAxis": [
+            _axis(number, axis, shorts[axis.name]) for number, axis in enumerate(parallel.axes)
+        ],
         "visualMap": {
             "show": False,
             "type": "continuous",
@@ -203,10 +235,16 @@ def parallel_options(parallel: ParallelLines) -> Option:
             {
                 "type": "parallel",
                 "smooth": False,
-                "lineStyle": {"width": 1.2 if len(parallel.lines) > 100 else 2, "opacity": 0.35 if len(parallel.lines) > 100 else 0.7},
+                "lineStyle": {
+                    "width": 1.2 if len(parallel.lines) > 100 else 2,
+                    "opacity": 0.35 if len(parallel.lines) > 100 else 0.7,
+                },
                 "emphasis": {"lineStyle": {"width": 4, "opacity": 1}},
                 "data": [
-                    {"name": look.printable(trial.name or trial.id, 120), "value": [_sent(value) for value in values]}
+                    {
+                        "name": look.printable(trial.name or trial.id, 120),
+                        "value": [_sent(value) for value in values],
+                    }
                     for trial, values in parallel.lines
                 ],
             }
@@ -219,7 +257,12 @@ def _axis(number: int, axis: AxisOf, short: str) -> Option:
         "dim": number,
         "name": look.printable(short, 40),
         "type": axis.kind,
-        "nameTextStyle": {"fontSize": 11, ":color": "slColor('--sl-ink')", "width": 110, "overflow": "truncate"},
+        "nameTextStyle": {
+            "fontSize": 11,
+            ":color": "slColor('--sl-ink')",
+            "width": 110,
+            "overflow": "truncate",
+        },
         "z": 10,  # labels stand above the lines
         "axisLabel": {
             "fontSize": 10,
@@ -233,9 +276,18 @@ def _axis(number: int, axis: AxisOf, short: str) -> Option:
         "axisTick": {"lineStyle": {":color": "slColor('--sl-line')"}},
     }
     if axis.kind == "category":
-        return {**made, "data": [look.printable(category, 40)[:LABEL_CHARACTERS] for category in axis.categories]}
+        return {
+            **made,
+            "data": [
+                look.printable(category, 40)[:LABEL_CHARACTERS] for category in axis.categories
+            ],
+        }
     if axis.kind == "log":
-        return {**made, "min": 10.0 ** math.floor(math.log10(axis.low)), "max": 10.0 ** math.ceil(math.log10(axis.high))}
+        return {
+            **made,
+            "min": 10.0 ** math.floor(math.log10(axis.low)),
+            "max": 10.0 ** math.ceil(math.log10(axis.high)),
+        }
     return {**made, "scale": True}
 
 

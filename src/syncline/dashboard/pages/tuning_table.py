@@ -1,4 +1,6 @@
-"""The table of a search's trials: filtered, sorted and paged on the server, so that ten thousand trials cost what a page of them costs."""
+"""The table of a search's trials: filtered, sorted and paged on the server, so that ten thousand
+trials cost what a page of them costs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ MOST_COLUMNS = 30
 MOST_OFFERED = 500
 """So many columns can be chosen from."""
 ANY = ""
-STATES = {"RUNNING": "running", "PENDING": "pending", "PAUSED": "paused", "TERMINATED": "finished", "ERROR": "errored"}
+STATES = {
+    "RUNNING": "running",
+    "PENDING": "pending",
+    "PAUSED": "paused",
+    "TERMINATED": "finished",
+    "ERROR": "errored",
+}
 """How statuses are called."""
 CUT_OFF = "killed"
 """How a running trial of a search is called that does not run any more."""
@@ -70,24 +78,43 @@ class TrialTable:
         self._offered: dict[str, Field] = {}
         with ui.element("div").classes("sl-bar").props('role="search"'):
             self._filter = (
-                ui.input(placeholder="Filter: name, status, lr<0.01, loss<=0.3, act=relu   ( / )", on_change=self._filtered)
-                .props('outlined dense clearable debounce="150" type="search" aria-label="Filter trials" data-sl-filter maxlength="200"')
+                ui.input(
+                    placeholder="Filter: name, status, lr<0.01, loss<=0.3, act=relu   ( / )",
+                    on_change=self._filtered,
+                )
+                .props(
+                    'outlined dense clearable debounce="150" type="search" aria-label="Filter trials" data-sl-filter maxlength="200"'
+                )
                 .classes("sl-field")
             )
             options = {ANY: "any status"} | {status: STATES[status] for status in STATUSES}
             self._status = (
-                ui.select(options, value=ANY, on_change=self._filtered).props("outlined dense options-dense").classes("sl-choice")
+                ui.select(options, value=ANY, on_change=self._filtered)
+                .props("outlined dense options-dense")
+                .classes("sl-choice")
             )
             self._status.props["aria-label"] = "Status"
-            self._columns = ui.select([], multiple=True, with_input=True, on_change=self._columns_chosen, label="Columns")
-            self._columns.props('outlined dense options-dense display-value="…"').classes("sl-choice")
+            self._columns = ui.select(
+                [], multiple=True, with_input=True, on_change=self._columns_chosen, label="Columns"
+            )
+            self._columns.props('outlined dense options-dense display-value="…"').classes(
+                "sl-choice"
+            )
             self._columns.props["aria-label"] = "Columns"
         self._table = self._make_table()
         with ui.element("nav").classes("sl-bar").props('aria-label="Pages of trials"'):
-            self._before = ui.button("Previous", on_click=lambda: self._turn(-1)).props("no-caps flat dense").classes("sl-action")
+            self._before = (
+                ui.button("Previous", on_click=lambda: self._turn(-1))
+                .props("no-caps flat dense")
+                .classes("sl-action")
+            )
             self._range = look.Text("span", "", "sl-soft")
             self._range.props["role"] = "status"
-            self._after = ui.button("Next", on_click=lambda: self._turn(1)).props("no-caps flat dense").classes("sl-action")
+            self._after = (
+                ui.button("Next", on_click=lambda: self._turn(1))
+                .props("no-caps flat dense")
+                .classes("sl-action")
+            )
 
     def _make_table(self) -> ui.table:
         table = ui.table(columns=[], rows=[], row_key="key", pagination=self._pagination(0))
@@ -117,9 +144,14 @@ class TrialTable:
 
     def _sorted(self, event: GenericEventArguments) -> None:
         wanted = event.args.get("pagination") or {}
-        field = next((shaped.field for shaped in self._shaped if shaped.column.name == wanted.get("sortBy")), None)
+        field = next(
+            (shaped.field for shaped in self._shaped if shaped.column.name == wanted.get("sortBy")),
+            None,
+        )
         if field is not None:
-            self._query = replace(self._query, sort_by=field, descending=bool(wanted.get("descending")), page=0)
+            self._query = replace(
+                self._query, sort_by=field, descending=bool(wanted.get("descending")), page=0
+            )
             self._apply()
 
     def _turn(self, pages: int) -> None:
@@ -127,7 +159,9 @@ class TrialTable:
         self._apply()
 
     def _columns_chosen(self) -> None:
-        chosen = [self._offered[label] for label in self._columns.value or () if label in self._offered]
+        chosen = [
+            self._offered[label] for label in self._columns.value or () if label in self._offered
+        ]
         self._chosen = tuple(chosen[:MOST_COLUMNS])
         self._shape()
         self._apply()
@@ -138,9 +172,17 @@ class TrialTable:
         """Metrics and parameters that may have columns."""
         snapshot = self._shown.snapshot
         shorts = short_names(snapshot.varying)
-        fields = {f"{shorts[name]}": Field(source="parameter", name=name) for name in snapshot.varying[:MOST_OFFERED]}
-        metrics = {name: Field(source="metric", name=name) for name in snapshot.metrics[: MOST_OFFERED - len(fields)]}
-        offered = {look.printable(label, 120): field for label, field in {**metrics, **fields}.items()}
+        fields = {
+            f"{shorts[name]}": Field(source="parameter", name=name)
+            for name in snapshot.varying[:MOST_OFFERED]
+        }
+        metrics = {
+            name: Field(source="metric", name=name)
+            for name in snapshot.metrics[: MOST_OFFERED - len(fields)]
+        }
+        offered = {
+            look.printable(label, 120): field for label, field in {**metrics, **fields}.items()
+        }
         if offered != self._offered:
             self._offered = offered
             chosen = [label for label, field in offered.items() if field in self._fields()]
@@ -151,7 +193,10 @@ class TrialTable:
     def _fields(self) -> tuple[Field, ...]:
         if self._chosen is not None:
             return self._chosen
-        return tuple(Field(source="parameter", name=name) for name in self._shown.snapshot.varying[:FIRST_PARAMETERS])
+        return tuple(
+            Field(source="parameter", name=name)
+            for name in self._shown.snapshot.varying[:FIRST_PARAMETERS]
+        )
 
     def _shape(self) -> None:
         shaped = shaped_columns(self._shown, self._fields())
@@ -163,7 +208,10 @@ class TrialTable:
         shorts = {short: name for name, short in short_names(self._shown.snapshot.varying).items()}
         page = page_of(self._shown.snapshot.trials, self._query, shorts)
         self._query = replace(self._query, page=page.number)
-        rows = [clean_row(row_of(trial, self._shaped, self._shown.is_alive), ("status",)) for trial in page.trials]
+        rows = [
+            clean_row(row_of(trial, self._shaped, self._shown.is_alive), ("status",))
+            for trial in page.trials
+        ]
         if rows != self._table.rows:
             self._table.rows = rows
         pagination = self._pagination(page.found)
@@ -174,13 +222,23 @@ class TrialTable:
     def _say(self, page: Page) -> None:
         first = page.number * PAGE_ROWS
         all_trials = len(self._shown.snapshot.trials)
-        of = f"{page.found}" if page.found == all_trials else f"{page.found} that fit, of {all_trials}"
-        self._range.put(f"{first + 1}-{first + len(page.trials)} of {of}" if page.found else f"none of {all_trials}")
+        of = (
+            f"{page.found}"
+            if page.found == all_trials
+            else f"{page.found} that fit, of {all_trials}"
+        )
+        self._range.put(
+            f"{first + 1}-{first + len(page.trials)} of {of}"
+            if page.found
+            else f"none of {all_trials}"
+        )
         self._before.set_enabled(page.number > 0)
         self._after.set_enabled(first + PAGE_ROWS < page.found)
 
     def _pagination(self, found: int) -> dict[str, object]:
-        sorted_by = next((each.column.name for each in self._shaped if each.field == self._query.sort_by), None)
+        sorted_by = next(
+            (each.column.name for each in self._shaped if each.field == self._query.sort_by), None
+        )
         return {
             "sortBy": sorted_by,
             "descending": self._query.descending,
@@ -195,10 +253,20 @@ def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
     shorts = short_names(shown.snapshot.varying)
 
     def fact(name: str, label: str, *, number: bool = False, minor: bool = False) -> _Shaped:
-        column = Column(name=name, label=label, number=number, minor=minor, kind="state" if name == "status" else "text")
+        column = Column(
+            name=name,
+            label=label,
+            number=number,
+            minor=minor,
+            kind="state" if name == "status" else "text",
+        )
         return _Shaped(column=column, field=Field(source="fact", name=name))
 
-    shaped = [fact("trial", "Trial"), fact("status", "Status"), fact("iteration", "Iteration", number=True, minor=True)]
+    shaped = [
+        fact("trial", "Trial"),
+        fact("status", "Status"),
+        fact("iteration", "Iteration", number=True, minor=True),
+    ]
     if shown.metric is not None:
         column = Column(name="metric", label=shown.metric, number=True)
         shaped.append(_Shaped(column=column, field=Field(source="metric", name=shown.metric)))
@@ -206,7 +274,9 @@ def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
         if field == Field(source="metric", name=shown.metric or ""):
             continue
         label = shorts.get(field.name, field.name) if field.source == "parameter" else field.name
-        shaped.append(_Shaped(column=Column(name=f"chosen{place}", label=label, number=True), field=field))
+        shaped.append(
+            _Shaped(column=Column(name=f"chosen{place}", label=label, number=True), field=field)
+        )
     shaped += [fact("time", "Time", number=True, minor=True), fact("host", "Where", minor=True)]
     error = Column(name="error", label="Error", yielding=True, minor=True)
     return [*shaped, _Shaped(column=error, field=Field(source="fact", name="error"))]
@@ -228,10 +298,20 @@ def row_of(trial: TrialView, shaped: Sequence[_Shaped], is_alive: bool) -> dict[
 
 
 def _ended_early(trial: TrialView) -> str:
-    return f"ended by the {trial.stopped_by}" if trial.stopped_by and trial.status == "TERMINATED" else ""
+    return (
+        f"ended by the {trial.stopped_by}"
+        if trial.stopped_by and trial.status == "TERMINATED"
+        else ""
+    )
 
 
 def _text(value: Value) -> str:
     if value is None:
         return ""
-    return str(value) if isinstance(value, bool) else look.number(value) if not isinstance(value, str) else look.printable(value, 60)
+    return (
+        str(value)
+        if isinstance(value, bool)
+        else look.number(value)
+        if not isinstance(value, str)
+        else look.printable(value, 60)
+    )

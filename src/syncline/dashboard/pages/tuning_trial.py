@@ -19,7 +19,9 @@ TAIL_BYTES = 64 * 1024
 MOST_FILES = 6
 MOST_METRICS = 200
 PRINTED = ("stdout", "stderr", "error.txt")
-"""Names of files in a trial's directory that hold what it printed; so do those that end in `.log`."""
+"""Names of files in a trial's directory that hold what it printed; so do those that end in
+`.log`.
+"""
 
 
 class TrialPanel:
@@ -33,19 +35,36 @@ class TrialPanel:
                 self._name = look.Text("strong", "")
                 self._state = look.StateBadge()
             with look.facts():
-                labels = ("Iteration", "Time", "Started", "Where", "Ended by", "Checkpoint", "Directory")
+                labels = (
+                    "Iteration",
+                    "Time",
+                    "Started",
+                    "Where",
+                    "Ended by",
+                    "Checkpoint",
+                    "Directory",
+                )
                 self._facts = {label: look.Fact(label) for label in labels}
             with look.Expandable("Configuration", opened=True):
                 self._config = look.Mono(label="Configuration of the trial")
             with look.Expandable("Last result"):
-                columns = [look.Column(name="name", label="Metric", yielding=True), look.Column(name="value", label="Value", number=True)]
+                columns = [
+                    look.Column(name="name", label="Metric", yielding=True),
+                    look.Column(name="value", label="Value", number=True),
+                ]
                 self._metrics = look.DataTable(columns, row_key="name", label="Last result")
             with ui.element("div").classes("sl-charts") as self._charts:
-                self._cpu = look.LineChart(title="CPU, % of one core", over_time=True, from_zero=True, height="12rem")
-                self._memory = look.LineChart(title="Memory, MiB", over_time=True, from_zero=True, height="12rem")
+                self._cpu = look.LineChart(
+                    title="CPU, % of one core", over_time=True, from_zero=True, height="12rem"
+                )
+                self._memory = look.LineChart(
+                    title="Memory, MiB", over_time=True, from_zero=True, height="12rem"
+                )
             self._error = look.Mono(label="Error of the trial")
             with look.Expandable("What it printed") as self._printed:
-                ui.button("Read again", on_click=self._read).props("no-caps outline dense").classes("sl-action")
+                ui.button("Read again", on_click=self._read).props("no-caps outline dense").classes(
+                    "sl-action"
+                )
                 self._files = ui.element("div").classes("sl-run")
         self._section.visible = False
 
@@ -54,7 +73,9 @@ class TrialPanel:
         """Which trial is shown."""
         return self._trial.id if self._trial is not None else None
 
-    async def open(self, trial: TrialView, is_alive: bool, samples: Sequence[Mapping[str, Any]]) -> None:
+    async def open(
+        self, trial: TrialView, is_alive: bool, samples: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Show a trial."""
         self._section.visible = True
         self._files.clear()
@@ -70,8 +91,14 @@ class TrialPanel:
         self._state.set(state_of(trial, is_alive))
         cpu, memory = usage_of(samples)
         self._charts.visible = bool(samples)
-        self._cpu.set([look.Line(name="CPU", x=[x for x, _ in cpu], y=[y for _, y in cpu])] if cpu else [])
-        self._memory.set([look.Line(name="memory", x=[x for x, _ in memory], y=[y for _, y in memory])] if memory else [])
+        self._cpu.set(
+            [look.Line(name="CPU", x=[x for x, _ in cpu], y=[y for _, y in cpu])] if cpu else []
+        )
+        self._memory.set(
+            [look.Line(name="memory", x=[x for x, _ in memory], y=[y for _, y in memory])]
+            if memory
+            else []
+        )
 
     def _say(self, trial: TrialView) -> None:
         self._name.put(look.printable(trial.name or trial.id, 200))
@@ -106,10 +133,16 @@ class TrialPanel:
                 look.Text("p", look.printable(name, 100), "sl-soft")
                 look.Mono(text, label=f"{name} of the trial")
             if not printed:
-                look.Text("p", "Nothing is kept: RunConfig(log_to_file=True) keeps what trials print.", "sl-soft")
+                look.Text(
+                    "p",
+                    "Nothing is kept: RunConfig(log_to_file=True) keeps what trials print.",
+                    "sl-soft",
+                )
 
 
-def usage_of(samples: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+def usage_of(
+    samples: Sequence[Mapping[str, Any]],
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """(time, % of one core) and (time, MiB) of a trial's process."""
     cpu: list[tuple[float, float]] = []
     memory: list[tuple[float, float]] = []
@@ -126,10 +159,14 @@ def usage_of(samples: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[float, fl
 
 
 def printed_by(search: Place, directory: str) -> list[tuple[str, str]]:
-    """(name, end) of the files that hold what a trial printed; none where there are none, or the directory's name is no such name."""
+    """(name, end) of the files that hold what a trial printed; none where there are none, or the
+    directory's name is no such name.
+    """
     try:
         place = search.below(checked_part(directory))
-        names = [name for name in place.file_names("") if name in PRINTED or name.endswith(".log")][:MOST_FILES]
+        names = [name for name in place.file_names("") if name in PRINTED or name.endswith(".log")][
+            :MOST_FILES
+        ]
         return [(name, _tail(place, name)) for name in names]
     except (OSError, ValueError):
         return []

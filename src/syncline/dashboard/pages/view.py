@@ -1,7 +1,8 @@
 """What the page of a run is given, and what it must be.
 
-The frame makes one `RunView` for each visitor of a run. It reads on what the run has written (`run.refresh()`) in a thread every two
-seconds and calls `update()` of the page afterwards, on the event loop: `update` reads `view.run`, and sends what is different.
+The frame makes one `RunView` for each visitor of a run. It reads on what the run has written
+(`run.refresh()`) in a thread every two seconds and calls `update()` of the page afterwards, on the
+event loop: `update` reads `view.run`, and sends what is different.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class RunView:
     run: Run
     """The reader; the frame refreshes it, the page only looks."""
     may_act: bool
-    """Whether the visitor gave the token: without it a page offers no action (`look.action`) and its handlers do nothing."""
+    """Whether the visitor gave the token: without it a page offers no action (`look.action`) and
+    its handlers do nothing.
+    """
     storage: int
     """Number of the storage path in this dashboard's addresses."""
     directory: str
@@ -36,21 +39,29 @@ class RunView:
     """The cluster to look for the run on, if the user named one."""
 
     def live(self) -> live.LiveRun | None:
-        """The run's running side, or None if it cannot be reached. Takes a moment: `await in_thread(view.live)`."""
+        """The run's running side, or None if it cannot be reached. Takes a moment: `await
+        in_thread(view.live)`.
+        """
         return live.reach(self.run, self.address) if self.may_act else None
 
     def url_of_file(self, name: str) -> str:
-        """Address of a file of the run that the dashboard gives out: "profiles/…" opens, "logs/…" is downloaded."""
+        """Address of a file of the run that the dashboard gives out: "profiles/…" opens, "logs/…"
+        is downloaded.
+        """
         return url_of(self.storage, self.directory, "files", name)
 
 
 class RunPage(Protocol):
-    """A page for one kind of run. The constructor makes its elements where it is called; they lie below the run's name and state."""
+    """A page for one kind of run. The constructor makes its elements where it is called; they lie
+    below the run's name and state.
+    """
 
     def __init__(self, view: RunView) -> None: ...
 
     def update(self) -> None:
-        """Show what `view.run` knows by now. Called on the event loop: no reading of files, no waiting."""
+        """Show what `view.run` knows by now. Called on the event loop: no reading of files, no
+        waiting.
+        """
 
 
 def url_of(storage: int, directory: str, what: str = "run", file: str = "") -> str:
@@ -64,7 +75,9 @@ def _quoted(part: str) -> str:
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of a function that takes a while, called in a thread that does not keep the dashboard from ending."""
+    """The result of a function that takes a while, called in a thread that does not keep the
+    dashboard from ending.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -1,12 +1,23 @@
 """Aggregators, for whole datasets and for groups of their rows.
 
-Files: `base` (`AggregateFn`, `AggregateFnV2`: what programs subclass), `columnar` (those that work on columns), `numeric` (counts, sums,
-extremes, means), `spread` and `values` (distinct values, quantiles, lists), `sketches` (approximate ones), `steps` (partial, merge,
-finalize over many blocks).
+Files: `base` (`AggregateFn`, `AggregateFnV2`: what programs subclass), `columnar` (those that work
+on columns), `numeric` (counts, sums, extremes, means), `spread` and `values` (distinct values,
+quantiles, lists), `sketches` (approximate ones), `steps` (partial, merge, finalize over many
+blocks).
 """
 
 from syncline.data.aggregate.base import AggregateFn, AggregateFnV2
-from syncline.data.aggregate.numeric import AbsMax, Count, Max, Mean, Min, MissingValuePercentage, Std, Sum, ZeroPercentage
+from syncline.data.aggregate.numeric import (
+    AbsMax,
+    Count,
+    Max,
+    Mean,
+    Min,
+    MissingValuePercentage,
+    Std,
+    Sum,
+    ZeroPercentage,
+)
 from syncline.data.aggregate.sketches import ApproximateQuantile, ApproximateTopK
 from syncline.data.aggregate.values import AsList, CountDistinct, Quantile, Unique, ValueCounter
 

@@ -1,7 +1,8 @@
-"""The base classes of aggregators: what programs subclass, and how an accumulator is started, fed, combined and finished.
+"""The base classes of aggregators: what programs subclass, and how an accumulator is started, fed,
+combined and finished.
 
-`AggregateFn` takes functions, `AggregateFnV2` is subclassed. Both work on one Python accumulator per group; the built-in aggregators
-(`columnar`) work on columns instead and share the names.
+`AggregateFn` takes functions, `AggregateFnV2` is subclassed. Both work on one Python accumulator
+per group; the built-in aggregators (`columnar`) work on columns instead and share the names.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ class AggregateFn:
     """An aggregation made of functions.
 
     Args:
-        init: From a group's key (the value of one key, a tuple of several, None without keys) to an empty accumulator.
-        merge: Joins two accumulators of one group.
-        name: Name of the result's column.
-        accumulate_row: From an accumulator and a row (a dict) to the next accumulator.
-        accumulate_block: From an accumulator and a table to the next one; this or `accumulate_row` is given.
-        finalize: From the last accumulator to the result; the accumulator itself if None.
+        init: From a group's key (the value of one key, a tuple of several, None without keys) to an
+        empty accumulator. merge: Joins two accumulators of one group. name: Name of the result's
+        column. accumulate_row: From an accumulator and a row (a dict) to the next accumulator.
+        accumulate_block: From an accumulator and a table to the next one; this or `accumulate_row`
+        is given. finalize: From the last accumulator to the result; the accumulator itself if None.
     """
 
     def __init__(
@@ -41,9 +41,13 @@ class AggregateFn:
         finalize: Callable[[Any], Any] | None = None,
     ) -> None:
         if (accumulate_row is None) == (accumulate_block is None):
-            raise ValueError(f"the aggregation {name!r} needs accumulate_row or accumulate_block, and not both")
+            raise ValueError(
+                f"the aggregation {name!r} needs accumulate_row or accumulate_block, and not both"
+            )
         if not isinstance(name, str):
-            raise TypeError(f"the name of an aggregation is a string, not {name!r} ({type(name).__name__})")
+            raise TypeError(
+                f"the name of an aggregation is a string, not {name!r} ({type(name).__name__})"
+            )
         self.name = name
         self.init = init
         self.merge = merge
@@ -68,10 +72,12 @@ class AggregateFn:
 
 
 class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType]):
-    """An aggregation to subclass: `aggregate_block` and `combine`, and `finalize` where the accumulator is not the result.
+    """An aggregation to subclass: `aggregate_block` and `combine`, and `finalize` where the
+    accumulator is not the result.
 
-    With `ignore_nulls`, an accumulator of None says that a block held no values and is left out, and a group of nothing else has the
-    result None. Without, the first accumulator is combined with `zero_factory()`, and one None makes the result None.
+    With `ignore_nulls`, an accumulator of None says that a block held no values and is left out,
+    and a group of nothing else has the result None. Without, the first accumulator is combined with
+    `zero_factory()`, and one None makes the result None.
 
     Args:
         name: Name of the result's column.
@@ -80,7 +86,14 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         ignore_nulls: Whether missing values are left out.
     """
 
-    def __init__(self, name: str, zero_factory: Callable[[], AccumulatorType], *, on: str | None, ignore_nulls: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        zero_factory: Callable[[], AccumulatorType],
+        *,
+        on: str | None,
+        ignore_nulls: bool,
+    ) -> None:
         if not name:
             raise ValueError(f"an aggregation needs a name for its result, not {name!r}")
         self._target_col_name = on
@@ -102,7 +115,9 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         """The accumulator of the rows of one group in one block."""
 
     @abc.abstractmethod
-    def combine(self, current_accumulator: AccumulatorType, new: AccumulatorType) -> AccumulatorType:
+    def combine(
+        self, current_accumulator: AccumulatorType, new: AccumulatorType
+    ) -> AccumulatorType:
         """Two accumulators as one."""
 
     def finalize(self, accumulator: AccumulatorType) -> AggOutputType | None:
@@ -124,7 +139,9 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
     def _add(self, accumulator: AccumulatorType | None, block: pa.Table) -> AccumulatorType | None:
         return self._join(accumulator, self.aggregate_block(block))
 
-    def _join(self, left: AccumulatorType | None, right: AccumulatorType | None) -> AccumulatorType | None:
+    def _join(
+        self, left: AccumulatorType | None, right: AccumulatorType | None
+    ) -> AccumulatorType | None:
         if left is not None and right is not None:
             return self.combine(left, right)
         if self._ignore_nulls:
@@ -132,7 +149,9 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         return None
 
 
-def _row_by_row(accumulate_row: Callable[[Any, dict[str, Any]], Any] | None) -> Callable[[Any, pa.Table], Any]:
+def _row_by_row(
+    accumulate_row: Callable[[Any, dict[str, Any]], Any] | None,
+) -> Callable[[Any, pa.Table], Any]:
     assert accumulate_row is not None
 
     def accumulate_block(accumulator: Any, block: pa.Table) -> Any:

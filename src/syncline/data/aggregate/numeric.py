@@ -1,7 +1,8 @@
 """Aggregators of one number per group: counts, sums, extremes, means, deviations and shares.
 
-NaN is a value, as in Arrow: sums and means of it are NaN, extremes pass it by. Integers are summed exactly, and OverflowError says where
-int64 does not hold the sum. Null is what is missing; a group without values has the result null.
+NaN is a value, as in Arrow: sums and means of it are NaN, extremes pass it by. Integers are summed
+exactly, and OverflowError says where int64 does not hold the sum. Null is what is missing; a group
+without values has the result null.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Count(ColumnarAggregate):
 
     of_nothing = 0
 
-    def __init__(self, on: str | None = None, ignore_nulls: bool = False, alias_name: str | None = None) -> None:
+    def __init__(
+        self, on: str | None = None, ignore_nulls: bool = False, alias_name: str | None = None
+    ) -> None:
         super().__init__("count", alias_name, on=on, ignore_nulls=ignore_nulls)
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
@@ -41,15 +44,23 @@ class Count(ColumnarAggregate):
 class Sum(ColumnarAggregate):
     """Sum of numbers, booleans or durations."""
 
-    def __init__(self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
+    def __init__(
+        self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None
+    ) -> None:
         super().__init__("sum", alias_name, on=on, ignore_nulls=ignore_nulls)
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
         values = numbers(self, column, durations=True)
         exact: Measure = (_as_int(values), "sum", null_options(self))
-        return [exact] if _sums_safely(values) else [exact, (values.cast(pa.float64(), safe=False), "sum", null_options(self))]
+        return (
+            [exact]
+            if _sums_safely(values)
+            else [exact, (values.cast(pa.float64(), safe=False), "sum", null_options(self))]
+        )
 
-    def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
+    def summarize(
+        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
+    ) -> list[Any]:
         assert column is not None
         exact = measured[0]
         if pa.types.is_duration(column.type):
@@ -62,8 +73,13 @@ class Sum(ColumnarAggregate):
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
         return [(_as_int(state), "sum", null_options(self)) for state in states]
 
-    def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
-        return [sums.cast(state.type) if pa.types.is_duration(state.type) else sums for sums, state in zip(measured, states, strict=True)]
+    def unite(
+        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
+    ) -> list[Any]:
+        return [
+            sums.cast(state.type) if pa.types.is_duration(state.type) else sums
+            for sums, state in zip(measured, states, strict=True)
+        ]
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
         if len(states) > 1 and pa.types.is_integer(states[0].type):
@@ -80,14 +96,22 @@ class Sum(ColumnarAggregate):
 class _Extreme(ColumnarAggregate):
     """The least or the greatest value."""
 
-    def __init__(self, function: Literal["min", "max"], on: str | None, ignore_nulls: bool, alias_name: str | None) -> None:
+    def __init__(
+        self,
+        function: Literal["min", "max"],
+        on: str | None,
+        ignore_nulls: bool,
+        alias_name: str | None,
+    ) -> None:
         super().__init__(function, alias_name, on=on, ignore_nulls=ignore_nulls)
         self._function = function
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
         return [(_ordered(self, target(self, column)), self._function, null_options(self))]
 
-    def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
+    def summarize(
+        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
+    ) -> list[Any]:
         assert column is not None
         type_ = key_columns.plain_type(column.type)
         return [measured[0] if measured[0].type == type_ else measured[0].cast(type_)]
@@ -95,12 +119,16 @@ class _Extreme(ColumnarAggregate):
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
         return [(_ordered(self, states[0]), self._function, null_options(self))]
 
-    def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
+    def unite(
+        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
+    ) -> list[Any]:
         return self.summarize(measured, states[0], groups)
 
 
 class Min(_Extreme):
-    """Least value of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for older programs, but not needed."""
+    """Least value of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for
+    older programs, but not needed.
+    """
 
     def __init__(
         self,
@@ -113,7 +141,9 @@ class Min(_Extreme):
 
 
 class Max(_Extreme):
-    """Greatest value of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for older programs, but not needed."""
+    """Greatest value of numbers, strings, bytes, booleans or times. `zero_factory` is accepted for
+    older programs, but not needed.
+    """
 
     def __init__(
         self,
@@ -126,7 +156,9 @@ class Max(_Extreme):
 
 
 class AbsMax(ColumnarAggregate):
-    """Greatest absolute value of numbers. `zero_factory` is accepted for older programs, but not needed."""
+    """Greatest absolute value of numbers. `zero_factory` is accepted for older programs, but not
+    needed.
+    """
 
     def __init__(
         self,
@@ -140,7 +172,9 @@ class AbsMax(ColumnarAggregate):
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
         values, options = numbers(self, column), null_options(self)
         if pa.types.is_signed_integer(values.type):
-            values = values.cast(pa.int64())  # in which the least of small integers has an absolute value
+            values = values.cast(
+                pa.int64()
+            )  # in which the least of small integers has an absolute value
         return [(values, "min", options), (values, "max", options)]
 
     def merges(self, states: list[pa.ChunkedArray]) -> list[Measure]:
@@ -153,7 +187,9 @@ class AbsMax(ColumnarAggregate):
 class Mean(ColumnarAggregate):
     """Arithmetic mean, as float64."""
 
-    def __init__(self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
+    def __init__(
+        self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None
+    ) -> None:
         super().__init__("mean", alias_name, on=on, ignore_nulls=ignore_nulls)
 
     def measures(self, column: pa.ChunkedArray | None) -> list[Measure]:
@@ -168,15 +204,22 @@ class Mean(ColumnarAggregate):
 
 
 class Std(ColumnarAggregate):
-    """Standard deviation with `ddof` degrees of freedom taken off, as float64; NaN where there are not more values than `ddof`.
+    """Standard deviation with `ddof` degrees of freedom taken off, as float64; NaN where there are
+    not more values than `ddof`.
 
-    The states are count, mean and sum of squared deviations, merged after Chan, Golub and LeVeque (1979): no digits are lost where the
-    mean is large against the deviation.
+    The states are count, mean and sum of squared deviations, merged after Chan, Golub and LeVeque
+    (1979): no digits are lost where the mean is large against the deviation.
     """
 
     needs_rows = True
 
-    def __init__(self, on: str | None = None, ddof: int = 1, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
+    def __init__(
+        self,
+        on: str | None = None,
+        ddof: int = 1,
+        ignore_nulls: bool = True,
+        alias_name: str | None = None,
+    ) -> None:
         super().__init__("std", alias_name, on=on, ignore_nulls=ignore_nulls)
         self._ddof = ddof
 
@@ -185,25 +228,43 @@ class Std(ColumnarAggregate):
         return [
             count_measure(values),
             (values, "mean", null_options(self)),
-            (values, "variance", pc.VarianceOptions(ddof=0, skip_nulls=self._ignore_nulls, min_count=1)),
+            (
+                values,
+                "variance",
+                pc.VarianceOptions(ddof=0, skip_nulls=self._ignore_nulls, min_count=1),
+            ),
         ]
 
-    def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
+    def summarize(
+        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
+    ) -> list[Any]:
         count, mean, variance = measured
         return [count, mean, pc.multiply(variance, count.cast(pa.float64()))]
 
-    def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
+    def unite(
+        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
+    ) -> list[Any]:
         unknown = states[1].is_null().to_numpy()
-        counts, means, deviations = (state.fill_null(0).to_numpy().astype(np.float64) for state in states)
+        counts, means, deviations = (
+            state.fill_null(0).to_numpy().astype(np.float64) for state in states
+        )
         count = _per_group(counts, groups)
-        # Means are added as distances from one of the group's own, which keeps the digits that their size would cost.
+        # Means are added as distances from one of the group's own, which keeps the digits that
+        # their size would cost.
         nearby = np.zeros(len(groups))
         nearby[groups.ids[~unknown]] = means[~unknown]
-        mean = nearby + _per_group(counts * (means - nearby[groups.ids]), groups) / np.maximum(count, 1)
+        mean = nearby + _per_group(counts * (means - nearby[groups.ids]), groups) / np.maximum(
+            count, 1
+        )
         deviation = _per_group(deviations + counts * (means - mean[groups.ids]) ** 2, groups)
-        # A null mean has either no values, and nothing to say, or with ignore_nulls=False a null that makes the result null.
+        # A null mean has either no values, and nothing to say, or with ignore_nulls=False a null
+        # that makes the result null.
         missing = (_per_group(unknown, groups) > 0) if not self._ignore_nulls else count == 0
-        return [pa.array(count.astype(np.int64)), pa.array(mean, mask=missing), pa.array(deviation, mask=missing)]
+        return [
+            pa.array(count.astype(np.int64)),
+            pa.array(mean, mask=missing),
+            pa.array(deviation, mask=missing),
+        ]
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.ChunkedArray:
         free = pc.subtract(states[0], self._ddof).cast(pa.float64())
@@ -252,8 +313,12 @@ def target(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.C
     return column
 
 
-def numbers(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None, *, durations: bool = False) -> pa.ChunkedArray:
-    """The column as numbers: int64 for booleans and nulls, float32 for half floats. TypeError for what is not a number."""
+def numbers(
+    aggregate: ColumnarAggregate, column: pa.ChunkedArray | None, *, durations: bool = False
+) -> pa.ChunkedArray:
+    """The column as numbers: int64 for booleans and nulls, float32 for half floats. TypeError for
+    what is not a number.
+    """
     column = target(aggregate, column)
     type_ = key_columns.plain_type(column.type)
     if type_ is not None and type_ != column.type:
@@ -262,7 +327,11 @@ def numbers(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None, *, dur
         return column.cast(pa.int64())
     if pa.types.is_float16(column.type):
         return column.cast(pa.float32())
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+    if (
+        pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+        or pa.types.is_decimal(column.type)
+    ):
         return column
     if durations and pa.types.is_duration(column.type):
         return column
@@ -279,11 +348,17 @@ def floats(aggregate: ColumnarAggregate, column: pa.ChunkedArray | None) -> pa.C
 
 def nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with null in place of NaN, which only floats have."""
-    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column) if pa.types.is_floating(column.type) else column
+    return (
+        pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+        if pa.types.is_floating(column.type)
+        else column
+    )
 
 
 def null_options(aggregate: ColumnarAggregate) -> Any:
-    """Arrow's options for a measure that is null for a group without values, and without `ignore_nulls` for one with a null."""
+    """Arrow's options for a measure that is null for a group without values, and without
+    `ignore_nulls` for one with a null.
+    """
     return pc.ScalarAggregateOptions(skip_nulls=aggregate._ignore_nulls, min_count=1)
 
 
@@ -292,7 +367,9 @@ def count_measure(column: pa.ChunkedArray | None) -> Measure:
     if column is None:
         return (None, "count_all", None)
     if isinstance(column.type, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+        column = pa.chunked_array(
+            [chunk.storage for chunk in column.chunks], column.type.storage_type
+        )
     return (column, "count", _VALID)
 
 

@@ -1,4 +1,5 @@
-"""Aggregators whose states stay small however many values a group has: approximate quantiles and the most frequent values.
+"""Aggregators whose states stay small however many values a group has: approximate quantiles and
+the most frequent values.
 
 Both are exact while a group has no more values than the state has places, and deterministic always.
 """
@@ -21,29 +22,47 @@ from syncline.data.kernels.group import Groups
 class ApproximateQuantile(ColumnarAggregate):
     """Quantiles as a list of floats, from at most `quantile_precision` weighted values per group.
 
-    Null, NaN and infinities are passed by. A state that grows too large is replaced by values at even ranks, the least and the greatest
-    among them, so that each merge of states moves a rank by at most 1 / (2 * quantile_precision) of the rows.
+    Null, NaN and infinities are passed by. A state that grows too large is replaced by values at
+    even ranks, the least and the greatest among them, so that each merge of states moves a rank by
+    at most 1 / (2 * quantile_precision) of the rows.
     """
 
     needs_rows = True
 
-    def __init__(self, on: str, quantiles: Sequence[float], quantile_precision: int = 800, alias_name: str | None = None) -> None:
+    def __init__(
+        self,
+        on: str,
+        quantiles: Sequence[float],
+        quantile_precision: int = 800,
+        alias_name: str | None = None,
+    ) -> None:
         super().__init__("approx_quantile", alias_name, on=on, ignore_nulls=True)
         outside = [q for q in quantiles if not 0 <= q <= 1]
         if outside:
             raise ValueError(f"quantiles lie between 0 and 1, but these do not: {outside}")
         if quantile_precision < 8:
-            raise ValueError(f"quantile_precision={quantile_precision} is too coarse: 8 is the least, 800 the default")
+            raise ValueError(
+                f"quantile_precision={quantile_precision} is too coarse: 8 is the least, 800 the default"
+            )
         self._quantiles = list(quantiles)
         self._places = quantile_precision
 
-    def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
+    def summarize(
+        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
+    ) -> list[Any]:
         numbers = numeric.floats(self, column)
-        found = spread.of_block(numbers, groups).where(pc.fill_null(pc.is_finite(numbers), False).to_numpy())
+        found = spread.of_block(numbers, groups).where(
+            pc.fill_null(pc.is_finite(numbers), False).to_numpy()
+        )
         return self._compacted(found.valid(), np.ones(len(found.ids)))
 
-    def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
-        return self._compacted(spread.of_states(states[0], groups), spread.of_states(states[1], groups).values.to_numpy())
+    def unite(
+        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
+    ) -> list[Any]:
+        return self._compacted(
+            spread.of_states(states[0], groups),
+            spread.of_states(states[1], groups).values.to_numpy(),
+        )
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
         found, weights = spread.of_states(states[0]), spread.of_states(states[1]).values.to_numpy()
@@ -55,7 +74,9 @@ class ApproximateQuantile(ColumnarAggregate):
                 rows.append(None)
                 continue
             ranks = _ranks(weights[start:end])
-            rows.append(np.interp(np.array(self._quantiles) * ranks[-1], ranks, numbers[start:end]).tolist())
+            rows.append(
+                np.interp(np.array(self._quantiles) * ranks[-1], ranks, numbers[start:end]).tolist()
+            )
         return pa.array(rows, pa.list_(pa.float64()))
 
     def _compacted(self, found: Spread, weights: np.ndarray) -> list[Any]:
@@ -66,38 +87,64 @@ class ApproximateQuantile(ColumnarAggregate):
         counts = np.bincount(ids, minlength=found.groups)
         if (counts > self._places).any():
             bounds = np.cumsum(counts)[:-1]
-            pairs = [_coarser(v, w, self._places) for v, w in zip(np.split(numbers, bounds), np.split(weights, bounds), strict=True)]
-            numbers, weights = np.concatenate([v for v, _ in pairs]), np.concatenate([w for _, w in pairs])
+            pairs = [
+                _coarser(v, w, self._places)
+                for v, w in zip(np.split(numbers, bounds), np.split(weights, bounds), strict=True)
+            ]
+            numbers, weights = (
+                np.concatenate([v for v, _ in pairs]),
+                np.concatenate([w for _, w in pairs]),
+            )
             ids = np.repeat(np.arange(found.groups), [len(v) for v, _ in pairs])
         whole = Spread(pa.chunked_array([pa.array(numbers)]), ids, found.groups)
         return [whole.lists(), whole.lists_of(pa.chunked_array([pa.array(weights)]))]
 
 
 class ApproximateTopK(ColumnarAggregate):
-    """The `k` most frequent values as a list of structs of the value, under the column's name, and its `count`; most frequent first.
+    """The `k` most frequent values as a list of structs of the value, under the column's name, and
+    its `count`; most frequent first.
 
-    A group's state has at most `2**log_capacity` values (Misra and Gries 1982; merged after Agarwal et al. 2013): counts are exact up to
-    that many distinct values, and too high by at most rows / 2**log_capacity beyond. With `encode_lists` the elements of lists count.
+    A group's state has at most `2**log_capacity` values (Misra and Gries 1982; merged after Agarwal
+    et al. 2013): counts are exact up to that many distinct values, and too high by at most rows /
+    2**log_capacity beyond. With `encode_lists` the elements of lists count.
     """
 
     needs_rows = True
 
-    def __init__(self, on: str, k: int, log_capacity: int = 15, alias_name: str | None = None, encode_lists: bool = False) -> None:
+    def __init__(
+        self,
+        on: str,
+        k: int,
+        log_capacity: int = 15,
+        alias_name: str | None = None,
+        encode_lists: bool = False,
+    ) -> None:
         super().__init__("approx_topk", alias_name, on=on, ignore_nulls=True)
         if k < 1 or 2**log_capacity < k:
-            raise ValueError(f"k={k} values do not fit into 2**log_capacity={2**log_capacity} places: choose 1 <= k <= 2**log_capacity")
+            raise ValueError(
+                f"k={k} values do not fit into 2**log_capacity={2**log_capacity} places: choose 1 <= k <= 2**log_capacity"
+            )
         self._k = k
         self._capacity = 2**log_capacity
         self._flatten = encode_lists
 
-    def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
+    def summarize(
+        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
+    ) -> list[Any]:
         found = spread.of_block(numeric.target(self, column), groups)
         found = (found.flattened() if self._flatten else found).valid()
         return self._trimmed(*found.distinct(), np.zeros(len(groups), np.int64))
 
-    def unite(self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups) -> list[Any]:
-        found, counts = spread.of_states(states[0], groups), spread.of_states(states[1], groups).values.to_numpy()
-        excess = np.bincount(groups.ids, weights=states[2].to_numpy(), minlength=len(groups)).astype(np.int64)
+    def unite(
+        self, measured: list[pa.ChunkedArray], states: list[pa.ChunkedArray], groups: Groups
+    ) -> list[Any]:
+        found, counts = (
+            spread.of_states(states[0], groups),
+            spread.of_states(states[1], groups).values.to_numpy(),
+        )
+        excess = np.bincount(
+            groups.ids, weights=states[2].to_numpy(), minlength=len(groups)
+        ).astype(np.int64)
         return self._trimmed(*found.distinct(counts), excess)
 
     def results(self, states: list[pa.ChunkedArray]) -> pa.Array:
@@ -108,7 +155,9 @@ class ApproximateTopK(ColumnarAggregate):
         order = order[np.lexsort((-counts[order], found.ids[order]))]
         top = found.take(order)
         names = [self._target_col_name or "value", "count"]
-        structs = pa.StructArray.from_arrays([top.values.combine_chunks(), pa.array(counts[order])], names)
+        structs = pa.StructArray.from_arrays(
+            [top.values.combine_chunks(), pa.array(counts[order])], names
+        )
         return top.lists_of(pa.chunked_array([structs]))
 
     def _trimmed(self, found: Spread, counts: np.ndarray, excess: np.ndarray) -> list[Any]:
@@ -121,7 +170,11 @@ class ApproximateTopK(ColumnarAggregate):
             counts, excess = counts - off[found.ids], excess + off
             kept = counts > 0
             found, counts = found.where(kept), counts[kept]
-        return [found.lists(), found.lists_of(pa.chunked_array([pa.array(counts)])), pa.array(excess)]
+        return [
+            found.lists(),
+            found.lists_of(pa.chunked_array([pa.array(counts)])),
+            pa.array(excess),
+        ]
 
 
 def _ranks(weights: np.ndarray) -> np.ndarray:
@@ -129,7 +182,9 @@ def _ranks(weights: np.ndarray) -> np.ndarray:
     return np.cumsum(weights) - (weights + 1) / 2
 
 
-def _coarser(numbers: np.ndarray, weights: np.ndarray, places: int) -> tuple[np.ndarray, np.ndarray]:
+def _coarser(
+    numbers: np.ndarray, weights: np.ndarray, places: int
+) -> tuple[np.ndarray, np.ndarray]:
     """`places` values at even ranks in place of sorted ones with weights; the ends stay."""
     if len(numbers) <= places:
         return numbers, weights
@@ -141,7 +196,9 @@ def _coarser(numbers: np.ndarray, weights: np.ndarray, places: int) -> tuple[np.
 
 
 def _ranked(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The place of each entry in its group by descending count; the earlier entry first where counts are equal."""
+    """The place of each entry in its group by descending count; the earlier entry first where
+    counts are equal.
+    """
     order = np.lexsort((-counts, ids))
     sizes = np.bincount(ids)
     places = np.empty(len(ids), np.int64)

@@ -1,4 +1,6 @@
-"""What becomes of a task that failed: another attempt, or the error that the program gets. Pure functions."""
+"""What becomes of a task that failed: another attempt, or the error that the program gets. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,29 @@ from syncline.exceptions import (
 MOST_DEATHS = 3
 """So often a task is tried again because the process that ran it died."""
 _MOST_RETRIES_OF_ACTORS = 3
-_HOPELESS = (ActorUnschedulableError, RuntimeEnvSetupError, ObjectLostError, ObjectStoreFullError, OutOfDiskError)
+_HOPELESS = (
+    ActorUnschedulableError,
+    RuntimeEnvSetupError,
+    ObjectLostError,
+    ObjectStoreFullError,
+    OutOfDiskError,
+)
 """Errors of the machine that another attempt would meet again."""
 
 
 def is_tried_again(job: Job, error: BaseException, stage: Stage, context: DataContext) -> bool:
     """Whether the program wants another attempt after this error of a function."""
     if isinstance(stage.lane, Actors):
-        return job.retries < _MOST_RETRIES_OF_ACTORS and is_listed(error, context.actor_task_retry_on_errors)
+        return job.retries < _MOST_RETRIES_OF_ACTORS and is_listed(
+            error, context.actor_task_retry_on_errors
+        )
     return job.retries < context.max_map_retries and is_listed(error, context.retried_map_errors)
 
 
 def survives(job: Job, error: BaseException) -> bool:
-    """Whether there is another attempt after an error of the machine, which `job.deaths` counts already."""
+    """Whether there is another attempt after an error of the machine, which `job.deaths` counts
+    already.
+    """
     return job.deaths <= MOST_DEATHS and not isinstance(error, _HOPELESS)
 
 

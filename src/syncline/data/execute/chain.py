@@ -1,6 +1,8 @@
-"""What one task does: a head that makes blocks of the task's input, steps that change them one after the other, and a shaper of blocks.
+"""What one task does: a head that makes blocks of the task's input, steps that change them one
+after the other, and a shaper of blocks.
 
-A chain is pickled once per execution and runs in a thread or in a worker process; it knows nothing of stages, engines or schedulers.
+A chain is pickled once per execution and runs in a thread or in a worker process; it knows nothing
+of stages, engines or schedulers.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ class SkippedRows:
 
 @dataclass(kw_only=True)
 class TaskState:
-    """What is known of the running task, and what its steps leave for statistics. One per run of a task; not for several threads."""
+    """What is known of the running task, and what its steps leave for statistics. One per run of a
+    task; not for several threads.
+    """
 
     stage: str = ""
     task: int = 0
-    """Number of the task in its stage: the same when it runs again, or in a later execution that starts in the middle."""
+    """Number of the task in its stage: the same when it runs again, or in a later execution that
+    starts in the middle.
+    """
     seed: int = 0
     """Of this execution and epoch."""
     epoch: int = 0
@@ -45,9 +51,13 @@ class TaskState:
     function_s: float = 0.0
     """Seconds in user functions."""
     in_call: tuple[str, float, int, int] | None = None
-    """(step, time.monotonic() when it began, first row, rows) of the call of a user function that is running, for the watchdog."""
+    """(step, time.monotonic() when it began, first row, rows) of the call of a user function that
+    is running, for the watchdog.
+    """
     failing: frozenset[tuple[str, int]] = frozenset()
-    """(step, first row) of calls that exceeded their time in an earlier run of this task: they are skipped."""
+    """(step, first row) of calls that exceeded their time in an earlier run of this task: they are
+    skipped.
+    """
 
 
 def rows_text(first_row: int, rows: int) -> str:
@@ -62,7 +72,9 @@ class Head(Protocol):
 
 
 class Step:
-    """Changes a stream of blocks. Pickled before `open`, which runs once per process; one task at a time."""
+    """Changes a stream of blocks. Pickled before `open`, which runs once per process; one task at a
+    time.
+    """
 
     name: str = ""
 
@@ -97,7 +109,9 @@ class Chain:
     max_block_bytes: int | None = None
     """Larger blocks are cut; smaller ones of the same task are put together up to it."""
     first_block_bytes: int | None = None
-    """The limit of a task's first block; it doubles from block to block up to `max_block_bytes`. None: that from the beginning."""
+    """The limit of a task's first block; it doubles from block to block up to `max_block_bytes`.
+    None: that from the beginning.
+    """
     max_block_rows: int | None = None
     timeout_s: float | None = None
     """The shortest time limit of its user functions."""

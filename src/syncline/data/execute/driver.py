@@ -1,8 +1,10 @@
-"""The driver of an execution: it does what the scheduler says, and tells the scheduler what came of it.
+"""The driver of an execution: it does what the scheduler says, and tells the scheduler what came of
+it.
 
-One thread per execution takes one thing after the other from a queue: answers of tasks, blocks that the program took, the end. In local
-mode there is no thread: the program's own thread takes them while it waits for a block. Covered: launching tasks and trying them
-again, blocks by number, the clock. Not covered: what runs next (`scheduler`), where (`lanes`), what a task does (`turns`).
+One thread per execution takes one thing after the other from a queue: answers of tasks, blocks that
+the program took, the end. In local mode there is no thread: the program's own thread takes them
+while it waits for a block. Covered: launching tasks and trying them again, blocks by number, the
+clock. Not covered: what runs next (`scheduler`), where (`lanes`), what a task does (`turns`).
 """
 
 from __future__ import annotations
@@ -44,14 +46,20 @@ from syncline.data.iterate.position import Restart
 logger = logging.getLogger("syncline")
 
 TICK_S = 1.0
-"""How often the number of free CPUs is looked at, and what else depends on the time, while there is something to do."""
+"""How often the number of free CPUs is looked at, and what else depends on the time, while there is
+something to do.
+"""
 _LEAVE_S = 10.0
-"""How long the program waits, when it leaves, for the driver's thread to have let go of everything."""
+"""How long the program waits, when it leaves, for the driver's thread to have let go of
+everything.
+"""
 _numbers = count(1)
 
 
 class Driver:
-    """Runs a program. Its methods belong to its own thread, but for `post`, `abandon`, `stats` and those of the consumer."""
+    """Runs a program. Its methods belong to its own thread, but for `post`, `abandon`, `stats` and
+    those of the consumer.
+    """
 
     def __init__(self, program: Program, *, again: MadeAgain | None = None) -> None:
         """`again`: makes delivered rows again when they are lost."""
@@ -77,7 +85,13 @@ class Driver:
         self._jobs: dict[m.TaskId, Job] = {}
         self._preparing = 0
         self._samples: dict[int, dict[int, pa.Table | ObjectRef[Any]]] = {}
-        self._lanes = Lanes(program, self._number, self._inbox.put, is_local=self.is_local, is_cluster=self._is_cluster)
+        self._lanes = Lanes(
+            program,
+            self._number,
+            self._inbox.put,
+            is_local=self.is_local,
+            is_cluster=self._is_cluster,
+        )
         self._meters = tuple(Meter(name=stage.name) for stage in program.stages)
         self._rows = 0
         self._delivered_blocks = self._delivered_bytes = 0
@@ -96,14 +110,18 @@ class Driver:
         _live.add(self)
         self.post(self._begin)
         if not self.is_local:
-            threading.Thread(target=self._run, name=f"syncline-data-{self._number}", daemon=True).start()
+            threading.Thread(
+                target=self._run, name=f"syncline-data-{self._number}", daemon=True
+            ).start()
 
     def post(self, thunk: Thunk) -> None:
         """Have something done in the driver's thread."""
         self._inbox.put(thunk)
 
     def take(self, timeout_s: float | None) -> OutputBlock | None:
-        """The next block; None after `timeout_s` seconds. Raises what the execution failed with, once, then StopIteration."""
+        """The next block; None after `timeout_s` seconds. Raises what the execution failed with,
+        once, then StopIteration.
+        """
         if self.is_local:
             self._run_here()
         block = self.outbox.take(timeout_s)
@@ -112,7 +130,9 @@ class Driver:
         return block
 
     def abandon(self) -> None:
-        """The program wants nothing more. Returns at once; from any thread, also while garbage is collected."""
+        """The program wants nothing more. Returns at once; from any thread, also while garbage is
+        collected.
+        """
         if self.is_local:
             self._leave()
         else:
@@ -137,7 +157,9 @@ class Driver:
         """What was counted so far. From any thread."""
         outbox, counts = self.outbox, self._scheduler.snapshot().stages
         operators = (
-            meter.read() if stage.chain is not None else meter.read_passed(count.output_blocks, count.output_rows, count.output_bytes)
+            meter.read()
+            if stage.chain is not None
+            else meter.read_passed(count.output_blocks, count.output_rows, count.output_bytes)
             for stage, meter, count in zip(self._stages, self._meters, counts, strict=True)
         )
         return ExecutionStats(
@@ -160,12 +182,16 @@ class Driver:
         try:
             while not self._over:
                 self._take_turn()
-        except BaseException as error:  # a defect of ours, or the engine is gone: the program must not wait for ever
+        except (
+            BaseException
+        ) as error:  # a defect of ours, or the engine is gone: the program must not wait for ever
             logger.debug("the driver of an execution met an error", exc_info=True)
             self._end(error)
 
     def _take_turn(self) -> None:
-        wait_s = max(0.0, self._ticked_at + TICK_S - time.monotonic()) if self._has_to_tick else None
+        wait_s = (
+            max(0.0, self._ticked_at + TICK_S - time.monotonic()) if self._has_to_tick else None
+        )
         self._inbox.run(wait_s)
         if not self._jobs and not self._over:
             self._check_that_something_is_left()
@@ -183,13 +209,21 @@ class Driver:
             raise
 
     def _check_that_something_is_left(self) -> None:
-        """Without a task, and without a block that the program has yet to take, nothing would ever happen: better an error than a hang."""
-        if not self._over and not self._preparing and not self._scheduler.snapshot().delivered_blocks:
+        """Without a task, and without a block that the program has yet to take, nothing would ever
+        happen: better an error than a hang.
+        """
+        if (
+            not self._over
+            and not self._preparing
+            and not self._scheduler.snapshot().delivered_blocks
+        ):
             self._end(self._stuck())
 
     def _stuck(self) -> BaseException:
         counts = self._scheduler.snapshot()
-        return RuntimeError(f"the execution has nothing to do, but has not ended; this is a defect of syncline. It stands at {counts}")
+        return RuntimeError(
+            f"the execution has nothing to do, but has not ended; this is a defect of syncline. It stands at {counts}"
+        )
 
     @property
     def _has_to_tick(self) -> bool:
@@ -238,8 +272,14 @@ class Driver:
         limit_s = self._program.context.execution_no_progress_timeout_s
         if limit_s <= 0 or now - self._moved_at < limit_s:
             return
-        oldest = min((job for job in self._jobs.values() if job.in_turn), key=lambda job: job.turn_began, default=None)
-        if oldest is None or now - oldest.turn_began < limit_s:  # it was the program that took nothing for a while
+        oldest = min(
+            (job for job in self._jobs.values() if job.in_turn),
+            key=lambda job: job.turn_began,
+            default=None,
+        )
+        if (
+            oldest is None or now - oldest.turn_began < limit_s
+        ):  # it was the program that took nothing for a while
             return
         self._moved_at = now
         task = oldest.launch.task
@@ -273,9 +313,13 @@ class Driver:
         self._store.clear()
         if self._recorder is not None:  # before anybody hears of the end, and ends this process
             self._recorder.end(self._ended_at - self._began, ended, error, self)
-        self._scheduler.handle(m.Abandoned())  # it lets go of everything, too; what is to be done then has been done here
+        self._scheduler.handle(
+            m.Abandoned()
+        )  # it lets go of everything, too; what is to be done then has been done here
         try:
-            if self._progress is not None:  # before the program hears of the end, and writes something of its own
+            if (
+                self._progress is not None
+            ):  # before the program hears of the end, and writes something of its own
                 self._progress.close(self.stats(), self._scheduler.snapshot())
         finally:
             self.outbox.end(error)
@@ -304,9 +348,15 @@ class Driver:
             launch=launch,
             blocks=numbers,
             key=key,
-            request=Request(task.number, launch.payload, launch.skip_rows, launch.port, launch.parts),
-            layout=tuple(tuple((places[piece.block], piece.start, piece.stop) for piece in port) for port in launch.ports),
-            stores=task.kind == "partition" or (task.kind == "task" and task.stage in self._stored_stages),
+            request=Request(
+                task.number, launch.payload, launch.skip_rows, launch.port, launch.parts
+            ),
+            layout=tuple(
+                tuple((places[piece.block], piece.start, piece.stop) for piece in port)
+                for port in launch.ports
+            ),
+            stores=task.kind == "partition"
+            or (task.kind == "task" and task.stage in self._stored_stages),
             apart=task.kind == "partition" and self._is_cluster,
         )
         self._jobs[task] = job
@@ -344,11 +394,16 @@ class Driver:
 
         def prepare() -> None:
             try:
-                tables = [api.get(sample) if isinstance(sample, ObjectRef) else sample for sample in samples]
+                tables = [
+                    api.get(sample) if isinstance(sample, ObjectRef) else sample
+                    for sample in samples
+                ]
                 with DataContext.current(self._program.context):
                     made = function(tables, parts)
             except Exception as error:
-                self.post(partial(self._end, raised(failure(stage.name, error), self._program.context)))
+                self.post(
+                    partial(self._end, raised(failure(stage.name, error), self._program.context))
+                )
                 return
             self.post(partial(prepared, made))
 
@@ -367,7 +422,10 @@ class Driver:
         block = OutputBlock(
             num_rows=rows,
             size_bytes=instruction.size_bytes,
-            restart=Restart(index=self._program.first_row + self._rows, point=self._program.restart_at(instruction.point)),
+            restart=Restart(
+                index=self._program.first_row + self._rows,
+                point=self._program.restart_at(instruction.point),
+            ),
             _stored=self._store[piece.block],
             _start=piece.start,
             _again=self._again,
@@ -382,7 +440,9 @@ class Driver:
         piece = instruction.piece
         stored, rows = self._store[piece.block], piece.stop - piece.start
         size = stored.size_bytes if rows == stored.rows else stored.size_bytes * rows // stored.rows
-        block = OutputBlock(num_rows=rows, size_bytes=size, restart=Restart(), _stored=stored, _start=piece.start)
+        block = OutputBlock(
+            num_rows=rows, size_bytes=size, restart=Restart(), _stored=stored, _start=piece.start
+        )
         self._keepers.add(instruction.stage, block)
 
     def _keep_all(self, instruction: m.Kept) -> None:
@@ -399,7 +459,12 @@ class Driver:
 
     # -- what lanes tell
 
-    def turned(self, job: Job, turn: Turn, value: pa.Table | ObjectRef[Any] | Sequence[ObjectRef[Any]] | None) -> None:
+    def turned(
+        self,
+        job: Job,
+        turn: Turn,
+        value: pa.Table | ObjectRef[Any] | Sequence[ObjectRef[Any]] | None,
+    ) -> None:
         """See `jobs.Listener`."""
         task = job.launch.task
         if self._jobs.get(task) is not job:  # cancelled meanwhile
@@ -428,23 +493,38 @@ class Driver:
             assert isinstance(value, pa.Table | ObjectRef)
             job.produced_rows += turn.rows
             number = self._store.add(value, turn.rows, turn.size_bytes)
-            self._tell(m.Produced(task=task, facts=m.BlockFacts(number, turn.rows, turn.size_bytes), is_last=turn.is_last))
+            self._tell(
+                m.Produced(
+                    task=task,
+                    facts=m.BlockFacts(number, turn.rows, turn.size_bytes),
+                    is_last=turn.is_last,
+                )
+            )
 
     def _partitioned(self, task: m.TaskId, turn: Turn, value: Any) -> m.Partitioned:
         add = self._store.add
         if isinstance(value, ObjectRef):
             number = add(value, turn.rows or 0, turn.size_bytes)
             facts = (m.BlockFacts(number, turn.rows or 0, turn.size_bytes),)
-            parts = tuple(m.Piece(number, part.start, part.stop) if part.stop > part.start else None for part in turn.parts)
+            parts = tuple(
+                m.Piece(number, part.start, part.stop) if part.stop > part.start else None
+                for part in turn.parts
+            )
             return m.Partitioned(task=task, blocks=facts, parts=parts)
         made = [
             None
             if part.stop == part.start
-            else m.BlockFacts(add(ref, part.stop - part.start, part.size_bytes), part.stop - part.start, part.size_bytes)
+            else m.BlockFacts(
+                add(ref, part.stop - part.start, part.size_bytes),
+                part.stop - part.start,
+                part.size_bytes,
+            )
             for part, ref in zip(turn.parts, value, strict=True)
         ]
         pieces = tuple(None if each is None else m.Piece(each.block, 0, each.rows) for each in made)
-        return m.Partitioned(task=task, blocks=tuple(each for each in made if each is not None), parts=pieces)
+        return m.Partitioned(
+            task=task, blocks=tuple(each for each in made if each is not None), parts=pieces
+        )
 
     def _erred(self, job: Job, turn: Turn) -> None:
         error = turn.error
@@ -456,7 +536,13 @@ class Driver:
         else:
             del self._jobs[job.launch.task]
             self._keepers.spoil(job.launch.task.stage)
-            self._tell(m.Failed(task=job.launch.task, error=raised(error, self._program.context), counts_as_errored_block=True))
+            self._tell(
+                m.Failed(
+                    task=job.launch.task,
+                    error=raised(error, self._program.context),
+                    counts_as_errored_block=True,
+                )
+            )
             return
         job.again()
         self._start(job)
@@ -473,7 +559,13 @@ class Driver:
             self._start(job)
             return
         del self._jobs[task]
-        self._tell(m.Failed(task=task, error=crash(job, error, self._stages[task.stage]), counts_as_errored_block=False))
+        self._tell(
+            m.Failed(
+                task=task,
+                error=crash(job, error, self._stages[task.stage]),
+                counts_as_errored_block=False,
+            )
+        )
 
     def broken(self, error: BaseException) -> None:
         """See `jobs.Listener`."""
@@ -501,7 +593,11 @@ _RECORDS_S = 5.0
 def _end_all() -> None:
     """The engine ends, and with it all executions."""
     for driver in list(_live):
-        driver.fail(RuntimeError("the execution of a dataset ended because syncline was shut down: iterate before `shutdown()`"))
+        driver.fail(
+            RuntimeError(
+                "the execution of a dataset ended because syncline was shut down: iterate before `shutdown()`"
+            )
+        )
     writer().drain(_RECORDS_S)
 
 

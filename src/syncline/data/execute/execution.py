@@ -1,10 +1,12 @@
-"""`Execution`: an iterator over the blocks that a lowered plan makes. Its driver runs beside the program; this is the handle.
+"""`Execution`: an iterator over the blocks that a lowered plan makes. Its driver runs beside the
+program; this is the handle.
 
-Covered: taking blocks, leaving early, statistics, and going on when a cluster loses blocks with one of its nodes: the execution then starts
-anew at the restart point of the first row that is missing, so that the output is the same. Statistics begin anew with it. Not covered:
-blocks that the program itself put into the object store cannot be made again, nor can any without `preserve_order`.
-Dropping the handle (a loop that is left, an error, the end of the program) ends the execution at once: its threads, its tasks, and the
-references that nobody else holds.
+Covered: taking blocks, leaving early, statistics, and going on when a cluster loses blocks with one
+of its nodes: the execution then starts anew at the restart point of the first row that is missing,
+so that the output is the same. Statistics begin anew with it. Not covered: blocks that the program
+itself put into the object store cannot be made again, nor can any without `preserve_order`.
+Dropping the handle (a loop that is left, an error, the end of the program) ends the execution at
+once: its threads, its tasks, and the references that nobody else holds.
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ _REMEDY_FOR_HELD = (
 class Execution(Iterator[OutputBlock]):
     """The blocks of a program, in order. One thread at a time takes them.
 
-    On engines with processes the work begins at once and goes on beside the program, as far as the byte budget allows. In local mode
-    (`syncline.init(local_mode=True)`) every task runs in the thread that asks for the next block, so that `breakpoint()` works in
-    functions; time limits of functions have no effect there.
+    On engines with processes the work begins at once and goes on beside the program, as far as the
+    byte budget allows. In local mode (`syncline.init(local_mode=True)`) every task runs in the
+    thread that asks for the next block, so that `breakpoint()` works in functions; time limits of
+    functions have no effect there.
     """
 
     def __init__(self, program: Program) -> None:
@@ -77,7 +80,8 @@ class Execution(Iterator[OutputBlock]):
         return block
 
     def next(self, timeout_s: float | None) -> OutputBlock | None:
-        """The next block, or None if there is none within `timeout_s` seconds; None waits without end.
+        """The next block, or None if there is none within `timeout_s` seconds; None waits without
+        end.
 
         Raises what the execution failed with (once), and StopIteration at the end.
         """
@@ -88,7 +92,10 @@ class Execution(Iterator[OutputBlock]):
             self._count_loss(self._reached, error)
             if self._last is not None:
                 self._program = _beginning_at(
-                    self._program, _after(self._program, self._last, self._reached - self._last.index, at_end=True)
+                    self._program,
+                    _after(
+                        self._program, self._last, self._reached - self._last.index, at_end=True
+                    ),
                 )
             self._start_anew()
             return self.next(timeout_s)
@@ -114,7 +121,9 @@ class Execution(Iterator[OutputBlock]):
         return blocks.concat(tables)
 
     def close(self) -> None:
-        """End now: nothing goes on, and nothing is kept. Blocks that were taken stay valid. A second call does nothing."""
+        """End now: nothing goes on, and nothing is kept. Blocks that were taken stay valid. A
+        second call does nothing.
+        """
         self._finalizer.detach()
         self._driver.close()
 
@@ -125,7 +134,12 @@ class Execution(Iterator[OutputBlock]):
     def __enter__(self) -> Execution:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _start(self) -> None:
@@ -144,14 +158,24 @@ class Execution(Iterator[OutputBlock]):
         self._losses = self._losses + 1 if row == self._lost_at else 1
         self._lost_at = row
         if not self._program.context.execution_options.preserve_order:
-            raise ObjectLostError(f"Rows without a fixed order (preserve_order=False) cannot be made again. {error}") from None
+            raise ObjectLostError(
+                f"Rows without a fixed order (preserve_order=False) cannot be made again. {error}"
+            ) from None
         if self._losses > _MOST_LOSSES:
             is_held = any(isinstance(stage.grouping, Passed) for stage in self._program.stages)
-            raise ObjectLostError(f"Row {row} was lost {self._losses} times. {_REMEDY_FOR_HELD if is_held else ''}{error}") from None
-        logger.warning("blocks of an execution are lost, so it starts anew at row %d of its output: %s", row, str(error).partition("\n")[0])
+            raise ObjectLostError(
+                f"Row {row} was lost {self._losses} times. {_REMEDY_FOR_HELD if is_held else ''}{error}"
+            ) from None
+        logger.warning(
+            "blocks of an execution are lost, so it starts anew at row %d of its output: %s",
+            row,
+            str(error).partition("\n")[0],
+        )
 
     def _again(self, restart: Restart, rows: int, error: ObjectLostError) -> pa.Table:
-        """The rows of the block that was taken last, which is lost, as are probably some after it."""
+        """The rows of the block that was taken last, which is lost, as are probably some after
+        it.
+        """
         self._count_loss(restart.index, error)
         self._program = _beginning_at(self._program, restart)
         self._start_anew()
@@ -159,32 +183,51 @@ class Execution(Iterator[OutputBlock]):
         return self.first_rows(rows)
 
     def _stands_behind(self, restart: Restart, rows: int) -> bool:
-        return self._finalizer.alive and self._last == restart and self._reached == restart.index + rows
+        return (
+            self._finalizer.alive
+            and self._last == restart
+            and self._reached == restart.index + rows
+        )
 
     def _put_back(self, block: OutputBlock, rows: int) -> None:
         """All but the first rows of the block that was taken last are delivered again."""
         rest = block.num_rows - rows
         restart = _after(self._program, block.restart, rows, at_end=False)
         size_bytes = block.size_bytes * rest // block.num_rows
-        self._rest = replace(block, num_rows=rest, size_bytes=size_bytes, restart=restart, _start=block._start + rows)
+        self._rest = replace(
+            block, num_rows=rest, size_bytes=size_bytes, restart=restart, _start=block._start + rows
+        )
         self._reached = restart.index
 
 
 def _after(program: Program, restart: Restart, rows: int, *, at_end: bool) -> Restart:
-    """Where to start for the row that lies so many rows after the first one of a delivered block, or (`at_end`) behind it."""
+    """Where to start for the row that lies so many rows after the first one of a delivered block,
+    or (`at_end`) behind it.
+    """
     after = point_after(program.stages, point_of(restart), rows, at_end=at_end)
     return Restart(index=restart.index + rows, point=program.restart_at(after))
 
 
 def _beginning_at(program: Program, restart: Restart) -> Program:
-    """The same program from a restart point on; it keeps nothing of what passes, which is not all."""
+    """The same program from a restart point on; it keeps nothing of what passes, which is not
+    all.
+    """
     stages = tuple(
-        replace(stage, grouping=Keeping(keeper=None)) if isinstance(stage.grouping, Keeping) else stage for stage in program.stages
+        replace(stage, grouping=Keeping(keeper=None))
+        if isinstance(stage.grouping, Keeping)
+        else stage
+        for stage in program.stages
     )
     return replace(program, stages=stages, first_row=restart.index, point=point_of(restart))
 
 
-def _made_again(program: Program, reference: weakref.ref[Execution], restart: Restart, rows: int, error: ObjectLostError) -> pa.Table:
+def _made_again(
+    program: Program,
+    reference: weakref.ref[Execution],
+    restart: Restart,
+    rows: int,
+    error: ObjectLostError,
+) -> pa.Table:
     """The first rows from a restart point on, which an execution has delivered, but lost."""
     execution = reference()
     if execution is not None and execution._stands_behind(restart, rows):

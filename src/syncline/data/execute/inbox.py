@@ -1,4 +1,6 @@
-"""What is to be done by the driver's thread, in order. Anything may put something in: tasks that end, the program, a garbage collection."""
+"""What is to be done by the driver's thread, in order. Anything may put something in: tasks that
+end, the program, a garbage collection.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ Thunk: TypeAlias = Callable[[], None]
 
 
 class Inbox:
-    """A queue that can be closed. It never waits for a lock, so that a finalizer may use it at any moment."""
+    """A queue that can be closed. It never waits for a lock, so that a finalizer may use it at any
+    moment.
+    """
 
     def __init__(self) -> None:
         self._thunks: SimpleQueue[Thunk] = SimpleQueue()
@@ -22,7 +26,9 @@ class Inbox:
             self._thunks.put(thunk)
 
     def run(self, wait_s: float | None) -> None:
-        """Do all that is there; if there is nothing, wait for it, up to `wait_s` seconds or without end."""
+        """Do all that is there; if there is nothing, wait for it, up to `wait_s` seconds or without
+        end.
+        """
         try:
             self._thunks.get(timeout=wait_s)()
             while not self._is_closed:

@@ -59,8 +59,15 @@ class Job:
 class Listener(Protocol):
     """What lanes tell; always in the driver's thread."""
 
-    def turned(self, job: Job, turn: Turn, value: pa.Table | ObjectRef[Any] | Sequence[ObjectRef[Any]] | None) -> None:
-        """A turn has ended. `value`: the block; for partitions as objects of their own one reference each."""
+    def turned(
+        self,
+        job: Job,
+        turn: Turn,
+        value: pa.Table | ObjectRef[Any] | Sequence[ObjectRef[Any]] | None,
+    ) -> None:
+        """A turn has ended. `value`: the block; for partitions as objects of their own one
+        reference each.
+        """
 
     def lost(self, job: Job, error: BaseException) -> None:
         """The turn has no answer because of the machine: a process died, an object is lost."""

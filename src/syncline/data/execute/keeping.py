@@ -1,4 +1,6 @@
-"""What passes through the `Keeping` stages of an execution, for their keepers, which make something of it once all has passed."""
+"""What passes through the `Keeping` stages of an execution, for their keepers, which make something
+of it once all has passed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from syncline.data.execute.stages import Keeping, Stage
 
 
 class Keeper(Protocol):
-    """Makes something lasting of the blocks of one stage. For one execution, and one thread at a time."""
+    """Makes something lasting of the blocks of one stage. For one execution, and one thread at a
+    time.
+    """
 
     @property
     def needs_store(self) -> bool:

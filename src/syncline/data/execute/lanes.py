@@ -23,11 +23,13 @@ from syncline.data.execute.worker import WorkKey
 class Lanes:
     """The lanes of one execution. For the driver's thread, but for what is submitted.
 
-    Kernels and native decoders run on threads of this process; on a cluster they run in workers, near their blocks. In local mode
-    everything runs in the driver's thread, which is the program's.
+    Kernels and native decoders run on threads of this process; on a cluster they run in workers,
+    near their blocks. In local mode everything runs in the driver's thread, which is the program's.
     """
 
-    def __init__(self, program: Program, number: int, post: Post, *, is_local: bool, is_cluster: bool) -> None:
+    def __init__(
+        self, program: Program, number: int, post: Post, *, is_local: bool, is_cluster: bool
+    ) -> None:
         self.number = number
         """Of the execution."""
         self._program = program
@@ -42,7 +44,9 @@ class Lanes:
         self._prepared: dict[int, Any] = {}
 
     def open(self, listener: Listener) -> None:
-        """Begin: pools start their first actors. The lanes tell `listener` what becomes of tasks."""
+        """Begin: pools start their first actors. The lanes tell `listener` what becomes of
+        tasks.
+        """
         here = ThreadLane(self.submit, self._post, listener, beside_program=self._is_local)
         for number, stage in enumerate(self._program.stages):
             if isinstance(stage.grouping, Exchanged):
@@ -81,7 +85,8 @@ class Lanes:
         elif all(each.reference is not None for each in inputs):
             lane.start(job, self._reference(job.key), [each.in_store() for each in inputs])
         else:
-            # Copying large blocks into the object store takes a while: not in the thread that serves all tasks.
+            # Copying large blocks into the object store takes a while: not in the thread that
+            # serves all tasks.
             self.submit(partial(self._put, lane, job, inputs))
 
     def resume(self, job: Job) -> None:
@@ -126,7 +131,9 @@ class Lanes:
             return
         self._post(partial(self._start_with, lane, job, references))
 
-    def _start_with(self, lane: WorkerLane | ActorLane, job: Job, references: Sequence[ObjectRef[Any]]) -> None:
+    def _start_with(
+        self, lane: WorkerLane | ActorLane, job: Job, references: Sequence[ObjectRef[Any]]
+    ) -> None:
         if not job.cancelled:
             lane.start(job, self._reference(job.key), references)
 
@@ -159,17 +166,26 @@ class Lanes:
         stage = program.stages[key.stage]
         if key.kind == "task":
             assert stage.chain is not None
-            context = stage.chain.context  # below a cache, tasks draw as in the execution that fills it
+            context = (
+                stage.chain.context
+            )  # below a cache, tasks draw as in the execution that fills it
             seed = program.seed if context._execution_seed is None else context._execution_seed
             epoch = program.epoch if context._execution_seed is None else context._execution_idx
             place = len(program.stages) - key.stage
-            return ChainWork(name=stage.name, chain=stage.chain, seed=seed, epoch=epoch, place=place)
+            return ChainWork(
+                name=stage.name, chain=stage.chain, seed=seed, epoch=epoch, place=place
+            )
         grouping = stage.grouping
         assert isinstance(grouping, Exchanged)
         if key.kind == "sample":
             return ExchangeWork(name=stage.name, context=program.context, sample=grouping.sample)
         prepared = self._prepared.get(key.stage)
-        return ExchangeWork(name=stage.name, context=program.context, partition=grouping.partition, prepared=prepared)
+        return ExchangeWork(
+            name=stage.name,
+            context=program.context,
+            partition=grouping.partition,
+            prepared=prepared,
+        )
 
     def _reference(self, key: WorkKey) -> ObjectRef[Any]:
         reference = self._references.get(key)

@@ -1,4 +1,6 @@
-"""What the scheduler and its driver say to each other. Events go in, instructions come out; both are plain values."""
+"""What the scheduler and its driver say to each other. Events go in, instructions come out; both
+are plain values.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ class TaskId(NamedTuple):
     kind: Literal["task", "sample", "partition"]
     """What it does: the stage's chain, or the first two steps of an exchange."""
     number: int
-    """For "task": in the order of the stage's output. For the others that of the block: block `i` of port `p` of `ports` is
-    `i * ports + p`, so that numbers do not depend on which input is faster."""
+    """For "task": in the order of the stage's output. For the others that of the block: block `i`
+    of port `p` of `ports` is `i * ports + p`, so that numbers do not depend on which input is
+    faster.
+    """
 
 
 class BlockFacts(NamedTuple):
@@ -30,8 +34,10 @@ class Piece(NamedTuple):
     """Rows `start` to `stop` of a block."""
 
     block: int
-    """The driver's number; or a negative one for a block of a `Passed` stage, where the last block of the last such stage is -1, the one
-    before it -2, and so on through all stages' blocks: `held_blocks(stages)[block]` (in `stages`) is it."""
+    """The driver's number; or a negative one for a block of a `Passed` stage, where the last block
+    of the last such stage is -1, the one before it -2, and so on through all stages' blocks:
+    `held_blocks(stages)[block]` (in `stages`) is it.
+    """
     start: int
     stop: int
 
@@ -61,7 +67,9 @@ class Produced:
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioned:
-    """A "partition" task has ended: where the rows of each partition lie. Its input is needed no more."""
+    """A "partition" task has ended: where the rows of each partition lie. Its input is needed no
+    more.
+    """
 
     task: TaskId
     blocks: tuple[BlockFacts, ...]
@@ -72,7 +80,9 @@ class Partitioned:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A task has ended without another block ("sample" tasks end so, too: the driver keeps the sample)."""
+    """A task has ended without another block ("sample" tasks end so, too: the driver keeps the
+    sample).
+    """
 
     task: TaskId
 
@@ -86,17 +96,23 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A task has failed for good (whatever may be tried again was): `error` is what the program would get."""
+    """A task has failed for good (whatever may be tried again was): `error` is what the program
+    would get.
+    """
 
     task: TaskId
     error: BaseException
     counts_as_errored_block: bool
-    """Whether `max_errored_blocks` may excuse it: errors of user functions and of reading are, those of the machine are not."""
+    """Whether `max_errored_blocks` may excuse it: errors of user functions and of reading are,
+    those of the machine are not.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """The consumer has taken the oldest delivered block, and looks after it from now on: a `Drop` may follow at once."""
+    """The consumer has taken the oldest delivered block, and looks after it from now on: a `Drop`
+    may follow at once.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +187,9 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
-    """Nobody needs this block any more. Comes once for every block; for negative ones as well, also for some that no
-    instruction has named (they had no rows, or were left over)."""
+    """Nobody needs this block any more. Comes once for every block; for negative ones as well, also
+    for some that no instruction has named (they had no rows, or were left over).
+    """
 
     block: int
 
@@ -191,9 +208,13 @@ class Finish:
 
 @dataclass(frozen=True, kw_only=True)
 class Fail:
-    """The execution has failed: everything was cancelled and dropped, also what is delivered but not taken."""
+    """The execution has failed: everything was cancelled and dropped, also what is delivered but
+    not taken.
+    """
 
     error: BaseException
 
 
-Instruction: TypeAlias = Launch | Resume | Prepare | Deliver | Keep | Kept | Drop | Cancel | Finish | Fail
+Instruction: TypeAlias = (
+    Launch | Resume | Prepare | Deliver | Keep | Kept | Drop | Cancel | Finish | Fail
+)

@@ -1,4 +1,6 @@
-"""What is ready for the program: filled by the driver, emptied by the thread that consumes the execution."""
+"""What is ready for the program: filled by the driver, emptied by the thread that consumes the
+execution.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class OutputBlock:
     num_rows: int
     size_bytes: int
     restart: Restart
-    """Where an execution may start to deliver exactly what comes from this block on; `restart.index` is the number of its first row."""
+    """Where an execution may start to deliver exactly what comes from this block on;
+    `restart.index` is the number of its first row.
+    """
     _stored: Stored = field(repr=False)
     _start: int = field(repr=False)
     _again: MadeAgain | None = field(default=None, repr=False)
@@ -38,11 +42,14 @@ class OutputBlock:
     def table(self) -> pa.Table:
         """The rows, in this process; from the object store without a copy where the engine can.
 
-        Rows that a cluster has lost with one of its nodes are made again. ObjectLostError where that is not possible.
+        Rows that a cluster has lost with one of its nodes are made again. ObjectLostError where
+        that is not possible.
         """
         stored = self._stored
         try:
-            table: pa.Table = stored.table if stored.table is not None else api.get(stored.in_store())
+            table: pa.Table = (
+                stored.table if stored.table is not None else api.get(stored.in_store())
+            )
         except ObjectLostError as error:
             if self._again is None:
                 raise
@@ -105,7 +112,9 @@ class Outbox:
         return not self._ready and not self._ended
 
     def take(self, timeout_s: float | None) -> OutputBlock | None:
-        """The next block, waited for; None after `timeout_s` seconds. Raises the error, once, and StopIteration at the end."""
+        """The next block, waited for; None after `timeout_s` seconds. Raises the error, once, and
+        StopIteration at the end.
+        """
         with self._changed:
             if self.is_open:
                 began = self._waits_since = time.monotonic()

@@ -1,7 +1,9 @@
-"""Tasks in worker processes: those that any stage may use, and the pools of actors that belong to one stage.
+"""Tasks in worker processes: those that any stage may use, and the pools of actors that belong to
+one stage.
 
-Covered: which process runs a task, growing and shrinking of pools, starting actors again, processes that die or hang. The answers of
-processes arrive on threads of the engine and are passed to the driver's. Not covered: which task runs when (the scheduler).
+Covered: which process runs a task, growing and shrinking of pools, starting actors again, processes
+that die or hang. The answers of processes arrive on threads of the engine and are passed to the
+driver's. Not covered: which task runs when (the scheduler).
 """
 
 from __future__ import annotations
@@ -30,14 +32,25 @@ Waiting: TypeAlias = tuple[Job, ObjectRef[Any], Inputs]
 ACTOR_IDLE_S = 10.0
 """How long an actor above `min_size` may be without a task."""
 WORKER_IDLE_S = 1.0
-"""The same for processes of tasks that hold more than a place, such as GPUs: other stages may wait for them."""
+"""The same for processes of tasks that hold more than a place, such as GPUs: other stages may wait
+for them.
+"""
 _DEATHS_AT_START = 3
 
 
 class _ProcessLane:
-    """What both kinds of lanes have in common: the calls of processes, and what their answers mean."""
+    """What both kinds of lanes have in common: the calls of processes, and what their answers
+    mean.
+    """
 
-    def __init__(self, execution: int, lane: Workers | Actors, post: Post, listener: Listener, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        execution: int,
+        lane: Workers | Actors,
+        post: Post,
+        listener: Listener,
+        clock: Callable[[], float],
+    ) -> None:
         self._execution = execution
         self._resources, self._resources_fn = lane.resources, lane.resources_fn
         self._post = post
@@ -64,7 +77,9 @@ class _ProcessLane:
         self._listener.lost(job, error)
 
     def cancel(self, job: Job) -> None:
-        """Let go of a task. A process in the middle of a turn is ended: nothing else stops a function that runs."""
+        """Let go of a task. A process in the middle of a turn is ended: nothing else stops a
+        function that runs.
+        """
         process, job.place = job.place, None
         if process is None:
             self._queue = deque(entry for entry in self._queue if entry[0] is not job)
@@ -93,22 +108,32 @@ class _ProcessLane:
         call = process.begin
         if job.apart:
             call = process.actor.partition.options(num_returns=1 + job.request.parts)
-        self._listen(process, job, call.remote(tuple(job.key), sent, tuple(job.request), job.layout, *inputs))
+        self._listen(
+            process, job, call.remote(tuple(job.key), sent, tuple(job.request), job.layout, *inputs)
+        )
 
     def _listen(self, process: Process, job: Job, answers: Sequence[ObjectRef[Any]]) -> None:
         told, *values = answers
-        told.future().add_done_callback(lambda future: self._post(partial(self._answered, process, job, future, values)))
+        told.future().add_done_callback(
+            lambda future: self._post(partial(self._answered, process, job, future, values))
+        )
 
-    def _answered(self, process: Process, job: Job, future: Future[Plain], values: Sequence[ObjectRef[Any]]) -> None:
+    def _answered(
+        self, process: Process, job: Job, future: Future[Plain], values: Sequence[ObjectRef[Any]]
+    ) -> None:
         if job.place is not process:  # cancelled meanwhile
             return
         error = future.exception()
-        if isinstance(error, RayTaskError) and isinstance(error.cause, ObjectStoreFullError | OutOfDiskError):  # no room for its block
+        if isinstance(error, RayTaskError) and isinstance(
+            error.cause, ObjectStoreFullError | OutOfDiskError
+        ):  # no room for its block
             job.place = None
             self._free(process)
             self._listener.lost(job, error.cause)
             return
-        if isinstance(error, RayTaskError):  # the call itself: an argument could not be unpickled there
+        if isinstance(
+            error, RayTaskError
+        ):  # the call itself: an argument could not be unpickled there
             turn = Turn(error=error)
         elif error is not None:
             job.place = None
@@ -124,7 +149,9 @@ class _ProcessLane:
             self._end(process)
         elif turn.rows is None or turn.is_last:
             self._free(process)
-        self._listener.turned(job, turn, None if turn.rows is None else values if job.apart else values[0])
+        self._listener.turned(
+            job, turn, None if turn.rows is None else values if job.apart else values[0]
+        )
 
     def _free(self, process: Process) -> None:
         """A process has no task any more, or has just started."""
@@ -149,7 +176,9 @@ class _ProcessLane:
         raise NotImplementedError
 
     def _doubt_the_idle(self) -> None:
-        """A process has died, perhaps with its node: those that answer no more shall get no tasks."""
+        """A process has died, perhaps with its node: those that answer no more shall get no
+        tasks.
+        """
         idle, self._idle = self._idle, deque()
         for process in idle:
             self._starting.add(process)
@@ -179,7 +208,8 @@ class _ProcessLane:
 class WorkerLane(_ProcessLane):
     """Any process runs any task; there are as many as the scheduler starts tasks at once.
 
-    A process that holds GPUs or other resources may have to wait for them: its task is taken by whichever process is free first.
+    A process that holds GPUs or other resources may have to wait for them: its task is taken by
+    whichever process is free first.
     """
 
     def __init__(
@@ -194,7 +224,9 @@ class WorkerLane(_ProcessLane):
         super().__init__(execution, lane, post, listener, clock)
         self._warm = warm
         resources = lane.resources
-        self._plain = not (resources.num_gpus or resources.memory or resources.options or lane.resources_fn)
+        self._plain = not (
+            resources.num_gpus or resources.memory or resources.options or lane.resources_fn
+        )
 
     def serves(self, lane: Workers) -> bool:
         """Whether the processes of `lane` are like those of this one."""
@@ -304,7 +336,9 @@ class ActorLane(_ProcessLane):
             )
 
     def close(self) -> None:
-        """End all actors: those that work at once, the others when they have let go of their objects."""
+        """End all actors: those that work at once, the others when they have let go of their
+        objects.
+        """
         self._queue.clear()
         for process in (*self._starting, *self._busy):
             process.kill()
@@ -319,14 +353,22 @@ class ActorLane(_ProcessLane):
         process = self._new_process()
         process.known.add(self._key)
         opened: ObjectRef[Any] = process.actor.open.remote(tuple(self._key), self._work)
-        opened.future().add_done_callback(lambda future: self._post(partial(self._opened, process, future)))
+        opened.future().add_done_callback(
+            lambda future: self._post(partial(self._opened, process, future))
+        )
 
     def _opened(self, process: Process, future: Future[BaseException | None]) -> None:
         if process not in self._starting:  # closed meanwhile
             return
         self._starting.discard(process)
         died = future.exception()
-        raised = died if isinstance(died, RayTaskError) else None if died is not None else future.result()
+        raised = (
+            died
+            if isinstance(died, RayTaskError)
+            else None
+            if died is not None
+            else future.result()
+        )
         if raised is None and died is None:
             self._failures = 0
             self._free(process)
@@ -339,14 +381,18 @@ class ActorLane(_ProcessLane):
             self._listener.broken(raised)
         else:
             self._listener.broken(
-                RuntimeError(f"the actors of {self._name} died {self._failures} times in a row while they were constructed: {died}")
+                RuntimeError(
+                    f"the actors of {self._name} died {self._failures} times in a row while they were constructed: {died}"
+                )
             )
 
     def _starts_again(self, raised: BaseException | None) -> bool:
         if raised is None:
             return self._failures < _DEATHS_AT_START
         most = self._context.actor_init_max_retries
-        return is_listed(raised, self._context.actor_init_retry_on_errors) and (most < 0 or self._failures <= most)
+        return is_listed(raised, self._context.actor_init_retry_on_errors) and (
+            most < 0 or self._failures <= most
+        )
 
     def _grow(self) -> None:
         most = self._lane.max_size
@@ -355,7 +401,9 @@ class ActorLane(_ProcessLane):
 
     def _free(self, process: Process) -> None:
         super()._free(process)
-        self._was_complete = self._was_complete or len(self._idle) + len(self._busy) >= self._lane.min_size
+        self._was_complete = (
+            self._was_complete or len(self._idle) + len(self._busy) >= self._lane.min_size
+        )
         self._grow()
 
     def _gone(self, process: Process) -> None:
@@ -365,8 +413,16 @@ class ActorLane(_ProcessLane):
 
 
 def _what_is_missing(options: Mapping[str, Any]) -> str:
-    free = {name: amount for name, amount in api.available_resources().items() if not name.startswith("node:")}
-    return f"a process with {dict(options)} has not started; free are {free}" if options else "its constructor has not returned"
+    free = {
+        name: amount
+        for name, amount in api.available_resources().items()
+        if not name.startswith("node:")
+    }
+    return (
+        f"a process with {dict(options)} has not started; free are {free}"
+        if options
+        else "its constructor has not returned"
+    )
 
 
 def is_listed(error: BaseException, listed: bool | Sequence[type[BaseException]]) -> bool:

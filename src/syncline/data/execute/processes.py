@@ -1,7 +1,9 @@
-"""Worker processes: what the driver keeps of each, and the store of warm ones that outlive an execution.
+"""Worker processes: what the driver keeps of each, and the store of warm ones that outlive an
+execution.
 
-A process that holds nothing but its place is kept for a while when an execution has ended, so that the next epoch starts at once. Those
-that hold GPUs, memory or custom resources end with their execution: somebody else may wait for these.
+A process that holds nothing but its place is kept for a while when an execution has ended, so that
+the next epoch starts at once. Those that hold GPUs, memory or custom resources end with their
+execution: somebody else may wait for these.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from syncline.data.execute.worker import DataWorker, WorkKey
 IDLE_S = 30.0
 """How long a warm process waits for another execution."""
 
-# Options of tasks and of actors that run one another way: here the executor itself starts processes and tasks again.
+# Options of tasks and of actors that run one another way: here the executor itself starts processes
+# and tasks again.
 _NOT_FOR_WORKERS = frozenset(
     {
         "max_calls",
@@ -35,7 +38,9 @@ _NOT_FOR_WORKERS = frozenset(
     }
 )
 
-_PLACING = frozenset({"accelerator_type", "label_selector", "memory", "num_gpus", "resources", "scheduling_strategy"})
+_PLACING = frozenset(
+    {"accelerator_type", "label_selector", "memory", "num_gpus", "resources", "scheduling_strategy"}
+)
 """Options that not every node can fulfil."""
 
 places = Places()
@@ -45,8 +50,13 @@ class Process:
     """One `DataWorker`, from the driver's side. Used by one thread at a time."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        # No CPU of the engine's: CPUs are slots, which the scheduler counts, so that training workers cannot starve their own input.
-        self.actor = api.remote(DataWorker).options(**{"num_cpus": 0, **self._place(options), **options}).remote()
+        # No CPU of the engine's: CPUs are slots, which the scheduler counts, so that training
+        # workers cannot starve their own input.
+        self.actor = (
+            api.remote(DataWorker)
+            .options(**{"num_cpus": 0, **self._place(options), **options})
+            .remote()
+        )
         self.begin = self.actor.begin.options(num_returns=2)
         self.resume = self.actor.resume.options(num_returns=2)
         self.known: set[WorkKey] = set()
@@ -58,7 +68,11 @@ class Process:
         """Options that spread processes over the nodes of a cluster."""
         if api.ensure_engine().address == "local":
             return {}
-        return places.options_for(self) if _PLACING.isdisjoint(options) else {"scheduling_strategy": "SPREAD"}
+        return (
+            places.options_for(self)
+            if _PLACING.isdisjoint(options)
+            else {"scheduling_strategy": "SPREAD"}
+        )
 
     def kill(self) -> None:
         """End the process at once."""
@@ -78,7 +92,9 @@ class Process:
             return
 
 
-def options_of(resources: Resources, more: Callable[[], Mapping[str, Any]] | None) -> dict[str, Any]:
+def options_of(
+    resources: Resources, more: Callable[[], Mapping[str, Any]] | None
+) -> dict[str, Any]:
     """What the engine is asked for when a process starts."""
     options = {**resources.options, **((more() if more is not None else None) or {})}
     options = {name: value for name, value in options.items() if name not in _NOT_FOR_WORKERS}
@@ -92,7 +108,9 @@ def options_of(resources: Resources, more: Callable[[], Mapping[str, Any]] | Non
 class WarmProcesses:
     """Processes without an execution, the one that was used last first. Thread-safe."""
 
-    def __init__(self, *, idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._idle_s = idle_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -134,7 +152,9 @@ class WarmProcesses:
             self._timer.start()
 
     def _let_go(self) -> None:
-        """On the timer's thread: processes whose time is over end, because no handle of theirs is left."""
+        """On the timer's thread: processes whose time is over end, because no handle of theirs is
+        left.
+        """
         with self._lock:
             self._timer = None
             over = self._clock() - self._idle_s

@@ -29,7 +29,9 @@ class Program:
     """What it does about the caches of the plan (`data.cache`), JSON."""
     name: str = ""
     is_pass: bool = False
-    """Whether it delivers the rows of an epoch to those who iterate, other than executions that look something up."""
+    """Whether it delivers the rows of an epoch to those who iterate, other than executions that
+    look something up.
+    """
     plan: Callable[[], str] | None = None
     """What is executed, as text for people."""
 
@@ -39,7 +41,9 @@ class Program:
 
 
 def restart_point(shape: Shape, point: Any, caches: tuple[Any, ...]) -> list[Any]:
-    """What `Restart.point` holds, JSON: a point of the scheduler's, and what an execution of a plan depends on beside seed and epoch."""
+    """What `Restart.point` holds, JSON: a point of the scheduler's, and what an execution of a plan
+    depends on beside seed and epoch.
+    """
     return [*shape.to_list(), point, *([list(caches)] if caches else [])]
 
 

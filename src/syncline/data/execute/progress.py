@@ -1,6 +1,8 @@
-"""Progress for people: one line per operator while executions run, in terminals and notebooks; elsewhere nothing is written.
+"""Progress for people: one line per operator while executions run, in terminals and notebooks;
+elsewhere nothing is written.
 
-Executions of one program share one display, each with its own lines. What lines say is in `lines`, which knows no display.
+Executions of one program share one display, each with its own lines. What lines say is in `lines`,
+which knows no display.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Progress:
 
     def __init__(self, display: Display, context: DataContext, name: str) -> None:
         self._display = display
-        self._per_operator = context.enable_operator_progress_bars and context.execution_options.verbose_progress
+        self._per_operator = (
+            context.enable_operator_progress_bars and context.execution_options.verbose_progress
+        )
         self._truncate = context.enable_progress_bar_name_truncation
         self._name = name
         self._began = time.monotonic()
@@ -52,16 +56,27 @@ class Progress:
         self._display.remove(self, self._lines(stats, counts))
 
     def _lines(self, stats: ExecutionStats, counts: Counts) -> list[str]:
-        return lines(stats, counts, name=self._name, per_operator=self._per_operator, truncate=self._truncate)
+        return lines(
+            stats, counts, name=self._name, per_operator=self._per_operator, truncate=self._truncate
+        )
 
 
-def lines(stats: ExecutionStats, counts: Counts, *, name: str = "", per_operator: bool = True, truncate: bool = True) -> list[str]:
+def lines(
+    stats: ExecutionStats,
+    counts: Counts,
+    *,
+    name: str = "",
+    per_operator: bool = True,
+    truncate: bool = True,
+) -> list[str]:
     """The whole in one line, then a line for each operator."""
     rate = stats.rows / stats.wall_s if stats.wall_s else 0.0
     made = [f"{name or 'dataset'}: {stats.rows:,} rows, {rate:,.0f} rows/s, {stats.wall_s:.0f} s"]
     if not per_operator:
         return made
-    titles = [_shortened(operator.name) if truncate else operator.name for operator in stats.operators]
+    titles = [
+        _shortened(operator.name) if truncate else operator.name for operator in stats.operators
+    ]
     width = max(map(len, titles), default=0)
     for title, operator, stage in zip(titles, stats.operators, counts.stages, strict=True):
         made.append(
@@ -91,14 +106,22 @@ class Display:
         with self._lock:
             self._shown[progress] = text
             if self._live is None:
-                # What the program prints goes above the lines; not so on standard error, where other progress bars draw theirs.
+                # What the program prints goes above the lines; not so on standard error, where
+                # other progress bars draw theirs.
                 on_screen = self._console.is_terminal and is_terminal(sys.stdout)
-                self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=on_screen, redirect_stderr=False)
+                self._live = Live(
+                    console=self._console,
+                    auto_refresh=False,
+                    redirect_stdout=on_screen,
+                    redirect_stderr=False,
+                )
                 self._live.start()
             self._draw()
 
     def remove(self, progress: Progress, text: Sequence[str]) -> None:
-        """The last lines of an execution; those of executions that were never drawn are not drawn now."""
+        """The last lines of an execution; those of executions that were never drawn are not drawn
+        now.
+        """
         with self._lock:
             if progress not in self._shown or self._live is None:
                 return

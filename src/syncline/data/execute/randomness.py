@@ -1,10 +1,12 @@
-"""What user functions draw from the global random generators of Python, NumPy and torch: the same for the same rows, whoever runs the task.
+"""What user functions draw from the global random generators of Python, NumPy and torch: the same
+for the same rows, whoever runs the task.
 
-Each task begins with generators that are seeded for it. Since a task always runs from its beginning, also where an execution starts in the
-middle of its output, a pass that is resumed draws what an undisturbed one would. Worker processes need no more than that. In local mode
-tasks share a thread with the program, whose own states are put aside for each turn.
-Not covered: generators that functions make themselves, calls of an async function that overlap, and torch where it is imported by the
-first call of a function in its process.
+Each task begins with generators that are seeded for it. Since a task always runs from its
+beginning, also where an execution starts in the middle of its output, a pass that is resumed draws
+what an undisturbed one would. Worker processes need no more than that. In local mode tasks share a
+thread with the program, whose own states are put aside for each turn. Not covered: generators that
+functions make themselves, calls of an async function that overlap, and torch where it is imported
+by the first call of a function in its process.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def seed(*numbers: int) -> None:
 
 
 class Aside(AbstractContextManager[None]):
-    """Within the block the generators are those of a task; before and after it, those of the program. One block at a time."""
+    """Within the block the generators are those of a task; before and after it, those of the
+    program. One block at a time.
+    """
 
     def __init__(self, *numbers: int) -> None:
         """`numbers` stand for the point where they begin in the first block."""
@@ -58,7 +62,10 @@ class Aside(AbstractContextManager[None]):
 def _restorers() -> list[Callable[[], Any]]:
     """What brings each generator back to where it is now."""
     python, numpy, torch = random.getstate(), np.random.get_state(), _torch()
-    restorers: list[Callable[[], Any]] = [lambda: random.setstate(python), lambda: np.random.set_state(numpy)]
+    restorers: list[Callable[[], Any]] = [
+        lambda: random.setstate(python),
+        lambda: np.random.set_state(numpy),
+    ]
     if torch is not None:
         state = torch.get_rng_state()
         restorers.append(lambda: torch.set_rng_state(state))

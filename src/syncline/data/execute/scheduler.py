@@ -1,17 +1,23 @@
-"""What to do next, as a pure state machine: events go in, instructions come out. No clock, no I/O, no threads.
+"""What to do next, as a pure state machine: events go in, instructions come out. No clock, no I/O,
+no threads.
 
-Covered: order, budget, slots, choice, failures, restart points. How blocks become tasks is in `operators`; doing it is the driver's.
+Covered: order, budget, slots, choice, failures, restart points. How blocks become tasks is in
+`operators`; doing it is the driver's.
 
-**Budget.** The bytes of the blocks that exist, plus the expected size of the next block of every running task, stay within the budget: a
-task is started or resumed only if its next block fits. A stage may use only its share of the budget (`_share`), so that there is always
-room for what comes after it. Blocks that a stage gathers, and partitioned ones, do not count (see `Ledger`).
+**Budget.** The bytes of the blocks that exist, plus the expected size of the next block of every
+running task, stay within the budget: a task is started or resumed only if its next block fits. A
+stage may use only its share of the budget (`_share`), so that there is always room for what comes
+after it. Blocks that a stage gathers, and partitioned ones, do not count (see `Ledger`).
 
-**Progress.** If nothing runs, nothing fits, and the consumer has nothing left to take, the stage that the consumer waits for goes on by one
-block all the same, beyond the budget and, if need be, without a free slot. So an execution never stops for want of room, and exceeds its
-budget by that one block at most, by how far blocks are larger than expected, and by what a single task needs as its input.
+**Progress.** If nothing runs, nothing fits, and the consumer has nothing left to take, the stage
+that the consumer waits for goes on by one block all the same, beyond the budget and, if need be,
+without a free slot. So an execution never stops for want of room, and exceeds its budget by that
+one block at most, by how far blocks are larger than expected, and by what a single task needs as
+its input.
 
-**Choice.** Stages whose branch is needed now come first, then those nearest to the consumer, then those with the fewest running tasks. In
-a stage, tasks that wait are resumed before others are started, the earliest first.
+**Choice.** Stages whose branch is needed now come first, then those nearest to the consumer, then
+those with the fewest running tasks. In a stage, tasks that wait are resumed before others are
+started, the earliest first.
 """
 
 from __future__ import annotations
@@ -46,11 +52,14 @@ from syncline.data.execute.operators.ledger import Ledger, Part
 from syncline.data.execute.operators.tasked import Task, TaskedOperator
 from syncline.data.execute.stages import Stage
 
-# The part of the budget that stages without inputs may use; those between them and the consumer may use more, the last one all of it.
+# The part of the budget that stages without inputs may use; those between them and the consumer may
+# use more, the last one all of it.
 _FIRST_SHARE = 0.5
-# The part of its share that a stage may use for blocks that are not next in its output, or in a branch that is not needed now.
+# The part of its share that a stage may use for blocks that are not next in its output, or in a
+# branch that is not needed now.
 _AHEAD_SHARE = 0.75
-# Before a stage has made a block, blocks are assumed to be this part of the budget per slot, as `Shape.block_bytes` lays them out.
+# Before a stage has made a block, blocks are assumed to be this part of the budget per slot, as
+# `Shape.block_bytes` lays them out.
 _BLOCKS_IN_BUDGET_PER_SLOT = 4
 # Slots are fractions; sums of them are a little off.
 _SLOT_TOLERANCE = 1e-6
@@ -119,7 +128,9 @@ class Delivery:
         self._untaken.append(part)
         self.bytes += part.size_bytes
         point = part.point if self._has_points else None
-        self._ledger.instructions.append(Deliver(piece=part.piece, size_bytes=part.size_bytes, point=point))
+        self._ledger.instructions.append(
+            Deliver(piece=part.piece, size_bytes=part.size_bytes, point=point)
+        )
 
     def end(self, port: int) -> None:
         """There is nothing more to deliver."""
@@ -133,8 +144,12 @@ class Delivery:
 
 
 def point_after(stages: Sequence[Stage], point: Any, rows: int, *, at_end: bool) -> Any:
-    """The restart point that lies so many rows after that of a delivered piece: in the piece, or (`at_end`) behind it."""
-    return operators_for(stages, Ledger(len(stages)), preserve_order=True)[-1].advance(point, rows, at_end=at_end)
+    """The restart point that lies so many rows after that of a delivered piece: in the piece, or
+    (`at_end`) behind it.
+    """
+    return operators_for(stages, Ledger(len(stages)), preserve_order=True)[-1].advance(
+        point, rows, at_end=at_end
+    )
 
 
 class Scheduler:
@@ -142,14 +157,24 @@ class Scheduler:
 
     Args:
         stages: Inputs before those that read them; every stage but the last is read by exactly one.
-        preserve_order: Whether the output comes in its fixed order; else as it is made, and without restart points.
-        max_errored_blocks: So many tasks whose failure counts as an errored block are excused; negative for any number.
-        start: The restart point to begin from; None for the beginning.
+        preserve_order: Whether the output comes in its fixed order; else as it is made, and without
+        restart points. max_errored_blocks: So many tasks whose failure counts as an errored block
+        are excused; negative for any number. start: The restart point to begin from; None for the
+        beginning.
     """
 
-    def __init__(self, stages: Sequence[Stage], *, preserve_order: bool, max_errored_blocks: int, start: Any = None) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        *,
+        preserve_order: bool,
+        max_errored_blocks: int,
+        start: Any = None,
+    ) -> None:
         if start is not None and not preserve_order:
-            raise ValueError("an execution can only start in the middle of a fixed order: set preserve_order=True, or start=None")
+            raise ValueError(
+                "an execution can only start in the middle of a fixed order: set preserve_order=True, or start=None"
+            )
         self._max_errored = max_errored_blocks
         self._ledger = Ledger(len(stages))
         self._operators = operators_for(stages, self._ledger, preserve_order=preserve_order)
@@ -157,7 +182,8 @@ class Scheduler:
         self._delivery = Delivery(self._ledger, has_points=preserve_order)
         self._last.target = self._delivery
         self._last.restore(self._last.beginning() if start is None else start)
-        # Nearest to the consumer first; where there are branches this is sorted anew for every choice.
+        # Nearest to the consumer first; where there are branches this is sorted anew for every
+        # choice.
         self._by_depth = sorted(self._operators, key=lambda each: (each.depth, each.number))
         self._has_branches = any(len(each.inputs) > 1 for each in self._operators)
         self._most_depth = max(each.depth for each in self._operators)
@@ -210,7 +236,9 @@ class Scheduler:
                 self._partitioned(event)
             case Prepared(stage=stage):
                 operator = self._operators[stage]
-                assert isinstance(operator, ExchangedOperator), f"stage {stage} has nothing to prepare"
+                assert isinstance(operator, ExchangedOperator), (
+                    f"stage {stage} has nothing to prepare"
+                )
                 if not operator.closed:
                     operator.prepared()
             case Failed(task=task_id):
@@ -319,7 +347,10 @@ class Scheduler:
         if not move.size_bytes:
             return True
         share = self._share(operator) * (_AHEAD_SHARE if move.is_ahead else 1.0)
-        return self._ledger.counted_bytes + self._reserved_bytes + move.size_bytes <= share * self._budget_bytes
+        return (
+            self._ledger.counted_bytes + self._reserved_bytes + move.size_bytes
+            <= share * self._budget_bytes
+        )
 
     def _is_beyond_slots(self, move: Move) -> bool:
         # Who asks for more than there is gets all there is.
@@ -330,7 +361,11 @@ class Scheduler:
         """The part of the budget that may be in use when this stage adds to it."""
         if not operator.needed:
             return _FIRST_SHARE * _AHEAD_SHARE
-        return 1.0 - (1.0 - _FIRST_SHARE) * operator.depth / self._most_depth if self._most_depth else 1.0
+        return (
+            1.0 - (1.0 - _FIRST_SHARE) * operator.depth / self._most_depth
+            if self._most_depth
+            else 1.0
+        )
 
     def _make(self, operator: Operator[Any], move: Move) -> None:
         task = move.make(self._is_beyond_slots(move))
@@ -385,7 +420,9 @@ class Scheduler:
 
 
 def _needed_move(operator: Operator[Any]) -> tuple[Operator[Any], Move] | None:
-    """The move that the consumer waits for: of the last operator, or of the inputs that it cannot go on without."""
+    """The move that the consumer waits for: of the last operator, or of the inputs that it cannot
+    go on without.
+    """
     if operator.closed:
         return None
     move = operator.next_move()

@@ -1,8 +1,10 @@
 """What an execution consists of: stages, whose tasks turn pieces of blocks into blocks.
 
-A plan is lowered to a tuple of stages, inputs before those that read them; the last one's output is the execution's. Every stage's output
-is one sequence of blocks in a fixed order: its tasks are numbered in the order of their input, and each task's blocks come in order.
-Covered: which tasks a stage has (`grouping`) and where they run (`lane`). What a task does is its `Chain`. Not covered: running them.
+A plan is lowered to a tuple of stages, inputs before those that read them; the last one's output is
+the execution's. Every stage's output is one sequence of blocks in a fixed order: its tasks are
+numbered in the order of their input, and each task's blocks come in order. Covered: which tasks a
+stage has (`grouping`) and where they run (`lane`). What a task does is its `Chain`. Not covered:
+running them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Threads:
-    """In the executor's own process, on threads: Arrow's kernels and native decoders let the others run."""
+    """In the executor's own process, on threads: Arrow's kernels and native decoders let the others
+    run.
+    """
 
     size: int | None = None
     """The most tasks at once; None for as many as there is room for."""
@@ -64,7 +68,9 @@ Lane: TypeAlias = Threads | Workers | Actors
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """Tasks that are known from the beginning; no inputs. Task `i` gets `payloads[i]` (a `ReadTask`, a `HeldBlock`)."""
+    """Tasks that are known from the beginning; no inputs. Task `i` gets `payloads[i]` (a
+    `ReadTask`, a `HeldBlock`).
+    """
 
     payloads: Sequence[Any]
     done: frozenset[int] = frozenset()
@@ -80,14 +86,18 @@ class Passed:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundled:
-    """Whole blocks, as many as it takes to have `min_rows`: one task. Empty blocks go along with the next."""
+    """Whole blocks, as many as it takes to have `min_rows`: one task. Empty blocks go along with
+    the next.
+    """
 
     min_rows: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Exactly `rows` rows each (the last: what is left), across blocks; without `strict` at most `rows`, never across blocks."""
+    """Exactly `rows` rows each (the last: what is left), across blocks; without `strict` at most
+    `rows`, never across blocks.
+    """
 
     rows: int
     strict: bool
@@ -102,14 +112,18 @@ class CutEvenly:
 
 @dataclass(frozen=True, kw_only=True)
 class First:
-    """The first `rows` rows pass through; then the inputs are abandoned. No tasks: the last block is cut."""
+    """The first `rows` rows pass through; then the inputs are abandoned. No tasks: the last block
+    is cut.
+    """
 
     rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """All blocks pass through, in order; no tasks. What passes is kept for later executions once the input has ended."""
+    """All blocks pass through, in order; no tasks. What passes is kept for later executions once
+    the input has ended.
+    """
 
     keeper: Keeper | None
     """Gets the blocks; None where nothing is to be kept."""
@@ -129,7 +143,8 @@ class Shuffled:
 
 @dataclass(frozen=True, kw_only=True)
 class Aligned:
-    """Equally many rows of every input (one port each): a task as soon as the next block boundary of any input is reached.
+    """Equally many rows of every input (one port each): a task as soon as the next block boundary
+    of any input is reached.
 
     Fails with a ValueError that names both counts where inputs end apart.
     """
@@ -137,10 +152,11 @@ class Aligned:
 
 @dataclass(frozen=True, kw_only=True)
 class Interleaved:
-    """Blocks of the inputs in turns, so that after each block the rows are as near to the weights as blocks allow; no tasks.
+    """Blocks of the inputs in turns, so that after each block the rows are as near to the weights
+    as blocks allow; no tasks.
 
-    Deterministic: which input is next depends on rows already passed on, never on time. With `until_shortest` the end of one input is the
-    end, else the others go on among themselves.
+    Deterministic: which input is next depends on rows already passed on, never on time. With
+    `until_shortest` the end of one input is the end, else the others go on among themselves.
     """
 
     weights: tuple[float, ...]
@@ -149,16 +165,20 @@ class Interleaved:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchanged:
-    """All to all: each block is partitioned, then there is one task per partition, with one port per input.
+    """All to all: each block is partitioned, then there is one task per partition, with one port
+    per input.
 
-    The executor holds the input until it has ended. If it is then no more than `direct_bytes`, there is one partition, `prepare` and
-    `partition` are skipped, and the one task gets the blocks themselves. Otherwise: with `sample`, every block is sampled, and `prepare`
-    makes of all samples (in order) and the number of partitions what `partition` needs. Without `sample`, blocks are partitioned as they
-    come, as soon as there is more than `direct_bytes`.
+    The executor holds the input until it has ended. If it is then no more than `direct_bytes`,
+    there is one partition, `prepare` and `partition` are skipped, and the one task gets the blocks
+    themselves. Otherwise: with `sample`, every block is sampled, and `prepare` makes of all samples
+    (in order) and the number of partitions what `partition` needs. Without `sample`, blocks are
+    partitioned as they come, as soon as there is more than `direct_bytes`.
     """
 
     partition: tuple[Callable[[pa.Table, int, Any, int], Partitioned], ...]
-    """For each input: (table, partitions, prepared, number of the block) -> rows by partition. Pure and picklable."""
+    """For each input: (table, partitions, prepared, number of the block) -> rows by partition. Pure
+    and picklable.
+    """
     parts: int | None
     """Number of partitions that the program asked for. It always holds: also for few bytes."""
     default_parts: int
@@ -172,7 +192,20 @@ class Exchanged:
     """Where sampling and partitioning run."""
 
 
-Grouping: TypeAlias = Listed | Passed | Bundled | Cut | CutEvenly | First | Keeping | Chained | Shuffled | Aligned | Interleaved | Exchanged
+Grouping: TypeAlias = (
+    Listed
+    | Passed
+    | Bundled
+    | Cut
+    | CutEvenly
+    | First
+    | Keeping
+    | Chained
+    | Shuffled
+    | Aligned
+    | Interleaved
+    | Exchanged
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,11 +221,18 @@ class Stage:
     """What a task does with its pieces; None where there are no tasks."""
     lane: Lane = field(default_factory=Threads)
     keeps_rows: bool = False
-    """Whether a task's output has as many rows as its input; lets a limit downstream be exact in time."""
+    """Whether a task's output has as many rows as its input; lets a limit downstream be exact in
+    time.
+    """
     slots: float = 1.0
     """CPUs that one task counts as."""
 
 
 def held_blocks(stages: Sequence[Stage]) -> list[HeldBlock]:
     """The blocks of all `Passed` stages, in order: pieces name them by their negative indices."""
-    return [block for stage in stages if isinstance(stage.grouping, Passed) for block in stage.grouping.blocks]
+    return [
+        block
+        for stage in stages
+        if isinstance(stage.grouping, Passed)
+        for block in stage.grouping.blocks
+    ]

@@ -34,13 +34,13 @@ def start(
     """Begin to execute a plan.
 
     Args:
-        node: The plan, as the program wrote it.
-        context: The dataset's.
-        seed: What random operators without a seed of their own draw from; None for one that is drawn now (`Execution.seed`).
-        epoch: Number of the pass: operators that draw anew in each pass depend on it.
-        restart: Where to start instead of at the first row: what `OutputBlock.restart` was in an execution of the same plan with the same
-            seed and epoch, on whatever machine. The execution may begin before that row, if caches were filled or emptied meanwhile; its
-            blocks say where they are.
+        node: The plan, as the program wrote it. context: The dataset's. seed: What random operators
+        without a seed of their own draw from; None for one that is drawn now (`Execution.seed`).
+        epoch: Number of the pass: operators that draw anew in each pass depend on it. restart:
+        Where to start instead of at the first row: what `OutputBlock.restart` was in an execution
+        of the same plan with the same
+            seed and epoch, on whatever machine. The execution may begin before that row, if caches
+            were filled or emptied meanwhile; its blocks say where they are.
         name: For people, in progress.
     """
     point: Any = None
@@ -55,9 +55,13 @@ def start(
     if not caches.as_recorded:
         point = None
     caches = replace(caches, keeps=point is None)
-    stages = lower(optimize(node, context), context.for_tasks(), shape, seed=seed, epoch=epoch, caches=caches)
+    stages = lower(
+        optimize(node, context), context.for_tasks(), shape, seed=seed, epoch=epoch, caches=caches
+    )
     if context.print_on_execution_start:
-        logger.info("%s begins: %s", name or "an execution", " -> ".join(stage.name for stage in stages))
+        logger.info(
+            "%s begins: %s", name or "an execution", " -> ".join(stage.name for stage in stages)
+        )
     for stage in stages:
         if isinstance(stage.grouping, Keeping) and stage.grouping.keeper is not None:
             stage.grouping.keeper.begin()
@@ -79,7 +83,9 @@ def start(
 
 
 def first_restart(node: Node, context: DataContext, *, seed: int) -> Restart:
-    """The first row of an execution that begins now: with it, a later one has the same blocks, also on another machine."""
+    """The first row of an execution that begins now: with it, a later one has the same blocks, also
+    on another machine.
+    """
     shape = shape_for(context)
     caches = settle(node, Origin(seed=seed, shape=shape))
     return Restart(index=0, point=restart_point(shape, None, caches.states))

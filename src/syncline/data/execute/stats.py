@@ -1,8 +1,9 @@
 """Where the time of an execution went, operator by operator: what `ds.stats()` shows.
 
-Covered: counting while an execution runs (`Meter`), and what was counted as frozen values with a text for people. An operator without a
-running task either waits for input (until the last block that its next task needs was made), or for downstream: for room in the budget, a
-free CPU, or the consumer.
+Covered: counting while an execution runs (`Meter`), and what was counted as frozen values with a
+text for people. An operator without a running task either waits for input (until the last block
+that its next task needs was made), or for downstream: for room in the budget, a free CPU, or the
+consumer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class SkippedInTask:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorStats:
-    """One operator. Seconds of several tasks at once add up; the two waiting times are the operator's as a whole."""
+    """One operator. Seconds of several tasks at once add up; the two waiting times are the
+    operator's as a whole.
+    """
 
     name: str
     tasks: int = 0
@@ -87,8 +90,23 @@ class ExecutionStats:
         return tuple(each for operator in self.operators for each in operator.skipped)
 
     def to_string(self) -> str:
-        """A table for people: one line per operator, then the whole, then rows that were left out."""
-        titles = ("operator", "tasks", "blocks", "rows", "size", "rows/s", "wall", "cpu", "reading", "function", "no input", "no room")
+        """A table for people: one line per operator, then the whole, then rows that were left
+        out.
+        """
+        titles = (
+            "operator",
+            "tasks",
+            "blocks",
+            "rows",
+            "size",
+            "rows/s",
+            "wall",
+            "cpu",
+            "reading",
+            "function",
+            "no input",
+            "no room",
+        )
         lines = [
             (
                 each.name,
@@ -97,11 +115,25 @@ class ExecutionStats:
                 f"{each.rows:,}",
                 size_text(each.size_bytes),
                 f"{each.rows_per_s:,.0f}",
-                *map(_seconds, (each.wall_s, each.cpu_s, each.read_s, each.function_s, each.waiting_input_s, each.waiting_downstream_s)),
+                *map(
+                    _seconds,
+                    (
+                        each.wall_s,
+                        each.cpu_s,
+                        each.read_s,
+                        each.function_s,
+                        each.waiting_input_s,
+                        each.waiting_downstream_s,
+                    ),
+                ),
             )
             for each in self.operators
         ]
-        first = "" if self.first_block_s is None else f", the first after {_seconds(self.first_block_s)}"
+        first = (
+            ""
+            if self.first_block_s is None
+            else f", the first after {_seconds(self.first_block_s)}"
+        )
         whole = (
             f"{self.rows:,} rows in {self.blocks} blocks, {size_text(self.size_bytes)}, in {_seconds(self.wall_s)}{first}; "
             f"the program waited {_seconds(self.program_waited_s)} for them"
@@ -113,10 +145,14 @@ class ExecutionStats:
         if not skipped:
             return []
         count = sum(operator.skipped_rows for operator in self.operators)
-        lines = [f"{count:,} {'row was' if count == 1 else 'rows were'} left out because a function failed (on_error='skip'):"]
+        lines = [
+            f"{count:,} {'row was' if count == 1 else 'rows were'} left out because a function failed (on_error='skip'):"
+        ]
         for each in skipped[:_SHOWN_SKIPS]:
             rows = each.rows
-            lines.append(f"  {rows.operator}, task {each.task}, {rows_text(rows.first_row, rows.rows)}: {rows.error}")
+            lines.append(
+                f"  {rows.operator}, task {each.task}, {rows_text(rows.first_row, rows.rows)}: {rows.error}"
+            )
         if len(skipped) > _SHOWN_SKIPS:
             lines.append(f"  and {len(skipped) - _SHOWN_SKIPS} more places, in `skipped`")
         return lines
@@ -127,7 +163,9 @@ class ExecutionStats:
 
 @dataclass(kw_only=True)
 class Meter:
-    """Counts for one operator while it runs. For the driver's thread; `read` may be called from any."""
+    """Counts for one operator while it runs. For the driver's thread; `read` may be called from
+    any.
+    """
 
     name: str
     clock: Callable[[], float] = time.monotonic
@@ -152,10 +190,16 @@ class Meter:
         self.changed_at = self.clock()
 
     def turn_begins(self, inputs_made_at: float | None) -> None:
-        """A task runs. `inputs_made_at`: when the last block of its input was there; None for a task that needs none, or goes on."""
+        """A task runs. `inputs_made_at`: when the last block of its input was there; None for a
+        task that needs none, or goes on.
+        """
         if self.running == 0:
             now = self.clock()
-            ready_at = self.changed_at if inputs_made_at is None else min(max(inputs_made_at, self.changed_at), now)
+            ready_at = (
+                self.changed_at
+                if inputs_made_at is None
+                else min(max(inputs_made_at, self.changed_at), now)
+            )
             self.waiting_input_s += ready_at - self.changed_at
             self.waiting_downstream_s += now - ready_at
             self.changed_at = now
@@ -220,12 +264,24 @@ def size_text(size_bytes: float) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
+    return (
+        f"{seconds * 1000:.1f} ms"
+        if seconds < 1
+        else f"{seconds:.2f} s"
+        if seconds < 100
+        else f"{seconds:.0f} s"
+    )
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
     """Columns of equal width: the first one to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in table
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in table
     ]

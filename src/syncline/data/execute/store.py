@@ -1,4 +1,6 @@
-"""The blocks of an execution by number: tables in this process, references to the object store, or both."""
+"""The blocks of an execution by number: tables in this process, references to the object store, or
+both.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class BlockStore:
     """The blocks that exist. For the driver's thread."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
-        self._held = [Stored(block.value, block.num_rows, block.size_bytes) for block in held_blocks(stages)]
+        self._held = [
+            Stored(block.value, block.num_rows, block.size_bytes) for block in held_blocks(stages)
+        ]
         self._blocks: dict[int, Stored] = {}
         self._last = 0
 
@@ -90,8 +94,8 @@ class BlockStore:
 def stages_to_store(stages: Sequence[Stage]) -> frozenset[int]:
     """Numbers of the stages whose blocks have to lie in the object store.
 
-    They are needed by worker processes; or all of them have to be there before the next operator goes on, and what memory does not hold
-    is moved to disk from there.
+    They are needed by worker processes; or all of them have to be there before the next operator
+    goes on, and what memory does not hold is moved to disk from there.
     """
     wanted: set[int] = set()
     for number in reversed(range(len(stages))):
@@ -100,10 +104,18 @@ def stages_to_store(stages: Sequence[Stage]) -> frozenset[int]:
         lane = grouping.lane if isinstance(grouping, Exchanged) else stage.lane
         passes_on = isinstance(grouping, First | Keeping | Chained | Interleaved | Shuffled)
         holds = isinstance(grouping, Exchanged | CutEvenly | Shuffled) or _keeps_in_store(grouping)
-        if holds or (passes_on and number in wanted) or (not passes_on and isinstance(lane, Workers | Actors)):
+        if (
+            holds
+            or (passes_on and number in wanted)
+            or (not passes_on and isinstance(lane, Workers | Actors))
+        ):
             wanted.update(stage.inputs)
     return frozenset(number for number in wanted if not isinstance(stages[number].grouping, Passed))
 
 
 def _keeps_in_store(grouping: Grouping) -> bool:
-    return isinstance(grouping, Keeping) and grouping.keeper is not None and grouping.keeper.needs_store
+    return (
+        isinstance(grouping, Keeping)
+        and grouping.keeper is not None
+        and grouping.keeper.needs_store
+    )

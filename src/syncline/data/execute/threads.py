@@ -1,7 +1,9 @@
-"""Tasks in this process: on threads of the execution, or, in local mode, one turn after the other in the program's own thread.
+"""Tasks in this process: on threads of the execution, or, in local mode, one turn after the other
+in the program's own thread.
 
-Python cannot interrupt a thread: a task that is cancelled in the middle of a turn is dropped when the turn ends, and time limits of
-functions have no effect here (functions with one run in worker processes, except in local mode).
+Python cannot interrupt a thread: a task that is cancelled in the middle of a turn is dropped when
+the turn ends, and time limits of functions have no effect here (functions with one run in worker
+processes, except in local mode).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ Submit: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class DaemonThreads:
-    """Threads that make calls; as many as calls wait at once. They never hold up the program's exit."""
+    """Threads that make calls; as many as calls wait at once. They never hold up the program's
+    exit.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -76,7 +80,9 @@ class DaemonThreads:
 class ThreadLane:
     """Runs tasks in this process."""
 
-    def __init__(self, submit: Submit, post: Post, listener: Listener, *, beside_program: bool) -> None:
+    def __init__(
+        self, submit: Submit, post: Post, listener: Listener, *, beside_program: bool
+    ) -> None:
         """`beside_program`: in the program's own thread, which is where user functions run then."""
         self._beside_program = beside_program
         self._submit = submit
@@ -119,7 +125,9 @@ class ThreadLane:
         if raised is not None:
             self._post(partial(self._listener.turned, job, Turn(error=raised), None))
             return
-        running = Running(work, job.request, cut(tables, job.layout), draws=self._draws(work, job.request.number))
+        running = Running(
+            work, job.request, cut(tables, job.layout), draws=self._draws(work, job.request.number)
+        )
         job.place = running
         self._turn(job, running)
 

@@ -1,7 +1,9 @@
-"""One task, turn by turn: each turn makes a block, and between turns the task rests. The same code in threads and in worker processes.
+"""One task, turn by turn: each turn makes a block, and between turns the task rests. The same code
+in threads and in worker processes.
 
-Covered: what a stage's tasks work with (`Work`), one running task (`Running`), what a turn tells (`Turn`), and the error that the program
-gets of a failing one. Not covered: who takes turns when (the scheduler), and where (the lanes).
+Covered: what a stage's tasks work with (`Work`), one running task (`Running`), what a turn tells
+(`Turn`), and the error that the program gets of a failing one. Not covered: who takes turns when
+(the scheduler), and where (the lanes).
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class ChainWork:
     seed: int
     epoch: int
     place: int = 0
-    """The number of the stage, counted from the last one: caches before it, filled or not, do not change it."""
+    """The number of the stage, counted from the last one: caches before it, filled or not, do not
+    change it.
+    """
 
     def open(self) -> None:
         """Before the first task in this process."""
@@ -110,7 +114,9 @@ class ExchangeWork:
     def close(self) -> None:
         """And hold nothing."""
 
-    def begin(self, request: Request, ports: Ports, state: TaskState) -> Iterator[Output | Partitioned]:
+    def begin(
+        self, request: Request, ports: Ports, state: TaskState
+    ) -> Iterator[Output | Partitioned]:
         """The sample, or the rows by partition."""
         ((table,),) = ports
         made: Output | Partitioned
@@ -118,7 +124,9 @@ class ExchangeWork:
             if self.sample is not None:
                 made = Output(table=self.sample(table, request.number), is_last=True)
             else:
-                made = self.partition[request.port](table, request.parts, self.prepared, request.number)
+                made = self.partition[request.port](
+                    table, request.parts, self.prepared, request.number
+                )
         yield made
 
 
@@ -126,7 +134,8 @@ Work: TypeAlias = ChainWork | ExchangeWork
 
 
 def draws_of(work: Work, task: int | None = None) -> tuple[int, ...]:
-    """Numbers that stand for what the user functions of a task draw, or (None) their objects while they are constructed.
+    """Numbers that stand for what the user functions of a task draw, or (None) their objects while
+    they are constructed.
 
     Exchanges call no user functions.
     """
@@ -150,9 +159,17 @@ class Running:
         cpu_clock: Clock = time.thread_time,
         draws: AbstractContextManager[None] | None = None,
     ) -> None:
-        """`ports`: the tables of the task, cut to their pieces. `draws`: each turn runs within it."""
+        """`ports`: the tables of the task, cut to their pieces. `draws`: each turn runs within
+        it.
+        """
         self.work = work
-        self.state = TaskState(stage=work.name, task=request.number, seed=work.seed, epoch=work.epoch, failing=request.failing)
+        self.state = TaskState(
+            stage=work.name,
+            task=request.number,
+            seed=work.seed,
+            epoch=work.epoch,
+            failing=request.failing,
+        )
         self._outputs = work.begin(request, ports, self.state)
         self._cpu_clock = cpu_clock
         self._draws = draws or nullcontext()
@@ -199,21 +216,36 @@ def _told(output: Output | Partitioned | None) -> Turn:
     return Turn(rows=rows, size_bytes=size, is_last=True, parts=parts)
 
 
-def failure(operator: str, error: BaseException, *, traceback: str | None = None) -> UserCodeException:
-    """What the program gets for an error of a task. `traceback`: as text, where `error` has none."""
+def failure(
+    operator: str, error: BaseException, *, traceback: str | None = None
+) -> UserCodeException:
+    """What the program gets for an error of a task. `traceback`: as text, where `error` has
+    none.
+    """
     where = ""
     if isinstance(error, UserFunctionError):
         operator, where, error = error.operator, f" {error.where}", error.original
     if traceback is None and says_all(error):
-        return UserCodeException(operator, f"{operator} failed{where} with {type(error).__name__}: {error}", error, pid=os.getpid())
+        return UserCodeException(
+            operator,
+            f"{operator} failed{where} with {type(error).__name__}: {error}",
+            error,
+            pid=os.getpid(),
+        )
     text = user_traceback(error) if traceback is None else traceback
     header = f"{operator} failed{where} with {one_line(error)}"
     return UserCodeException(operator, f"{header}\n\n{text.rstrip()}", error, pid=os.getpid())
 
 
-def cut(tables: Sequence[pa.Table], layout: Sequence[Sequence[tuple[int, int, int]]]) -> list[list[pa.Table]]:
-    """The tables of each port: `layout` has a (number of the table, first row, end) for each piece."""
-    return [[_slice(tables[number], start, stop) for number, start, stop in port] for port in layout]
+def cut(
+    tables: Sequence[pa.Table], layout: Sequence[Sequence[tuple[int, int, int]]]
+) -> list[list[pa.Table]]:
+    """The tables of each port: `layout` has a (number of the table, first row, end) for each
+    piece.
+    """
+    return [
+        [_slice(tables[number], start, stop) for number, start, stop in port] for port in layout
+    ]
 
 
 def _slice(table: pa.Table, start: int, stop: int) -> pa.Table:

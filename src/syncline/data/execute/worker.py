@@ -1,8 +1,10 @@
-"""`DataWorker`: the actor that runs tasks of user functions, one after the other, each turn by turn.
+"""`DataWorker`: the actor that runs tasks of user functions, one after the other, each turn by
+turn.
 
-Covered: keeping works open between tasks, letting go of them, and the watch over functions with a time limit. A function cannot be
-interrupted from outside: so its task runs on a thread beside, the call is answered with the stack of that thread, and the executor ends
-the process. Functions with a limit therefore do not run in the main thread of their process.
+Covered: keeping works open between tasks, letting go of them, and the watch over functions with a
+time limit. A function cannot be interrupted from outside: so its task runs on a thread beside, the
+call is answered with the stack of that thread, and the executor ends the process. Functions with a
+limit therefore do not run in the main thread of their process.
 """
 
 from __future__ import annotations
@@ -22,7 +24,16 @@ from syncline.core.tracebacks import is_engine_file
 from syncline.data import block as blocks
 from syncline.data.execute import randomness
 from syncline.data.execute.steps.user import UserFunctionError, UserStep
-from syncline.data.execute.turns import ChainWork, Request, Running, Turn, Work, cut, draws_of, failure
+from syncline.data.execute.turns import (
+    ChainWork,
+    Request,
+    Running,
+    Turn,
+    Work,
+    cut,
+    draws_of,
+    failure,
+)
 from syncline.data.plan.nodes import UserFunction
 
 Layout: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
@@ -41,11 +52,15 @@ class WorkKey(NamedTuple):
 
 
 Plain: TypeAlias = tuple[Any, ...]
-"""A `WorkKey`, `Request` or `Turn` as it travels: without its class, whose name costs more to pickle than the values."""
+"""A `WorkKey`, `Request` or `Turn` as it travels: without its class, whose name costs more to
+pickle than the values.
+"""
 
 
 class DataWorker:
-    """Runs one task at a time. Every call answers with what came of the turn, and the block beside it, which may be None."""
+    """Runs one task at a time. Every call answers with what came of the turn, and the block beside
+    it, which may be None.
+    """
 
     def __init__(self) -> None:
         self._works: dict[WorkKey, Work] = {}
@@ -54,7 +69,9 @@ class DataWorker:
         outlast_notice()
 
     def open(self, key: Plain, work: Work) -> BaseException | None:
-        """Prepare for the tasks of a work: construct the user's objects. Returns what they raised."""
+        """Prepare for the tasks of a work: construct the user's objects. Returns what they
+        raised.
+        """
         try:
             _seed(draws_of(work))
             work.open()
@@ -63,17 +80,31 @@ class DataWorker:
         self._works[WorkKey(*key)] = work
         return None
 
-    def begin(self, key: Plain, work: Work | None, request: Plain, layout: Layout, *tables: pa.Table) -> tuple[Plain, pa.Table | None]:
-        """The first turn of a task. `work` comes with the first task of each work, and after errors."""
+    def begin(
+        self, key: Plain, work: Work | None, request: Plain, layout: Layout, *tables: pa.Table
+    ) -> tuple[Plain, pa.Table | None]:
+        """The first turn of a task. `work` comes with the first task of each work, and after
+        errors.
+        """
         turn, table = self._begin(key, work, request, layout, tables)
         return tuple(turn), table
 
-    def partition(self, key: Plain, work: Work | None, request: Plain, layout: Layout, table: pa.Table) -> list[Any]:
-        """A "partition" task whose partitions are objects of their own: what came of it, then a table or None for each."""
+    def partition(
+        self, key: Plain, work: Work | None, request: Plain, layout: Layout, table: pa.Table
+    ) -> list[Any]:
+        """A "partition" task whose partitions are objects of their own: what came of it, then a
+        table or None for each.
+        """
         turn, whole = self._begin(key, work, request, layout, [table])
         if whole is None:
             return [tuple(turn), *([None] * Request(*request).parts)]
-        return [tuple(turn), *(whole.slice(part.start, part.stop - part.start) if part.stop > part.start else None for part in turn.parts)]
+        return [
+            tuple(turn),
+            *(
+                whole.slice(part.start, part.stop - part.start) if part.stop > part.start else None
+                for part in turn.parts
+            ),
+        ]
 
     def resume(self) -> tuple[Plain, pa.Table | None]:
         """The next turn."""
@@ -81,7 +112,12 @@ class DataWorker:
         return tuple(turn), table
 
     def _begin(
-        self, key: Plain, work: Work | None, request: Plain, layout: Layout, tables: Sequence[pa.Table]
+        self,
+        key: Plain,
+        work: Work | None,
+        request: Plain,
+        layout: Layout,
+        tables: Sequence[pa.Table],
     ) -> tuple[Turn, pa.Table | None]:
         if work is not None and WorkKey(*key) not in self._works:
             error = self.open(key, work)
@@ -132,7 +168,9 @@ class DataWorker:
             except NotYet:
                 continue
 
-    def _stuck(self, stage: str, key: str, function: UserFunction, first_row: int, rows: int) -> Turn:
+    def _stuck(
+        self, stage: str, key: str, function: UserFunction, first_row: int, rows: int
+    ) -> Turn:
         assert self._beside is not None
         (thread,) = self._beside._threads
         stack, where = _stack_of(thread.ident)
@@ -147,7 +185,9 @@ class DataWorker:
 
 
 def _seed(numbers: tuple[int, ...]) -> None:
-    """Let the generators of this process, where nobody else draws, begin at a point that these numbers stand for."""
+    """Let the generators of this process, where nobody else draws, begin at a point that these
+    numbers stand for.
+    """
     if numbers:
         randomness.seed(*numbers)
 
@@ -158,14 +198,26 @@ def _stack_of(thread: int | None) -> tuple[str, str]:
     if frame is None:
         return "", "an unknown line"
     summary = traceback.extract_stack(frame)
-    users = [line for line in summary if not is_engine_file(line.filename) and "concurrent/futures" not in line.filename]
+    users = [
+        line
+        for line in summary
+        if not is_engine_file(line.filename) and "concurrent/futures" not in line.filename
+    ]
     # The thread's own beginning, in `threading`, is not of interest either.
-    first = next((at for at, line in enumerate(users) if not line.filename.endswith("threading.py")), 0)
+    first = next(
+        (at for at, line in enumerate(users) if not line.filename.endswith("threading.py")), 0
+    )
     users = users[first:] or list(summary)
-    return "".join(traceback.StackSummary.from_list(users).format()), f"{users[-1].filename}:{users[-1].lineno} ({users[-1].line})"
+    return "".join(
+        traceback.StackSummary.from_list(users).format()
+    ), f"{users[-1].filename}:{users[-1].lineno} ({users[-1].line})"
 
 
 def _function(running: Running, key: str) -> UserFunction:
     """The function of the step that `TaskState.in_call` names."""
     assert isinstance(running.work, ChainWork)
-    return next(step.function for step in running.work.chain.steps if isinstance(step, UserStep) and step.key == key)
+    return next(
+        step.function
+        for step in running.work.chain.steps
+        if isinstance(step, UserStep) and step.key == key
+    )

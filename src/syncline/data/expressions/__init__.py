@@ -1,10 +1,12 @@
 """Expressions: what to compute from columns, as data that plans can look into.
 
-    ds.with_column("total", col("price") * col("quantity")).filter(col("name").str.starts_with("A") & col("total").is_not_null())
+    ds.with_column("total", col("price") * col("quantity")).filter(col("name").str.starts_with("A")
+    & col("total").is_not_null())
 
-Files, from the bottom up: `kernels` (functions on Arrow arrays), `operations` (how operators are written and computed), `namespaces`
-(`.str`, `.list`, `.arr`, `.struct`, `.map`, `.dt`), `expr` (the base class and the common nodes), `generated` (random numbers, UUIDs, ids),
-`functions` (`udf`), `download`, `projection` (lists of expressions: tables to tables), `parsing` (predicates as text).
+Files, from the bottom up: `kernels` (functions on Arrow arrays), `operations` (how operators are
+written and computed), `namespaces` (`.str`, `.list`, `.arr`, `.struct`, `.map`, `.dt`), `expr` (the
+base class and the common nodes), `generated` (random numbers, UUIDs, ids), `functions` (`udf`),
+`download`, `projection` (lists of expressions: tables to tables), `parsing` (predicates as text).
 """
 
 from typing import Any
@@ -32,7 +34,15 @@ from syncline.data.expressions.generated import (
 )
 from syncline.data.expressions.operations import Operation
 from syncline.data.expressions.parsing import parse
-from syncline.data.expressions.projection import StarExpr, UnnestExpr, filter_rows, project, projected_schema, star, unnest
+from syncline.data.expressions.projection import (
+    StarExpr,
+    UnnestExpr,
+    filter_rows,
+    project,
+    projected_schema,
+    star,
+    unnest,
+)
 
 __all__ = [
     "AliasExpr",
@@ -72,10 +82,14 @@ __all__ = [
 def col(name: str) -> ColumnExpr:
     """The column of this name: `col("price") * 2`."""
     if not isinstance(name, str):
-        raise TypeError(f"col takes the name of a column, not {name!r}: for a constant write lit({name!r})")
+        raise TypeError(
+            f"col takes the name of a column, not {name!r}: for a constant write lit({name!r})"
+        )
     return ColumnExpr(name)
 
 
 def lit(value: Any) -> LiteralExpr:
-    """One value for all rows: a number, text, date, list, dict or None. Beside an expression a plain value needs no `lit`."""
+    """One value for all rows: a number, text, date, list, dict or None. Beside an expression a
+    plain value needs no `lit`.
+    """
     return LiteralExpr(value)

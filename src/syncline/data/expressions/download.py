@@ -1,4 +1,6 @@
-"""The expression that fetches files: `download("uri")` is the content of each file that a column names."""
+"""The expression that fetches files: `download("uri")` is the content of each file that a column
+names.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _THREADS = 16
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DownloadExpr(Expr):
-    """The bytes of the files that an expression names; null where it is null or the file cannot be read."""
+    """The bytes of the files that an expression names; null where it is null or the file cannot be
+    read.
+    """
 
     uri: Expr
     filesystem: Any = None
@@ -48,10 +52,14 @@ class DownloadExpr(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return DownloadExpr(children[0], self.filesystem)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         uris = values[0]
         if not pa.types.is_string(uris.type) and not pa.types.is_large_string(uris.type):
-            raise TypeError(f"{self!r} needs a column of paths or URIs, but {self.uri!r} is {uris.type}")
+            raise TypeError(
+                f"{self!r} needs a column of paths or URIs, but {self.uri!r} is {uris.type}"
+            )
         if not len(uris):
             return pa.array([], pa.binary())
         with ThreadPoolExecutor(min(_THREADS, len(uris)), "syncline-download") as threads:
@@ -77,6 +85,7 @@ class DownloadExpr(Expr):
 def download(uri_column_name: str, *, filesystem: Any = None) -> DownloadExpr:
     """The content, as bytes, of the file that each row of a column names by a path or URI.
 
-    Files that cannot be read are null, with a warning in the log. `filesystem` is a pyarrow or fsspec one; found from each URI if None.
+    Files that cannot be read are null, with a warning in the log. `filesystem` is a pyarrow or
+    fsspec one; found from each URI if None.
     """
     return DownloadExpr(ColumnExpr(uri_column_name), filesystem)

@@ -1,10 +1,11 @@
 """Expressions: immutable trees that say what to compute from columns.
 
-Covered: the base class with its operators and functions, and the nodes that most trees are made of: columns, literals, operators, Arrow
-functions, new names. Nodes with values of their own making: `generated`; user functions: `functions`; several columns: `projection`.
+Covered: the base class with its operators and functions, and the nodes that most trees are made of:
+columns, literals, operators, Arrow functions, new names. Nodes with values of their own making:
+`generated`; user functions: `functions`; several columns: `projection`.
 
-A tree knows its columns, can be evaluated on a table, put into other columns' terms, compared, typed against a schema, and handed to a
-file scan where that means the same there.
+A tree knows its columns, can be evaluated on a table, put into other columns' terms, compared,
+typed against a schema, and handed to a file scan where that means the same there.
 """
 
 from __future__ import annotations
@@ -40,14 +41,20 @@ _Exprs: TypeAlias = "list[Expr]"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationContext:
-    """Where in the dataset a table lies: what makes random numbers and ids the same whoever computes them, and whenever."""
+    """Where in the dataset a table lies: what makes random numbers and ids the same whoever
+    computes them, and whenever.
+    """
 
     block_index: int = 0
     """The block's position among the inputs of the operator, from 0."""
     row_offset: int = 0
-    """How many rows of the block lie before the table; 0 unless the table is a part of the block."""
+    """How many rows of the block lie before the table; 0 unless the table is a part of the
+    block.
+    """
     execution_index: int = 0
-    """How often the dataset was executed before: the epoch, for `random(seed)` that draws anew each time."""
+    """How often the dataset was executed before: the epoch, for `random(seed)` that draws anew each
+    time.
+    """
 
 
 class UndeclaredTypeError(Exception):
@@ -85,7 +92,8 @@ def _function(function: str, doc: str) -> Callable[[Expr], FunctionExpr]:
 class Expr(ABC):
     """What to compute from columns. Made with `col`, `lit`, operators and methods; never changed.
 
-    `==` makes an expression, so expressions compare with `structurally_equals` and hash by identity.
+    `==` makes an expression, so expressions compare with `structurally_equals` and hash by
+    identity.
     """
 
     __hash__ = object.__hash__
@@ -104,7 +112,9 @@ class Expr(ABC):
 
     @property
     def data_type(self) -> DataType:
-        """The type of the result as far as the tree tells without a schema; `DataType(object)` where it does not."""
+        """The type of the result as far as the tree tells without a schema; `DataType(object)`
+        where it does not.
+        """
         return DataType(object)
 
     def _own(self) -> tuple[Any, ...]:
@@ -116,12 +126,16 @@ class Expr(ABC):
         return self
 
     @abstractmethod
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         """The node's value for `table` from its children's."""
 
     def _sample(self, empty: pa.Table) -> Value:
         """A value of the right type for a table without rows."""
-        return self._compute(tuple(child._sample(empty) for child in self.children), empty, EvaluationContext())
+        return self._compute(
+            tuple(child._sample(empty) for child in self.children), empty, EvaluationContext()
+        )
 
     def _arrow(self) -> pc.Expression | None:
         """The node for a file scan; None where it means something else there."""
@@ -133,10 +147,13 @@ class Expr(ABC):
 
     # What plans ask
 
-    def evaluate(self, table: pa.Table, context: EvaluationContext | None = None) -> pa.Array | pa.ChunkedArray:
+    def evaluate(
+        self, table: pa.Table, context: EvaluationContext | None = None
+    ) -> pa.Array | pa.ChunkedArray:
         """The column, one value per row of `table`.
 
-        UnknownColumnError names the nearest column; TypeError, ValueError and ZeroDivisionError name the expression.
+        UnknownColumnError names the nearest column; TypeError, ValueError and ZeroDivisionError
+        name the expression.
         """
         value = self._value(table, context or EvaluationContext())
         if not isinstance(value, pa.Scalar):
@@ -144,12 +161,15 @@ class Expr(ABC):
         return pa.repeat(value, table.num_rows) if table.num_rows else pa.array([], value.type)
 
     def get_type(self, schema: pa.Schema) -> pa.DataType | None:
-        """The Arrow type of the result on data of this schema; None if only running a user function can tell.
+        """The Arrow type of the result on data of this schema; None if only running a user function
+        can tell.
 
         Fails as `evaluate` does where columns are missing or types do not fit.
         """
         indices = [schema.get_field_index(name) for name in self.columns()]
-        if all(index >= 0 for index in indices):  # of a wide table only what is read; of a missing column the error names all there are
+        if all(
+            index >= 0 for index in indices
+        ):  # of a wide table only what is read; of a missing column the error names all there are
             schema = pa.schema([schema.field(index) for index in indices])
         try:
             return self._sample(block.empty(schema)).type
@@ -167,11 +187,15 @@ class Expr(ABC):
             yield from child.walk()
 
     def renamed(self, mapping: Mapping[_Text, _Text]) -> Expr:
-        """The same expression where columns are read under the names that `mapping` gives for them."""
+        """The same expression where columns are read under the names that `mapping` gives for
+        them.
+        """
         return self.substituted({old: ColumnExpr(new) for old, new in mapping.items()})
 
     def substituted(self, mapping: Mapping[_Text, Expr]) -> Expr:
-        """The same expression with an expression for each column that `mapping` names: what a filter means below a projection."""
+        """The same expression with an expression for each column that `mapping` names: what a
+        filter means below a projection.
+        """
         if not self.children:
             return self
         children = tuple(child.substituted(mapping) for child in self.children)
@@ -184,19 +208,27 @@ class Expr(ABC):
             type(self) is type(other)
             and self._own() == other._own()
             and len(self.children) == len(other.children)
-            and all(mine.structurally_equals(its) for mine, its in zip(self.children, other.children, strict=True))
+            and all(
+                mine.structurally_equals(its)
+                for mine, its in zip(self.children, other.children, strict=True)
+            )
         )
 
     def is_idempotent(self) -> bool:
-        """Whether evaluating it elsewhere or twice gives the same: false for random numbers, UUIDs and ids."""
+        """Whether evaluating it elsewhere or twice gives the same: false for random numbers, UUIDs
+        and ids.
+        """
         return all(child.is_idempotent() for child in self.children)
 
     def conjuncts(self) -> _Exprs:
-        """The parts that are joined by `&`, so that each may be pushed down by itself; [self] if there is no `&` on top."""
+        """The parts that are joined by `&`, so that each may be pushed down by itself; [self] if
+        there is no `&` on top.
+        """
         return [self]
 
     def to_arrow(self, schema: pa.Schema | None = None) -> pc.Expression | None:
-        """The same expression for `pyarrow.dataset` scans; None where it cannot run there with the same meaning.
+        """The same expression for `pyarrow.dataset` scans; None where it cannot run there with the
+        same meaning.
 
         With the `schema` of what is scanned also None where a scan would refuse the columns' types.
         """
@@ -212,11 +244,15 @@ class Expr(ABC):
         """As `to_arrow`, but a ValueError where that is None."""
         expression = self.to_arrow()
         if expression is None:
-            raise ValueError(f"{self!r} cannot be written as a pyarrow expression: evaluate it on tables instead")
+            raise ValueError(
+                f"{self!r} cannot be written as a pyarrow expression: evaluate it on tables instead"
+            )
         return expression
 
     def _value(self, table: pa.Table, context: EvaluationContext) -> Value:
-        return self._compute(tuple(child._value(table, context) for child in self.children), table, context)
+        return self._compute(
+            tuple(child._value(table, context) for child in self.children), table, context
+        )
 
     def __repr__(self) -> _Text:
         return self._text()[0]
@@ -230,7 +266,9 @@ class Expr(ABC):
         )
 
     def __contains__(self, value: object) -> NoReturn:
-        raise TypeError(f"`in` does not work on the column {self!r}: use {self!r}.is_in([...]), or {self!r}.list for the elements of lists")
+        raise TypeError(
+            f"`in` does not work on the column {self!r}: use {self!r}.is_in([...]), or {self!r}.list for the elements of lists"
+        )
 
     # Operators
 
@@ -278,11 +316,15 @@ class Expr(ABC):
         return AliasExpr(self, name)
 
     def cast(self, target_type: DataType | pa.DataType, *, safe: bool = True) -> CastExpr:
-        """The values as another type; ValueError on values that it does not hold exactly, unless `safe` is off."""
+        """The values as another type; ValueError on values that it does not hold exactly, unless
+        `safe` is off.
+        """
         return CastExpr(self, as_arrow(target_type), safe)
 
     def compute(self, function: _Text, *arguments: Any, **options: Any) -> FunctionExpr:
-        """An Arrow compute function of this value and `arguments`, which may be expressions, with the function's options."""
+        """An Arrow compute function of this value and `arguments`, which may be expressions, with
+        the function's options.
+        """
         return FunctionExpr(function, (self, *map(to_expr, arguments)), options)
 
     # Methods for numbers
@@ -359,7 +401,9 @@ class ColumnExpr(Expr):
     def _own(self) -> tuple[Any, ...]:
         return (self.column,)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         if self.column not in table.column_names:
             raise UnknownColumnError(self.column, table.column_names)
         column = table.column(self.column)
@@ -382,8 +426,15 @@ class LiteralExpr(Expr):
     def __post_init__(self) -> None:
         try:
             _ = self.scalar
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise TypeError(f"{self.value!r} cannot be a literal of an expression, since Arrow has no type for it: {error}") from error
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowTypeError,
+            pa.ArrowNotImplementedError,
+            OverflowError,
+        ) as error:
+            raise TypeError(
+                f"{self.value!r} cannot be a literal of an expression, since Arrow has no type for it: {error}"
+            ) from error
 
     @functools.cached_property
     def scalar(self) -> pa.Scalar:
@@ -397,7 +448,9 @@ class LiteralExpr(Expr):
     def _own(self) -> tuple[Any, ...]:
         return (self.scalar,)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         return self.scalar
 
     def _arrow(self) -> pc.Expression | None:
@@ -424,7 +477,11 @@ class BinaryExpr(Expr):
         return DataType(pa.bool_()) if OPERATORS[self.op].boolean else DataType(object)
 
     def conjuncts(self) -> _Exprs:
-        return [*self.left.conjuncts(), *self.right.conjuncts()] if self.op is Operation.AND else [self]
+        return (
+            [*self.left.conjuncts(), *self.right.conjuncts()]
+            if self.op is Operation.AND
+            else [self]
+        )
 
     def _own(self) -> tuple[Any, ...]:
         return (self.op,)
@@ -432,7 +489,9 @@ class BinaryExpr(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return BinaryExpr(self.op, *children)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         return _run(self, OPERATORS[self.op].function, values, {})
 
     def _arrow(self) -> pc.Expression | None:
@@ -450,9 +509,15 @@ class BinaryExpr(Expr):
     def _text(self) -> tuple[_Text, int]:
         written = OPERATORS[self.op]
         if self.op in (Operation.IN, Operation.NOT_IN):
-            return f"{_within(self.left, written.strength)}.{written.symbol}({self.right!r})", written.strength
+            return (
+                f"{_within(self.left, written.strength)}.{written.symbol}({self.right!r})",
+                written.strength,
+            )
         # The right side needs parentheses at equal strength too: a - (b - c).
-        left, right = _within(self.left, written.strength), _within(self.right, written.strength + 1)
+        left, right = (
+            _within(self.left, written.strength),
+            _within(self.right, written.strength + 1),
+        )
         if written.strength == 1:
             left = _within(self.left, 2)  # Python would read a < b < c as a chain
         return f"{left} {written.symbol} {right}", written.strength
@@ -479,7 +544,9 @@ class UnaryExpr(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return UnaryExpr(self.op, *children)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         return _run(self, OPERATORS[self.op].function, values, {})
 
     def _arrow(self) -> pc.Expression | None:
@@ -493,7 +560,9 @@ class UnaryExpr(Expr):
     def _text(self) -> tuple[_Text, int]:
         written = OPERATORS[self.op]
         operand = _within(self.operand, written.strength)
-        return (f"~{operand}" if self.op is Operation.NOT else f"{operand}.{written.symbol}()"), written.strength
+        return (
+            f"~{operand}" if self.op is Operation.NOT else f"{operand}.{written.symbol}()"
+        ), written.strength
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -506,7 +575,9 @@ class FunctionExpr(Expr):
 
     def __post_init__(self) -> None:
         if not kernels.is_known(self.function):
-            raise ValueError(f"Arrow has no compute function {self.function!r}: see pyarrow.compute.list_functions()")
+            raise ValueError(
+                f"Arrow has no compute function {self.function!r}: see pyarrow.compute.list_functions()"
+            )
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -518,7 +589,9 @@ class FunctionExpr(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return FunctionExpr(self.function, children, self.options)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         return _run(self, self.function, values, dict(self.options))
 
     def _arrow(self) -> pc.Expression | None:
@@ -554,7 +627,9 @@ class CastExpr(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return CastExpr(children[0], self.target, self.safe)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         return _run(self, "cast", values, {"target_type": self.target, "safe": self.safe})
 
     def _arrow(self) -> pc.Expression | None:
@@ -593,7 +668,9 @@ class AliasExpr(Expr):
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return AliasExpr(children[0], self.alias_name)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
         return values[0]
 
     def _arrow(self) -> pc.Expression | None:
@@ -612,10 +689,16 @@ def _value_list(values: Sequence[Any] | Expr) -> LiteralExpr:
     if isinstance(values, Expr):
         if isinstance(values, LiteralExpr) and isinstance(values.value, list | tuple):
             return values
-        raise TypeError(f"is_in and not_in compare with a list of values, not with {values!r}: a block would see only its own rows of it")
+        raise TypeError(
+            f"is_in and not_in compare with a list of values, not with {values!r}: a block would see only its own rows of it"
+        )
     if isinstance(values, str | bytes):
-        raise TypeError(f"is_in and not_in take a list of values, not {values!r}: write [{values!r}], or .str.contains for parts of text")
-    return LiteralExpr(values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else list(values))
+        raise TypeError(
+            f"is_in and not_in take a list of values, not {values!r}: write [{values!r}], or .str.contains for parts of text"
+        )
+    return LiteralExpr(
+        values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else list(values)
+    )
 
 
 def _run(expr: Expr, function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:

@@ -1,7 +1,8 @@
 """User functions in expressions: `udf` and `pyarrow_udf`, on functions and on classes.
 
-A function gets one Arrow array per column (literals as the plain value) and returns a column of as many rows: an Arrow array, an ndarray,
-a list or a Series. A class is constructed once per process, where it is first used.
+A function gets one Arrow array per column (literals as the plain value) and returns a column of as
+many rows: an Arrow array, an ndarray, a list or a Series. A class is constructed once per process,
+where it is first used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ import pyarrow as pa
 from syncline.data import block
 from syncline.data.datatype import DataType, as_arrow
 from syncline.data.expressions import kernels
-from syncline.data.expressions.expr import EvaluationContext, Expr, LiteralExpr, UndeclaredTypeError, to_expr
+from syncline.data.expressions.expr import (
+    EvaluationContext,
+    Expr,
+    LiteralExpr,
+    UndeclaredTypeError,
+    to_expr,
+)
 from syncline.data.expressions.kernels import Value
 from syncline.data.expressions.operations import ATOM
 
@@ -28,7 +35,9 @@ _instances: dict[str, Any] = {}
 
 @dataclass(frozen=True, eq=False)
 class ClassFunction:
-    """A class with the arguments to construct it with: a function that makes its instance when first called in a process."""
+    """A class with the arguments to construct it with: a function that makes its instance when
+    first called in a process.
+    """
 
     cls: type
     args: tuple[Any, ...]
@@ -79,7 +88,12 @@ class UDFExpr(Expr):
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         count = len(self.args)
-        return UDFExpr(self.fn, children[:count], dict(zip(self.kwargs, children[count:], strict=True)), self.return_dtype)
+        return UDFExpr(
+            self.fn,
+            children[:count],
+            dict(zip(self.kwargs, children[count:], strict=True)),
+            self.return_dtype,
+        )
 
     def _sample(self, empty: pa.Table) -> Value:
         if self.return_dtype.is_python_type():
@@ -88,8 +102,12 @@ class UDFExpr(Expr):
             child._sample(empty)
         return block.empty(pa.schema([("", as_arrow(self.return_dtype))])).column(0)
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> Value:
-        given = [_argument(child, value) for child, value in zip(self.children, values, strict=True)]
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        given = [
+            _argument(child, value) for child, value in zip(self.children, values, strict=True)
+        ]
         count = len(self.args)
         result = self.fn(*given[:count], **dict(zip(self.kwargs, given[count:], strict=True)))
         if inspect.isawaitable(result):
@@ -98,7 +116,9 @@ class UDFExpr(Expr):
             result = asyncio.run(_awaited(result))
         column = self._column(result)
         if len(column) != table.num_rows:
-            raise ValueError(f"{self!r} returned {len(column)} values for {table.num_rows} rows: a user function returns one value per row")
+            raise ValueError(
+                f"{self!r} returned {len(column)} values for {table.num_rows} rows: a user function returns one value per row"
+            )
         return column
 
     def _column(self, result: Any) -> pa.Array | pa.ChunkedArray:
@@ -132,7 +152,8 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
 
         ds.with_column("y", plus_one(col("x")))
 
-    A class is given its constructor's arguments first: `Scale(3)(col("x"))`; it is constructed once per process, and may be async.
+    A class is given its constructor's arguments first: `Scale(3)(col("x"))`; it is constructed once
+    per process, and may be async.
     """
     declared = return_dtype if isinstance(return_dtype, DataType) else DataType(return_dtype)
 
@@ -140,23 +161,31 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], 
         if not isinstance(function, type):
             return _expression_maker(function, declared)
         if not issubclass(function, Callable):  # type: ignore[arg-type]
-            raise TypeError(f"the class {function.__name__} has no __call__, which a user function needs")
+            raise TypeError(
+                f"the class {function.__name__} has no __call__, which a user function needs"
+            )
 
         @functools.wraps(function, updated=())
         def construct(*args: Any, **kwargs: Any) -> Callable[..., UDFExpr]:
-            return _expression_maker(ClassFunction(function, args, kwargs, uuid.uuid4().hex), declared)
+            return _expression_maker(
+                ClassFunction(function, args, kwargs, uuid.uuid4().hex), declared
+            )
 
         return construct
 
     return decorate
 
 
-def pyarrow_udf(return_dtype: DataType | pa.DataType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def pyarrow_udf(
+    return_dtype: DataType | pa.DataType,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """As `udf`: all columns are Arrow arrays here."""
     return udf(return_dtype)
 
 
-def _expression_maker(function: Callable[..., Any], return_dtype: DataType) -> Callable[..., UDFExpr]:
+def _expression_maker(
+    function: Callable[..., Any], return_dtype: DataType
+) -> Callable[..., UDFExpr]:
     def make(*args: Any, **kwargs: Any) -> UDFExpr:
         named = {name: to_expr(value) for name, value in kwargs.items()}
         return UDFExpr(function, tuple(map(to_expr, args)), named, return_dtype)

@@ -24,7 +24,8 @@ Value: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
 def run(function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:
     """The result of a function, one of this file's or of Arrow's, on columns and scalars.
 
-    TypeError where the function takes no such types, ValueError where it takes no such values, ZeroDivisionError for integers by 0.
+    TypeError where the function takes no such types, ValueError where it takes no such values,
+    ZeroDivisionError for integers by 0.
     """
     values = tuple(_decoded(value) for value in values)
     kernel = OWN.get(function) or getattr(pc, function)
@@ -36,7 +37,9 @@ def run(function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Va
         ) from error
     except pa.ArrowInvalid as error:
         if "divide by zero" in str(error):
-            raise ZeroDivisionError(f"{function} divides an integer by 0: make the divisor null or cast it to float before") from error
+            raise ZeroDivisionError(
+                f"{function} divides an integer by 0: make the divisor null or cast it to float before"
+            ) from error
         raise ValueError(f"{function} of {_types(values)}: {error}") from error
 
 
@@ -57,7 +60,11 @@ def is_arrow(function: str) -> bool:
 
 def is_list(type_: pa.DataType) -> bool:
     """Whether values are lists, of fixed size or not."""
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
+    return bool(
+        pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+    )
 
 
 def one_chunk(value: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -108,7 +115,9 @@ def _modulo(left: Value, right: Value) -> Value:
 
 def _wrong_side(remainder: Value, divisor: Value) -> Value:
     """Where a remainder is not 0 and has another sign than its divisor."""
-    return pc.and_(pc.not_equal(remainder, 0), pc.not_equal(pc.less(remainder, 0), pc.less(divisor, 0)))
+    return pc.and_(
+        pc.not_equal(remainder, 0), pc.not_equal(pc.less(remainder, 0), pc.less(divisor, 0))
+    )
 
 
 def _logical(kernel: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
@@ -127,7 +136,9 @@ def _is_in(value: Value, allowed: pa.ListScalar) -> Value:
     found = allowed.values
     common = schemas.joined_type(value.type, found.type)
     if common is None:
-        raise TypeError(f"{value.type} is never among values of type {found.type}: cast the column, or compare with values of its type")
+        raise TypeError(
+            f"{value.type} is never among values of type {found.type}: cast the column, or compare with values of its type"
+        )
     return pc.is_in(value.cast(common), value_set=found.cast(common))
 
 
@@ -155,9 +166,16 @@ class _Lists:
         return lengths
 
     def gathered(self) -> pa.Array:
-        """The elements of all lists one after the other, without those that lie between lists or under null ones."""
+        """The elements of all lists one after the other, without those that lie between lists or
+        under null ones.
+        """
         lengths = self.lengths
-        return self.elements.take(pa.array(np.repeat(self.starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())))
+        return self.elements.take(
+            pa.array(
+                np.repeat(self.starts - (np.cumsum(lengths) - lengths), lengths)
+                + np.arange(lengths.sum())
+            )
+        )
 
 
 def _lists(value: Value) -> _Lists:
@@ -174,8 +192,12 @@ def _lists(value: Value) -> _Lists:
     return _Lists(elements=array.values, starts=starts, ends=ends, missing=missing)
 
 
-def _rebuilt(elements: pa.Array, lengths: np.ndarray, missing: np.ndarray | None, *, large: bool = False) -> pa.Array:
-    """A list column from the elements of all lists in order, their lengths and which of them are null."""
+def _rebuilt(
+    elements: pa.Array, lengths: np.ndarray, missing: np.ndarray | None, *, large: bool = False
+) -> pa.Array:
+    """A list column from the elements of all lists in order, their lengths and which of them are
+    null.
+    """
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     mask = None if missing is None else pa.array(missing)
     if large:
@@ -192,20 +214,40 @@ def _list_get(value: Value, *, index: int) -> Value:
 
 def _list_slice(value: Value, *, start: int | None, stop: int | None, step: int | None) -> Value:
     lists = _lists(value)
-    pieces = [range(first, last)[start:stop:step] for first, last in zip(lists.starts.tolist(), lists.ends.tolist(), strict=True)]
+    pieces = [
+        range(first, last)[start:stop:step]
+        for first, last in zip(lists.starts.tolist(), lists.ends.tolist(), strict=True)
+    ]
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    positions = np.fromiter((position for piece in pieces for position in piece), np.int64, int(lengths.sum()))
-    return _rebuilt(lists.elements.take(pa.array(positions)), lengths, lists.missing, large=pa.types.is_large_list(value.type))
+    positions = np.fromiter(
+        (position for piece in pieces for position in piece), np.int64, int(lengths.sum())
+    )
+    return _rebuilt(
+        lists.elements.take(pa.array(positions)),
+        lengths,
+        lists.missing,
+        large=pa.types.is_large_list(value.type),
+    )
 
 
 def _list_sort(value: Value, *, order: str, null_placement: str) -> Value:
     lists = _lists(value)
     elements, lengths = lists.gathered(), lists.lengths
     # The nulls' place is a key of its own, since Arrow's versions differ in how they are told.
-    table = pa.table({"row": np.repeat(np.arange(len(lengths)), lengths), "null": elements.is_null(), "element": elements})
+    table = pa.table(
+        {
+            "row": np.repeat(np.arange(len(lengths)), lengths),
+            "null": elements.is_null(),
+            "element": elements,
+        }
+    )
     nulls = "ascending" if null_placement == "at_end" else "descending"
-    places = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("null", nulls), ("element", order)])
-    return _rebuilt(elements.take(places), lengths, lists.missing, large=pa.types.is_large_list(value.type))
+    places = pc.sort_indices(
+        table, sort_keys=[("row", "ascending"), ("null", nulls), ("element", order)]
+    )
+    return _rebuilt(
+        elements.take(places), lengths, lists.missing, large=pa.types.is_large_list(value.type)
+    )
 
 
 def _list_flatten(value: Value) -> Value:
@@ -215,13 +257,19 @@ def _list_flatten(value: Value) -> Value:
     inner = _lists(outer.gathered())
     rows = np.repeat(np.arange(len(outer.starts)), outer.lengths)
     lengths = np.bincount(rows, weights=inner.lengths, minlength=len(outer.starts)).astype(np.int64)
-    return _rebuilt(inner.gathered(), lengths, outer.missing, large=pa.types.is_large_list(value.type))
+    return _rebuilt(
+        inner.gathered(), lengths, outer.missing, large=pa.types.is_large_list(value.type)
+    )
 
 
 def _list_to_variable(value: Value) -> Value:
     if not is_list(value.type):
         raise TypeError(f"this takes lists, not {value.type}")
-    return value.cast(pa.list_(value.type.value_type)) if pa.types.is_fixed_size_list(value.type) else value
+    return (
+        value.cast(pa.list_(value.type.value_type))
+        if pa.types.is_fixed_size_list(value.type)
+        else value
+    )
 
 
 def _map_keys(value: Value) -> Value:

@@ -1,4 +1,6 @@
-"""The operators of expressions: how each is written, which kernel computes it, and what it is to a file scan."""
+"""The operators of expressions: how each is written, which kernel computes it, and what it is to a
+file scan.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Operator:
     function: str
     """The kernel."""
     strength: int = 0
-    """What binds stronger has the higher number, as in Python; operands of less strength get parentheses."""
+    """What binds stronger has the higher number, as in Python; operands of less strength get
+    parentheses.
+    """
     boolean: bool = False
     """Whether the result is true or false."""
 
@@ -69,12 +73,15 @@ OPERATORS = {
     Operation.MOD: Operator(symbol="%", function="modulo", strength=5),
     Operation.NOT: Operator(symbol="~", function="invert", strength=6, boolean=True),
     Operation.IS_NULL: Operator(symbol="is_null", function="is_null", strength=7, boolean=True),
-    Operation.IS_NOT_NULL: Operator(symbol="is_not_null", function="is_valid", strength=7, boolean=True),
+    Operation.IS_NOT_NULL: Operator(
+        symbol="is_not_null", function="is_valid", strength=7, boolean=True
+    ),
     Operation.IN: Operator(symbol="is_in", function="is_in", strength=7, boolean=True),
     Operation.NOT_IN: Operator(symbol="not_in", function="not_in", strength=7, boolean=True),
 }
 
-# Those operators that mean the same to a file scan. Division does not: integers would be rounded towards zero there.
+# Those operators that mean the same to a file scan. Division does not: integers would be rounded
+# towards zero there.
 ARROW_OPERATORS: dict[Operation, Callable[[Any, Any], pc.Expression]] = {
     Operation.ADD: pc.add,
     Operation.SUB: pc.subtract,

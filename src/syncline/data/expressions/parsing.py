@@ -1,7 +1,9 @@
-"""Predicates written as text: `parse("age > 18 and name in ['a', 'b']")`, for `Dataset.filter(expr=...)`.
+"""Predicates written as text: `parse("age > 18 and name in ['a', 'b']")`, for
+`Dataset.filter(expr=...)`.
 
-Covered: names (dots belong to the name), constants, lists, arithmetic, comparisons and chains of them, `and`, `or`, `not`, `in`, `not in`,
-`is None`, and the functions `is_null`, `is_not_null`, `is_in`, `not_in`. Nothing is executed: the text is only taken apart.
+Covered: names (dots belong to the name), constants, lists, arithmetic, comparisons and chains of
+them, `and`, `or`, `not`, `in`, `not in`, `is None`, and the functions `is_null`, `is_not_null`,
+`is_in`, `not_in`. Nothing is executed: the text is only taken apart.
 """
 
 from __future__ import annotations
@@ -64,9 +66,14 @@ def _visit(node: ast.expr) -> Expr:
             return _apply(node.op, _visit(node.left), _visit(node.right))
         case ast.Compare():
             sides = [node.left, *node.comparators]
-            parts = [_compare(left, op, right) for left, op, right in zip(sides, node.ops, sides[1:], strict=False)]
+            parts = [
+                _compare(left, op, right)
+                for left, op, right in zip(sides, node.ops, sides[1:], strict=False)
+            ]
             return functools.reduce(operator.and_, parts)
-        case ast.Call(func=ast.Name(id=name)) if name in _METHODS and node.args and not node.keywords:
+        case ast.Call(func=ast.Name(id=name)) if (
+            name in _METHODS and node.args and not node.keywords
+        ):
             result: Expr = getattr(_visit(node.args[0]), name)(*map(_visit, node.args[1:]))
             return result
     raise ValueError(
@@ -100,4 +107,6 @@ def _constant(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError as error:
-        raise ValueError(f"{ast.unparse(node)!r} is not a constant, as the elements of a list must be") from error
+        raise ValueError(
+            f"{ast.unparse(node)!r} is not a constant, as the elements of a list must be"
+        ) from error

@@ -1,6 +1,8 @@
-"""Lists of expressions: the columns of a new table, the rows that a predicate keeps, and the schema that results.
+"""Lists of expressions: the columns of a new table, the rows that a predicate keeps, and the schema
+that results.
 
-`star()` stands for all columns of the input and `unnest(expr)` for the fields of a struct; they have a meaning only here.
+`star()` stands for all columns of the input and `unnest(expr)` for the fields of a struct; they
+have a meaning only here.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from syncline.data.expressions.operations import ATOM
 class StarExpr(Expr):
     """All columns of the input."""
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> NoReturn:
-        raise TypeError("star() stands for all columns, so it can only be one of the expressions of a projection")
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> NoReturn:
+        raise TypeError(
+            "star() stands for all columns, so it can only be one of the expressions of a projection"
+        )
 
     def _text(self) -> tuple[str, int]:
         return "star()", ATOM
@@ -39,13 +45,19 @@ class UnnestExpr(Expr):
         return (self.expr,)
 
     def alias(self, name: str) -> NoReturn:
-        raise TypeError(f"{self!r} stands for several columns, which cannot all be named {name!r}: alias the columns in a second step")
+        raise TypeError(
+            f"{self!r} stands for several columns, which cannot all be named {name!r}: alias the columns in a second step"
+        )
 
     def _with_children(self, children: tuple[Expr, ...]) -> Expr:
         return UnnestExpr(children[0])
 
-    def _compute(self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext) -> NoReturn:
-        raise TypeError(f"{self!r} stands for several columns, so it can only be one of the expressions of a projection")
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> NoReturn:
+        raise TypeError(
+            f"{self!r} stands for several columns, so it can only be one of the expressions of a projection"
+        )
 
     def _text(self) -> tuple[str, int]:
         return f"unnest({self.expr!r})", ATOM
@@ -57,16 +69,23 @@ def star() -> StarExpr:
 
 
 def unnest(expr: Expr) -> UnnestExpr:
-    """A column for each field of a struct, named like the field. TypeError if `expr` is no expression, or several columns already."""
+    """A column for each field of a struct, named like the field. TypeError if `expr` is no
+    expression, or several columns already.
+    """
     if not isinstance(expr, Expr):
         raise TypeError(f"unnest takes an expression such as col('user'), not {expr!r}")
     if isinstance(expr, UnnestExpr | StarExpr):
-        raise TypeError(f"unnest takes an expression for one column, but {expr!r} stands for several")
+        raise TypeError(
+            f"unnest takes an expression for one column, but {expr!r} stands for several"
+        )
     return UnnestExpr(expr)
 
 
-def project(table: pa.Table, expressions: Iterable[Expr], context: EvaluationContext | None = None) -> pa.Table:
-    """The table that the expressions make, in their order; of two columns with one name the later takes the place of the earlier.
+def project(
+    table: pa.Table, expressions: Iterable[Expr], context: EvaluationContext | None = None
+) -> pa.Table:
+    """The table that the expressions make, in their order; of two columns with one name the later
+    takes the place of the earlier.
 
     ValueError for an expression without a name: give it one with `alias`.
     """
@@ -82,7 +101,8 @@ def project(table: pa.Table, expressions: Iterable[Expr], context: EvaluationCon
 
 
 def projected_schema(schema: pa.Schema, expressions: Iterable[Expr]) -> pa.Schema | None:
-    """The schema of `project` on data of `schema`, without computing anything; None if only running a user function can tell.
+    """The schema of `project` on data of `schema`, without computing anything; None if only running
+    a user function can tell.
 
     Fails as evaluating would: unknown columns, types that do not fit.
     """
@@ -101,13 +121,19 @@ def projected_schema(schema: pa.Schema, expressions: Iterable[Expr]) -> pa.Schem
     return pa.schema(list(types.items()))
 
 
-def filter_rows(table: pa.Table, predicate: Expr, context: EvaluationContext | None = None) -> pa.Table:
-    """The rows for which the predicate is true; where it is null the row is dropped. TypeError if it is not boolean."""
+def filter_rows(
+    table: pa.Table, predicate: Expr, context: EvaluationContext | None = None
+) -> pa.Table:
+    """The rows for which the predicate is true; where it is null the row is dropped. TypeError if
+    it is not boolean.
+    """
     mask = predicate.evaluate(table, context)
     if pa.types.is_null(mask.type):
         return table.slice(0, 0)
     if not pa.types.is_boolean(mask.type):
-        raise TypeError(f"a filter needs an expression that is true or false, but {predicate!r} is {mask.type}: compare it with something")
+        raise TypeError(
+            f"a filter needs an expression that is true or false, but {predicate!r} is {mask.type}: compare it with something"
+        )
     return table.filter(mask)
 
 

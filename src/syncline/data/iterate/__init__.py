@@ -1,4 +1,5 @@
-"""Iteration: from the rows of a plan's output to the batches of a rank, and the cursor that a restart continues from.
+"""Iteration: from the rows of a plan's output to the batches of a rank, and the cursor that a
+restart continues from.
 
 Files, in the order in which data flows through them:
     position.py     which rows of the global sequence are consumed, and where the pipeline may start again
@@ -11,5 +12,6 @@ Files, in the order in which data flows through them:
     torch.py        batches -> tensors on a device; torch_features.py: -> (features, label)
     tensorflow.py, jax.py   the same for these libraries
 
-Everything but `prefetch` is free of threads, and nothing here knows of processes or of the executor.
+Everything but `prefetch` is free of threads, and nothing here knows of processes or of the
+executor.
 """

@@ -1,8 +1,8 @@
 """Batches from the pieces of blocks that a rank gets, and the iterables that programs loop over.
 
-A batch that lies within one piece is a slice of it: nothing is copied. With a local shuffle it is a `take` from its window.
-Covered: cutting, in order and shuffled, how far the program is after each batch, re-iterables. Not covered: tensors (`torch`), where the
-pieces come from.
+A batch that lies within one piece is a slice of it: nothing is copied. With a local shuffle it is a
+`take` from its window. Covered: cutting, in order and shuffled, how far the program is after each
+batch, re-iterables. Not covered: tensors (`torch`), where the pieces come from.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from syncline.data.iterate.windows import Windows, windows_for
 T = TypeVar("T")
 Ready = TypeVar("Ready")
 
-# A shuffled window is taken in parts of about this size: large enough for the cost of a call, small enough for the processor's cache.
+# A shuffled window is taken in parts of about this size: large enough for the cost of a call, small
+# enough for the processor's cache.
 _TAKE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """The next own rows of a rank, as they come from dealing. The last piece of a pass says `total`; it may be without rows."""
+    """The next own rows of a rank, as they come from dealing. The last piece of a pass says
+    `total`; it may be without rows.
+    """
 
     table: Block
     """The rows."""
@@ -66,28 +69,40 @@ class BatchOptions:
         for name in ("batch_size", "local_shuffle_buffer_size"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not a number of rows: give an int or None")
+                raise TypeError(
+                    f"{name}={value!r} is of type {type(value).__name__}, not a number of rows: give an int or None"
+                )
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} is no number of rows: give at least 1, or None")
         if self.local_shuffle_buffer_size is not None and self.batch_size is None:
-            raise ValueError(f"local_shuffle_buffer_size={self.local_shuffle_buffer_size} needs a batch_size, but batch_size is None")
+            raise ValueError(
+                f"local_shuffle_buffer_size={self.local_shuffle_buffer_size} needs a batch_size, but batch_size is None"
+            )
         if self.prefetch_batches < 0:
-            raise ValueError(f"prefetch_batches={self.prefetch_batches} is negative: give 0 for no prefetching, or the number of batches")
+            raise ValueError(
+                f"prefetch_batches={self.prefetch_batches} is negative: give 0 for no prefetching, or the number of batches"
+            )
 
     def windows(self, execution_seed: int) -> Windows | None:
         """The windows of the local shuffle; None without one."""
         seed = execution_seed if self.local_shuffle_seed is None else self.local_shuffle_seed
-        return windows_for(buffer_rows=self.local_shuffle_buffer_size, batch_size=self.batch_size, seed=seed)
+        return windows_for(
+            buffer_rows=self.local_shuffle_buffer_size, batch_size=self.batch_size, seed=seed
+        )
 
 
 def cut_batches(pieces: Iterator[Piece], cursor: Cursor, options: BatchOptions) -> Iterator[Cut]:
     """The batches of a rank from `cursor` on. `pieces` begin with own row `cursor.settled`."""
     if cursor.windows is not None:
-        return _cut_shuffled(pieces, cursor, cursor.windows, options.batch_size or 1, options.drop_last)
+        return _cut_shuffled(
+            pieces, cursor, cursor.windows, options.batch_size or 1, options.drop_last
+        )
     return _cut_in_order(pieces, cursor, options.batch_size, options.drop_last)
 
 
-def _cut_in_order(pieces: Iterator[Piece], cursor: Cursor, batch_size: int | None, drop_last: bool) -> Iterator[Cut]:
+def _cut_in_order(
+    pieces: Iterator[Piece], cursor: Cursor, batch_size: int | None, drop_last: bool
+) -> Iterator[Cut]:
     buffer = _Buffer(restart=cursor.restart, total=cursor.total)
     yielded = cursor.rows
     for piece in pieces:
@@ -103,7 +118,9 @@ def _cut_in_order(pieces: Iterator[Piece], cursor: Cursor, batch_size: int | Non
         yield Cut(buffer.take(buffer.rows), Mark(yielded, buffer.restart, buffer.total))
 
 
-def _cut_shuffled(pieces: Iterator[Piece], cursor: Cursor, windows: Windows, batch_size: int, drop_last: bool) -> Iterator[Cut]:
+def _cut_shuffled(
+    pieces: Iterator[Piece], cursor: Cursor, windows: Windows, batch_size: int, drop_last: bool
+) -> Iterator[Cut]:
     buffer = _Buffer(restart=cursor.restart, total=cursor.total)
     yielded = cursor.rows
 
@@ -134,7 +151,9 @@ def _cut_shuffled(pieces: Iterator[Piece], cursor: Cursor, windows: Windows, bat
 
 
 def _check_end(total: int | None) -> None:
-    """Pieces that merely stop coming are no end: the program would take the rest of the epoch for seen."""
+    """Pieces that merely stop coming are no end: the program would take the rest of the epoch for
+    seen.
+    """
     if total is None:
         raise RuntimeError(
             "the input of this iterator stopped before its end, so rows are missing: see the log for what stopped the dataset"
@@ -146,7 +165,9 @@ class _Buffer:
     """Own rows that are in no batch yet."""
 
     restart: Restart
-    """Where the pipeline may start again for the first row here; where there is none, for the last one that was."""
+    """Where the pipeline may start again for the first row here; where there is none, for the last
+    one that was.
+    """
     total: int | None
     """The last `Piece.total` that was not None."""
     rows: int = 0
@@ -168,7 +189,11 @@ class _Buffer:
         parts: list[Block] = []
         while rows:
             table = self._pieces[0].table
-            part = table if not self._taken and table.num_rows <= rows else table.slice(self._taken, rows)
+            part = (
+                table
+                if not self._taken and table.num_rows <= rows
+                else table.slice(self._taken, rows)
+            )
             parts.append(part)
             rows -= part.num_rows
             self._taken += part.num_rows
@@ -190,13 +215,16 @@ class Pass:
     pieces: Iterator[Piece]
     """Its own rows from `cursor.settled` on."""
     cancel: Callable[[], None]
-    """Called once when the loop is over, finished or left, from the loop's thread: what feeds `pieces` stops, and a waiting `next(pieces)`
-    on another thread returns or raises at once."""
+    """Called once when the loop is over, finished or left, from the loop's thread: what feeds
+    `pieces` stops, and a waiting `next(pieces)` on another thread returns or raises at once.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batches(Generic[Ready, T]):
-    """What `iter_batches` returns: each `iter()` is a pass of its own, and leaving the loop ends the pass."""
+    """What `iter_batches` returns: each `iter()` is a pass of its own, and leaving the loop ends
+    the pass.
+    """
 
     begin: Callable[[], Pass]
     """Begins a pass."""
@@ -213,8 +241,16 @@ class Batches(Generic[Ready, T]):
         try:
             current = self.begin()
             last = Mark(current.cursor.rows, current.cursor.restart, current.cursor.total)
-            made = (_Made(self.convert(cut.table), cut.mark) for cut in cut_batches(current.pieces, current.cursor, self.options))
-            ahead = Prefetcher(made, depth=self.options.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
+            made = (
+                _Made(self.convert(cut.table), cut.mark)
+                for cut in cut_batches(current.pieces, current.cursor, self.options)
+            )
+            ahead = Prefetcher(
+                made,
+                depth=self.options.prefetch_batches,
+                cancel=current.cancel,
+                meter=self.progress.meter,
+            )
             with self.progress.loop(current.cursor), closing(ahead):
                 for batch, last in ahead:
                     received = self.receive(batch)
@@ -233,7 +269,9 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """What `iter_rows` returns: each `iter()` is a pass of its own. The cursor counts single rows."""
+    """What `iter_rows` returns: each `iter()` is a pass of its own. The cursor counts single
+    rows.
+    """
 
     begin: Callable[[], Pass]
     """Begins a pass."""
@@ -246,7 +284,12 @@ class Rows:
         try:
             current = self.begin()
             rows, restart, total = current.cursor.rows, current.cursor.restart, current.cursor.total
-            ahead = Prefetcher(current.pieces, depth=self.prefetch_batches, cancel=current.cancel, meter=self.progress.meter)
+            ahead = Prefetcher(
+                current.pieces,
+                depth=self.prefetch_batches,
+                cancel=current.cancel,
+                meter=self.progress.meter,
+            )
             with self.progress.loop(current.cursor), closing(ahead):
                 for piece in ahead:
                     restart, total = piece.restart, total if piece.total is None else piece.total

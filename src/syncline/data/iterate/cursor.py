@@ -1,9 +1,10 @@
 """Cursors: how far a rank is in an epoch, and what a restart makes of the cursors of all ranks.
 
-A cursor counts the rows that the program got; what was fetched ahead does not count. Its size does not depend on the length of the
-epoch. `continue_from` gives the exact continuation, shuffle windows included, where the ranks go on as before, and for any other world
-size or batch size what `merge` gives: the position from which the rows that remain are dealt anew, in order.
-Not covered: storing cursors, starting the pipeline.
+A cursor counts the rows that the program got; what was fetched ahead does not count. Its size does
+not depend on the length of the epoch. `continue_from` gives the exact continuation, shuffle windows
+included, where the ranks go on as before, and for any other world size or batch size what `merge`
+gives: the position from which the rows that remain are dealt anew, in order. Not covered: storing
+cursors, starting the pipeline.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.data.iterate.dealing import Rounds, equal_mode
-from syncline.data.iterate.position import Position, Restart, position_after, restart_from_list, restart_to_list
+from syncline.data.iterate.position import (
+    Position,
+    Restart,
+    position_after,
+    restart_from_list,
+    restart_to_list,
+)
 from syncline.data.iterate.prefetch import Meter
 from syncline.data.iterate.windows import Windows
 
@@ -25,7 +32,9 @@ VERSION = 1
 
 
 class CursorError(ValueError):
-    """A cursor cannot be used: it is of another version or plan, damaged, or does not belong to the others."""
+    """A cursor cannot be used: it is of another version or plan, damaged, or does not belong to the
+    others.
+    """
 
 
 class Mark(NamedTuple):
@@ -60,7 +69,9 @@ class Cursor:
     rows: int = 0
     """Own rows that the program got."""
     restart: Restart = field(default_factory=Restart)
-    """Where the pipeline may start again for the next row; no later than the shuffle window that the next row is in."""
+    """Where the pipeline may start again for the next row; no later than the shuffle window that
+    the next row is in.
+    """
     total: int | None = None
     """Rows of the dealt sequence, known in its last round."""
     ended: bool = False
@@ -68,12 +79,16 @@ class Cursor:
 
     @property
     def settled(self) -> int:
-        """Own rows before the first one that a continuation has to read: those of windows that are over, or all without a shuffle."""
+        """Own rows before the first one that a continuation has to read: those of windows that are
+        over, or all without a shuffle.
+        """
         return self.windows.settled(self.rows) if self.windows else self.rows
 
     def advanced(self, mark: Mark, *, ended: bool = False) -> Cursor:
         """The cursor after a batch."""
-        return dataclasses.replace(self, rows=mark.rows, restart=mark.restart, total=mark.total, ended=ended)
+        return dataclasses.replace(
+            self, rows=mark.rows, restart=mark.restart, total=mark.total, ended=ended
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON holds."""
@@ -96,7 +111,9 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], *, plan: str) -> Cursor:
-        """What `to_dict` was called on. CursorError if this library cannot read it, or if it belongs to another plan than `plan`."""
+        """What `to_dict` was called on. CursorError if this library cannot read it, or if it
+        belongs to another plan than `plan`.
+        """
         version = state.get("version") if isinstance(state, Mapping) else None
         if version != VERSION:
             raise CursorError(
@@ -106,7 +123,9 @@ class Cursor:
         try:
             cursor = cls._read(state)
         except (KeyError, TypeError, ValueError) as error:
-            raise CursorError(f"the state of the iterator is damaged ({type(error).__name__}: {error}): use another checkpoint") from error
+            raise CursorError(
+                f"the state of the iterator is damaged ({type(error).__name__}: {error}): use another checkpoint"
+            ) from error
         if cursor.plan != plan:
             raise CursorError(
                 f"the state of the iterator belongs to another dataset (plan {cursor.plan!r}, not {plan!r}), so its counts mean "
@@ -122,9 +141,13 @@ class Cursor:
             epoch=int(state["epoch"]),
             seed=int(state["seed"]),
             start=Position.from_dict(state["start"]),
-            rounds=Rounds(chunks=tuple(map(int, state["chunks"])), equal=equal_mode(state["equal"])),
+            rounds=Rounds(
+                chunks=tuple(map(int, state["chunks"])), equal=equal_mode(state["equal"])
+            ),
             rank=int(state["rank"]),
-            windows=None if window is None else Windows(rows=int(window["rows"]), seed=int(window["seed"])),
+            windows=None
+            if window is None
+            else Windows(rows=int(window["rows"]), seed=int(window["seed"])),
             rows=int(state["rows"]),
             restart=restart_from_list(state["restart"]),
             total=None if state["total"] is None else int(state["total"]),
@@ -132,7 +155,9 @@ class Cursor:
         )
 
     def _yielded_from(self, first: int, total: int | None) -> np.ndarray:
-        """Own rows from `first` on that the program got, int64 `(n,)`; `first` is not after `settled`."""
+        """Own rows from `first` on that the program got, int64 `(n,)`; `first` is not after
+        `settled`.
+        """
         plain = np.arange(first, self.settled, dtype=np.int64)
         if self.windows is None or self.rows == self.settled:
             return plain
@@ -183,14 +208,25 @@ class Beginning:
 def first_beginning(*, epoch: int, seed: int, rounds: Rounds) -> Beginning:
     """The beginning of an epoch."""
     none = (0,) * rounds.world_size
-    return Beginning(epoch=epoch, seed=seed, position=Position(), rounds=rounds, rows=none, settled=none, restart=Restart())
+    return Beginning(
+        epoch=epoch,
+        seed=seed,
+        position=Position(),
+        rounds=rounds,
+        rows=none,
+        settled=none,
+        restart=Restart(),
+    )
 
 
-def continue_from(cursors: Sequence[Cursor], *, rounds: Rounds, windows: Sequence[Windows | None]) -> Beginning:
+def continue_from(
+    cursors: Sequence[Cursor], *, rounds: Rounds, windows: Sequence[Windows | None]
+) -> Beginning:
     """Where a pass begins that continues the pass of `cursors` (of all ranks, in any order).
 
-    With the rounds and the windows (one entry per rank) of the cursors every rank continues its own rows exactly. With others the rows
-    that remain are dealt anew. After an epoch that all ranks ended it is the beginning of the next one.
+    With the rounds and the windows (one entry per rank) of the cursors every rank continues its own
+    rows exactly. With others the rows that remain are dealt anew. After an epoch that all ranks
+    ended it is the beginning of the next one.
     """
     cursors = _of_one_pass(cursors)
     first = cursors[0]
@@ -213,7 +249,9 @@ def continue_from(cursors: Sequence[Cursor], *, rounds: Rounds, windows: Sequenc
 
 
 def merge(cursors: Sequence[Cursor]) -> Position:
-    """What all ranks together consumed, independent of the world size. CursorError if cursors are missing or do not belong together."""
+    """What all ranks together consumed, independent of the world size. CursorError if cursors are
+    missing or do not belong together.
+    """
     cursors = _of_one_pass(cursors)
     first, rounds = cursors[0], cursors[0].rounds
     total = _total(cursors)
@@ -221,8 +259,16 @@ def merge(cursors: Sequence[Cursor]) -> Position:
     whole = min(cursor.settled // rounds.lengths[cursor.rank] for cursor in cursors)
     if total is not None:
         whole = min(whole, total // rounds.size)
-    scattered = [rounds.rows(c.rank, c._yielded_from(whole * rounds.lengths[c.rank], total), total) for c in cursors]
-    return position_after(first.start, whole * rounds.size, np.concatenate(scattered), [cursor.restart for cursor in cursors])
+    scattered = [
+        rounds.rows(c.rank, c._yielded_from(whole * rounds.lengths[c.rank], total), total)
+        for c in cursors
+    ]
+    return position_after(
+        first.start,
+        whole * rounds.size,
+        np.concatenate(scattered),
+        [cursor.restart for cursor in cursors],
+    )
 
 
 def _last_restart(cursors: Sequence[Cursor]) -> Restart:
@@ -251,14 +297,25 @@ def _of_one_pass(cursors: Sequence[Cursor]) -> list[Cursor]:
     world_size = latest.rounds.world_size
     ranks = sorted(cursor.rank for cursor in cursors)
     if ranks != list(range(world_size)):
-        raise CursorError(f"the pass had {world_size} ranks, but these are the states of ranks {ranks}: give one of each rank")
-    return [_in_pass_of(latest, cursor) for cursor in sorted(cursors, key=lambda cursor: cursor.rank)]
+        raise CursorError(
+            f"the pass had {world_size} ranks, but these are the states of ranks {ranks}: give one of each rank"
+        )
+    return [
+        _in_pass_of(latest, cursor) for cursor in sorted(cursors, key=lambda cursor: cursor.rank)
+    ]
 
 
 def _in_pass_of(latest: Cursor, cursor: Cursor) -> Cursor:
     """The cursor, or that of its next epoch if `latest` is there already."""
     if cursor.ended and cursor.epoch == latest.epoch - 1 and cursor.plan == latest.plan:
-        return dataclasses.replace(latest, rank=cursor.rank, windows=cursor.windows, rows=0, restart=latest.start.restart, total=None)
+        return dataclasses.replace(
+            latest,
+            rank=cursor.rank,
+            windows=cursor.windows,
+            rows=0,
+            restart=latest.start.restart,
+            total=None,
+        )
     for name in ("plan", "epoch", "seed", "start", "rounds"):
         mine, others = getattr(cursor, name), getattr(latest, name)
         if mine != others:
@@ -275,7 +332,9 @@ def _short(value: Any) -> str:
 
 
 class Progress:
-    """The cursor of the pass that is going on: moved by the loop, read by `state_dict`. One thread moves, any thread reads."""
+    """The cursor of the pass that is going on: moved by the loop, read by `state_dict`. One thread
+    moves, any thread reads.
+    """
 
     def __init__(self) -> None:
         self._state: tuple[Cursor, Mark | None, bool] | None = None

@@ -1,9 +1,10 @@
 """Dealing the rows of a sequence to ranks, in rounds.
 
-Each round takes `chunks[0]` contiguous rows for rank 0, then `chunks[1]` for rank 1, and so on. With chunks of a batch each, the ranks
-together have consumed a prefix of the sequence whenever they have taken equally many batches, whatever the world size. What the last,
-partial round becomes is the choice `equal`. `Rounds` is the arithmetic, `Dealer` applies it to blocks as they come.
-Not covered: moving the rows anywhere.
+Each round takes `chunks[0]` contiguous rows for rank 0, then `chunks[1]` for rank 1, and so on.
+With chunks of a batch each, the ranks together have consumed a prefix of the sequence whenever they
+have taken equally many batches, whatever the world size. What the last, partial round becomes is
+the choice `equal`. `Rounds` is the arithmetic, `Dealer` applies it to blocks as they come. Not
+covered: moving the rows anywhere.
 """
 
 from __future__ import annotations
@@ -30,22 +31,30 @@ def equal_mode(equal: bool | str) -> Equal:
             return mode
     if equal is True:
         return "drop"
-    raise ValueError(f"equal={equal!r} is not known: choose False (all rows), True or 'drop' (equally many, fewer rows) or 'pad' (repeats)")
+    raise ValueError(
+        f"equal={equal!r} is not known: choose False (all rows), True or 'drop' (equally many, fewer rows) or 'pad' (repeats)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """How a sequence is dealt. Own rows of a rank are numbered from 0, as are the rows of the sequence."""
+    """How a sequence is dealt. Own rows of a rank are numbered from 0, as are the rows of the
+    sequence.
+    """
 
     chunks: tuple[int, ...]
     """Rows that each rank takes in a round; as many entries as there are ranks."""
     equal: Equal = False
-    """The last, partial round: False deals what is there, in chunks; "drop" gives every rank equally many and drops the rest;
-    "pad" repeats rows of the round so that every rank gets equally many."""
+    """The last, partial round: False deals what is there, in chunks; "drop" gives every rank
+    equally many and drops the rest; "pad" repeats rows of the round so that every rank gets equally
+    many.
+    """
 
     def __post_init__(self) -> None:
         if not self.chunks or min(self.chunks) < 1:
-            raise ValueError(f"every rank takes at least one row in a round, but the chunks are {self.chunks}")
+            raise ValueError(
+                f"every rank takes at least one row in a round, but the chunks are {self.chunks}"
+            )
 
     @property
     def world_size(self) -> int:
@@ -98,7 +107,9 @@ class Rounds:
         return np.where(late < 0, rows, full * self.size + in_tail % max(tail, 1))
 
     def owner(self, row: int) -> tuple[int, int, int]:
-        """Of a row in a full round: its rank, its number among that rank's own rows, and the rows from it to the end of the chunk."""
+        """Of a row in a full round: its rank, its number among that rank's own rows, and the rows
+        from it to the end of the chunk.
+        """
         turn, within = divmod(row, self.size)
         rank = self.world_size - 1
         while self.offsets[rank] > within:
@@ -147,8 +158,9 @@ class _Run:
 class Dealer:
     """Deals blocks to ranks as they come: an object without threads or I/O.
 
-    Blocks come in the order of the sequence, without gaps, from `position.restart` or any later restart that leaves out no needed row.
-    With `equal` a round is held back until it is full or the sequence ends; its blocks are in `held` that long.
+    Blocks come in the order of the sequence, without gaps, from `position.restart` or any later
+    restart that leaves out no needed row. With `equal` a round is held back until it is full or the
+    sequence ends; its blocks are in `held` that long.
     """
 
     rounds: Rounds
@@ -171,18 +183,24 @@ class Dealer:
         self._dealt = [0] * self.rounds.world_size
 
     def add(self, block: Hashable, rows: int, restart: Restart) -> list[Deal]:
-        """Deal the next block: `rows` rows, of which the first has the global index `restart.index`.
+        """Deal the next block: `rows` rows, of which the first has the global index
+        `restart.index`.
 
-        ValueError if it does not follow the block before, or if it is the first one and begins after the first needed row.
+        ValueError if it does not follow the block before, or if it is the first one and begins
+        after the first needed row.
         """
         if self._next is None:
             self._begin(restart.index)
         elif restart.index != self._next:
-            raise ValueError(f"block {block!r} begins at row {restart.index}, but the one before ended at row {self._next}")
+            raise ValueError(
+                f"block {block!r} begins at row {restart.index}, but the one before ended at row {self._next}"
+            )
         self._next = restart.index + rows
         deals: list[Deal] = []
         for start, stop in self.position.remaining_ranges(restart.index, self._next):
-            deals.extend(self._add_range(block, start - restart.index, stop - restart.index, restart))
+            deals.extend(
+                self._add_range(block, start - restart.index, stop - restart.index, restart)
+            )
         return deals
 
     def end(self) -> list[Deal]:
@@ -194,7 +212,11 @@ class Dealer:
         tail = self.total % self.rounds.size
         shares = sum(self.rounds.tail_share(rank, tail) for rank in range(self.rounds.world_size))
         self._dropped, self._padded = max(tail - shares, 0), max(shares - tail, 0)
-        return [deal for rank in range(self.rounds.world_size) for deal in self._deal_tail(held, rank, tail)]
+        return [
+            deal
+            for rank in range(self.rounds.world_size)
+            for deal in self._deal_tail(held, rank, tail)
+        ]
 
     @property
     def held(self) -> set[Hashable]:
@@ -204,21 +226,34 @@ class Dealer:
     def statistics(self) -> DealingStatistics:
         """What was dealt so far."""
         held = sum(run.rows for run in self._round)
-        return DealingStatistics(rows=tuple(self._dealt), held_rows=held, dropped_rows=self._dropped, padded_rows=self._padded)
+        return DealingStatistics(
+            rows=tuple(self._dealt),
+            held_rows=held,
+            dropped_rows=self._dropped,
+            padded_rows=self._padded,
+        )
 
     def _begin(self, index: int) -> None:
         self._row = self.position.remaining_before(index)
         if not self.skip and self._row > 0:
-            raise ValueError(f"the first block begins at row {index}, but rows from {self.position.prefix} on are still needed")
+            raise ValueError(
+                f"the first block begins at row {index}, but rows from {self.position.prefix} on are still needed"
+            )
 
-    def _add_range(self, block: Hashable, start: int, stop: int, restart: Restart) -> Iterator[Deal]:
+    def _add_range(
+        self, block: Hashable, start: int, stop: int, restart: Restart
+    ) -> Iterator[Deal]:
         if not self.rounds.holds_back:
-            yield from self._deal_in_chunks(_Run(row=self._row, block=block, start=start, rows=stop - start, restart=restart))
+            yield from self._deal_in_chunks(
+                _Run(row=self._row, block=block, start=start, rows=stop - start, restart=restart)
+            )
             self._row += stop - start
             return
         while start < stop:
             rows = min(stop - start, self.rounds.size - self._row % self.rounds.size)
-            self._round.append(_Run(row=self._row, block=block, start=start, rows=rows, restart=restart))
+            self._round.append(
+                _Run(row=self._row, block=block, start=start, rows=rows, restart=restart)
+            )
             self._row += rows
             start += rows
             if self._row % self.rounds.size == 0:
@@ -235,7 +270,9 @@ class Dealer:
             done += rows
 
     def _deal_tail(self, held: list[_Run], rank: int, tail: int) -> Iterator[Deal]:
-        """What a rank gets of the last round: its share of the rows, which begin again from the first after the last."""
+        """What a rank gets of the last round: its share of the rows, which begin again from the
+        first after the last.
+        """
         share = self.rounds.tail_share(rank, tail)
         first = self._row - tail
         own = first // self.rounds.size * self.rounds.lengths[rank]
@@ -245,14 +282,24 @@ class Dealer:
                 at = first - run.row - lap  # what turns a number in the round into one in the run
                 start, stop = max(begin + at, 0), min(end + at, run.rows)
                 if start < stop:
-                    yield from self._deal(run, rank, own + start - at - begin, run.start + start, stop - start, held[0].restart)
+                    yield from self._deal(
+                        run,
+                        rank,
+                        own + start - at - begin,
+                        run.start + start,
+                        stop - start,
+                        held[0].restart,
+                    )
 
-    def _deal(self, run: _Run, rank: int, own: int, start: int, rows: int, round_restart: Restart | None) -> Iterator[Deal]:
+    def _deal(
+        self, run: _Run, rank: int, own: int, start: int, rows: int, round_restart: Restart | None
+    ) -> Iterator[Deal]:
         stop = start + rows
         if self.skip:
             start += min(max(self.skip[rank] - own, 0), rows)
         if start < stop:
             self._dealt[rank] += stop - start
-            # Padding needs the round's first rows again, so a restart within a round must not begin after them.
+            # Padding needs the round's first rows again, so a restart within a round must not begin
+            # after them.
             pads = round_restart is not None and self.rounds.equal == "pad"
             yield Deal(rank, run.block, start, stop, (pads and round_restart) or run.restart)

@@ -1,4 +1,6 @@
-"""Where tensors go that are made with `device="auto"`: the one thing that iteration has to ask training, which is a layer above."""
+"""Where tensors go that are made with `device="auto"`: the one thing that iteration has to ask
+training, which is a layer above.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _find: Callable[[], Any] = _no_device
 
 
 def set_device_finder(find: Callable[[], Any] | None) -> None:
-    """From now on `find()` says which device the calling code should use, None for none; `None` forgets the finder."""
+    """From now on `find()` says which device the calling code should use, None for none; `None`
+    forgets the finder.
+    """
     global _find
     _find = find or _no_device
 

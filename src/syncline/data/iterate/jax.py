@@ -1,6 +1,7 @@
 """Batches as JAX arrays, for `iter_jax_batches`. Importing this needs JAX.
 
-The rows of all processes make up one array, spread over all devices along its first axis. Not covered: other shardings (`jax.device_put`).
+The rows of all processes make up one array, spread over all devices along its first axis. Not
+covered: other shardings (`jax.device_put`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ Arrays = np.ndarray | Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, kw_only=True)
 class JaxConversion:
-    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on the program's.
+    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on
+    the program's.
 
-    What all processes do together happens in `receive`, in the order in which the program asks for batches.
+    What all processes do together happens in `receive`, in the order in which the program asks for
+    batches.
     """
 
     batch_size: int
@@ -59,7 +62,9 @@ class JaxConversion:
         if missing <= 0:
             return array
         value = _of_column(self.paddings, name)
-        return np.concatenate([array, np.full((missing, *array.shape[1:]), value, dtype=array.dtype)])
+        return np.concatenate(
+            [array, np.full((missing, *array.shape[1:]), value, dtype=array.dtype)]
+        )
 
     def _on_devices(self, name: str | None, array: np.ndarray) -> Any:
         shape = (len(array) * jax.process_count(), *array.shape[1:])
@@ -68,11 +73,20 @@ class JaxConversion:
         return spread if dtype is None else spread.astype(dtype)
 
 
-def batch_conversion(*, batch_size: int, dtypes: Any, collate_fn: CollateFn[Any] | None, synchronize: bool, paddings: Any) -> JaxConversion:
+def batch_conversion(
+    *,
+    batch_size: int,
+    dtypes: Any,
+    collate_fn: CollateFn[Any] | None,
+    synchronize: bool,
+    paddings: Any,
+) -> JaxConversion:
     """How `iter_jax_batches` makes batches. ValueError for sizes that the devices cannot share."""
     devices = jax.local_device_count()
     if batch_size % devices:
-        raise ValueError(f"batch_size={batch_size} is no multiple of the {devices} devices of this process: choose one that is")
+        raise ValueError(
+            f"batch_size={batch_size} is no multiple of the {devices} devices of this process: choose one that is"
+        )
     batch_format = "numpy" if collate_fn is None else batch_format_of(collate_fn)
     if batch_format is None:
         raise ValueError(
@@ -92,7 +106,9 @@ def batch_conversion(*, batch_size: int, dtypes: Any, collate_fn: CollateFn[Any]
 
 
 def _check_same(rows: int) -> None:
-    everywhere = np.asarray(import_module("jax.experimental.multihost_utils").process_allgather(np.array(rows))).ravel()
+    everywhere = np.asarray(
+        import_module("jax.experimental.multihost_utils").process_allgather(np.array(rows))
+    ).ravel()
     if len(set(everywhere.tolist())) > 1:
         raise ValueError(
             f"the processes have batches of {everywhere.tolist()} rows, which make no array together: split the dataset with equal=True, "
@@ -102,7 +118,13 @@ def _check_same(rows: int) -> None:
 
 def _of_column(value: Any, name: str | None) -> Any:
     """What a setting, one for all or a dict by column, says for a column."""
-    return value if not isinstance(value, Mapping) else value.get(name) if name is not None else next(iter(value.values()))
+    return (
+        value
+        if not isinstance(value, Mapping)
+        else value.get(name)
+        if name is not None
+        else next(iter(value.values()))
+    )
 
 
 def _each(arrays: Arrays, change: Callable[[str | None, np.ndarray], Any]) -> Any:

@@ -1,4 +1,6 @@
-"""Prefetching: the next items of an iterator, made on a thread while the program works on the current one."""
+"""Prefetching: the next items of an iterator, made on a thread while the program works on the
+current one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# A thread that runs somebody's code is waited for at most so long after it was told to stop; it ends by itself when that code returns.
+# A thread that runs somebody's code is waited for at most so long after it was told to stop; it
+# ends by itself when that code returns.
 _LEAVE_S = 5.0
 
 
@@ -40,7 +43,9 @@ class Meter:
 
 @dataclass(kw_only=True)
 class _Channel(Generic[T]):
-    """What the program and the thread share. The thread knows nothing else, so a program that drops the `Prefetcher` ends it."""
+    """What the program and the thread share. The thread knows nothing else, so a program that drops
+    the `Prefetcher` ends it.
+    """
 
     source: Iterator[T]
     depth: int
@@ -54,15 +59,15 @@ class _Channel(Generic[T]):
 class Prefetcher(Iterator[T]):
     """An iterator over `source` that has up to `depth` items ready.
 
-    The thread starts with the first `next`. Errors of the source reach the program after the items before them, with their own traceback.
-    `close`, which dropping the iterator implies, ends the thread at once and a generator as source is closed on its own thread.
+    The thread starts with the first `next`. Errors of the source reach the program after the items
+    before them, with their own traceback. `close`, which dropping the iterator implies, ends the
+    thread at once and a generator as source is closed on its own thread.
 
     Args:
-        source: Used by the thread alone.
-        depth: Items that may be ready; 0 makes each when it is asked for, without a thread.
-        cancel: Called once, by `close` or at the end, on the program's thread; makes a source that waits for something stop waiting.
-        clock: Seconds.
-        meter: Counts the items and the waiting; prefetchers that share one are counted together.
+        source: Used by the thread alone. depth: Items that may be ready; 0 makes each when it is
+        asked for, without a thread. cancel: Called once, by `close` or at the end, on the program's
+        thread; makes a source that waits for something stop waiting. clock: Seconds. meter: Counts
+        the items and the waiting; prefetchers that share one are counted together.
     """
 
     def __init__(
@@ -99,7 +104,9 @@ class Prefetcher(Iterator[T]):
             cancel()
         if self._thread is None:
             _close(channel.source)
-        elif self._thread is not threading.current_thread():  # the garbage collector runs on any thread
+        elif (
+            self._thread is not threading.current_thread()
+        ):  # the garbage collector runs on any thread
             self._thread.join(_LEAVE_S)
 
     def __del__(self) -> None:
@@ -108,7 +115,9 @@ class Prefetcher(Iterator[T]):
 
     def statistics(self) -> PrefetchStatistics:
         """What happened so far."""
-        return PrefetchStatistics(items=self._meter.items, ready=len(self._channel.ready), waited_s=self._meter.waited_s)
+        return PrefetchStatistics(
+            items=self._meter.items, ready=len(self._channel.ready), waited_s=self._meter.waited_s
+        )
 
     def _make(self) -> T:
         if self._channel.left:
@@ -120,7 +129,9 @@ class Prefetcher(Iterator[T]):
         if self._thread is None and not channel.left:
             # Settings in context variables are the program's own, not the thread's.
             context = contextvars.copy_context()
-            self._thread = threading.Thread(target=context.run, args=(_fill, channel), name="syncline-prefetch", daemon=True)
+            self._thread = threading.Thread(
+                target=context.run, args=(_fill, channel), name="syncline-prefetch", daemon=True
+            )
             self._thread.start()
         with channel.changed:
             while not (channel.ready or channel.ended or channel.left):
@@ -136,7 +147,9 @@ class Prefetcher(Iterator[T]):
 
 
 def _fill(channel: _Channel[T]) -> None:
-    """What the thread does: make items while there is room, until the source ends or the program leaves."""
+    """What the thread does: make items while there is room, until the source ends or the program
+    leaves.
+    """
     error: BaseException | None = None
     try:
         _make_ahead(channel)

@@ -1,4 +1,6 @@
-"""Batches as TensorFlow tensors, for `iter_tf_batches` and `to_tf`. Importing this needs TensorFlow."""
+"""Batches as TensorFlow tensors, for `iter_tf_batches` and `to_tf`. Importing this needs
+TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,33 @@ def batch_conversion(dtypes: Any) -> Callable[[Block], dict[str, Any]]:
 
     def convert(table: Block) -> dict[str, Any]:
         arrays = blocks.to_batch(table, "numpy")
-        return {name: _tensor(array, dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes) for name, array in arrays.items()}
+        return {
+            name: _tensor(array, dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes)
+            for name, array in arrays.items()
+        }
 
     return convert
 
 
-def type_specs(groups: Sequence[Columns], given: Sequence[Any], schema: Callable[[], Any]) -> tuple[Any, ...]:
-    """The type spec of each group: the given one, or that of the schema's columns. UnknownColumnError for columns that are not there."""
+def type_specs(
+    groups: Sequence[Columns], given: Sequence[Any], schema: Callable[[], Any]
+) -> tuple[Any, ...]:
+    """The type spec of each group: the given one, or that of the schema's columns.
+    UnknownColumnError for columns that are not there.
+    """
     if all(spec is not None for spec in given):
         return tuple(given)
     known = schema()
     types = dict(zip(known.names, known.types, strict=True))
-    return tuple(_group_spec(columns, types) if spec is None else spec for columns, spec in zip(groups, given, strict=True))
+    return tuple(
+        _group_spec(columns, types) if spec is None else spec
+        for columns, spec in zip(groups, given, strict=True)
+    )
 
 
-def group_conversion(groups: Sequence[Columns], specs: Sequence[Any]) -> Callable[[Block], tuple[Any, ...]]:
+def group_conversion(
+    groups: Sequence[Columns], specs: Sequence[Any]
+) -> Callable[[Block], tuple[Any, ...]]:
     """Makes one tensor, or dict of tensors, for each group of columns of a block."""
 
     def one(arrays: Mapping[str, np.ndarray], columns: Columns, spec: Any) -> Any:
@@ -47,28 +61,44 @@ def group_conversion(groups: Sequence[Columns], specs: Sequence[Any]) -> Callabl
 
     def convert(table: Block) -> tuple[Any, ...]:
         arrays = blocks.to_batch(table, "numpy")
-        return tuple(one(arrays, columns, spec) for columns, spec in zip(groups, specs, strict=True))
+        return tuple(
+            one(arrays, columns, spec) for columns, spec in zip(groups, specs, strict=True)
+        )
 
     return convert
 
 
 def dataset(batches: Iterable[Any], specs: tuple[Any, ...]) -> Any:
-    """A `tf.data.Dataset` of batches; TensorFlow is told not to share it out again among workers."""
+    """A `tf.data.Dataset` of batches; TensorFlow is told not to share it out again among
+    workers.
+    """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=specs).with_options(options)
+    return tf.data.Dataset.from_generator(
+        lambda: iter(batches), output_signature=specs
+    ).with_options(options)
 
 
 def _group_spec(columns: Columns, types: Mapping[str, pa.DataType]) -> Any:
     require_columns([columns] if isinstance(columns, str) else columns, list(types))
-    return _spec(columns, types[columns]) if isinstance(columns, str) else {name: _spec(name, types[name]) for name in columns}
+    return (
+        _spec(columns, types[columns])
+        if isinstance(columns, str)
+        else {name: _spec(name, types[name]) for name in columns}
+    )
 
 
 def _spec(name: str, kind: pa.DataType) -> Any:
     if isinstance(kind, pa.FixedShapeTensorType):
-        return tf.TensorSpec((None, *kind.shape), dtype=tf.dtypes.as_dtype(kind.value_type.to_pandas_dtype()), name=name)
+        return tf.TensorSpec(
+            (None, *kind.shape),
+            dtype=tf.dtypes.as_dtype(kind.value_type.to_pandas_dtype()),
+            name=name,
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return tf.RaggedTensorSpec((None, None), dtype=tf.dtypes.as_dtype(kind.value_type.to_pandas_dtype()))
+        return tf.RaggedTensorSpec(
+            (None, None), dtype=tf.dtypes.as_dtype(kind.value_type.to_pandas_dtype())
+        )
     return tf.TensorSpec((None,), dtype=tf.dtypes.as_dtype(kind.to_pandas_dtype()), name=name)
 
 

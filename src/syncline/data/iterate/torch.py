@@ -1,9 +1,10 @@
 """Batches as torch tensors, on the device where they are needed.
 
-Covered: columns to tensors (without a copy where numpy's layout is torch's), dtypes, the user's collate functions, pinned memory, and for
-CUDA a copy on a stream of its own, beside the computation. Tensors that are not copied share memory with the dataset's block: a program
-that changes its batches in place should clone them first.
-Not covered: which device a training worker has (`train`).
+Covered: columns to tensors (without a copy where numpy's layout is torch's), dtypes, the user's
+collate functions, pinned memory, and for CUDA a copy on a stream of its own, beside the
+computation. Tensors that are not copied share memory with the dataset's block: a program that
+changes its batches in place should clone them first. Not covered: which device a training worker
+has (`train`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Delivery(NamedTuple):
 
 @dataclass(kw_only=True)
 class TorchConversion:
-    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on the program's."""
+    """Makes a program's batches from blocks: `convert` on the prefetching thread, then `receive` on
+    the program's.
+    """
 
     device: torch.device
     """Where the tensors go."""
@@ -42,7 +45,9 @@ class TorchConversion:
     batch_format: BatchFormat
     """What `collate` takes."""
     pin_memory: bool = False
-    """Put tensors into page-locked memory first, from which the copy to a GPU does not wait for the processor."""
+    """Put tensors into page-locked memory first, from which the copy to a GPU does not wait for the
+    processor.
+    """
     _stream: torch.cuda.Stream | None = field(default=None, init=False)
 
     def convert(self, table: Block) -> Delivery:
@@ -51,7 +56,9 @@ class TorchConversion:
         if not is_tensor_batch(batch):
             return Delivery(batch, None)
         if self.pin_memory:
-            batch = _each(batch, lambda tensor: tensor.pin_memory() if tensor.device.type == "cpu" else tensor)
+            batch = _each(
+                batch, lambda tensor: tensor.pin_memory() if tensor.device.type == "cpu" else tensor
+            )
         if self.device.type != "cuda":
             return Delivery(_to_device(batch, self.device), None)
         if self._stream is None:
@@ -64,7 +71,8 @@ class TorchConversion:
         if delivery.stream is not None:
             computation = torch.cuda.current_stream(self.device)
             computation.wait_stream(delivery.stream)
-            # The memory was allocated on the other stream, which must not reuse it while the computation reads it.
+            # The memory was allocated on the other stream, which must not reuse it while the
+            # computation reads it.
             _each(delivery.batch, lambda tensor: tensor.record_stream(computation))
         return delivery.batch
 
@@ -80,34 +88,47 @@ def torch_conversion(
     """How `iter_torch_batches` makes batches.
 
     Args:
-        dtypes: Of all tensors, or by column; None keeps the columns' own.
-        device: "auto" is `worker_device`, or the CPU where there is none.
-        collate_fn: A `CollateFn`, or any callable on a dict of ndarrays. Tensors in what it returns are moved, anything else is not.
-        pin_memory: Whether tensors pass through page-locked memory.
-        worker_device: The device of the training worker that this is.
+        dtypes: Of all tensors, or by column; None keeps the columns' own. device: "auto" is
+        `worker_device`, or the CPU where there is none. collate_fn: A `CollateFn`, or any callable
+        on a dict of ndarrays. Tensors in what it returns are moved, anything else is not.
+        pin_memory: Whether tensors pass through page-locked memory. worker_device: The device of
+        the training worker that this is.
 
-    ValueError for `collate_fn` together with `dtypes`; and for a `collate_fn` that cannot be called.
+    ValueError for `collate_fn` together with `dtypes`; and for a `collate_fn` that cannot be
+    called.
     """
     if collate_fn is not None and dtypes is not None:
-        raise ValueError("collate_fn and dtypes exclude each other, since collate_fn makes the tensors: give them their dtypes there")
+        raise ValueError(
+            "collate_fn and dtypes exclude each other, since collate_fn makes the tensors: give them their dtypes there"
+        )
     if collate_fn is not None and not callable(collate_fn):
         raise ValueError(
             f"collate_fn={collate_fn!r} is of type {type(collate_fn).__name__}, which cannot be called: give a function or a CollateFn"
         )
     chosen = torch.device((worker_device or "cpu") if device == "auto" else device)
     if chosen == torch.device("cuda") and torch.cuda.is_available():
-        # Which GPU is the current one is a matter of the thread, and batches are made on another one.
+        # Which GPU is the current one is a matter of the thread, and batches are made on another
+        # one.
         chosen = torch.device("cuda", torch.cuda.current_device())
     if collate_fn is None:
-        return TorchConversion(device=chosen, collate=lambda batch: to_tensors(batch, dtypes), batch_format="numpy", pin_memory=pin_memory)
+        return TorchConversion(
+            device=chosen,
+            collate=lambda batch: to_tensors(batch, dtypes),
+            batch_format="numpy",
+            pin_memory=pin_memory,
+        )
     batch_format = batch_format_of(collate_fn) or "numpy"  # any other callable takes ndarrays
-    return TorchConversion(device=chosen, collate=collate_fn, batch_format=batch_format, pin_memory=pin_memory)
+    return TorchConversion(
+        device=chosen, collate=collate_fn, batch_format=batch_format, pin_memory=pin_memory
+    )
 
 
 def to_tensors(batch: Mapping[str, np.ndarray], dtypes: DTypes = None) -> dict[str, torch.Tensor]:
-    """A tensor `(rows, ...)` for each column of a numpy batch, sharing its memory where the dtype stays.
+    """A tensor `(rows, ...)` for each column of a numpy batch, sharing its memory where the dtype
+    stays.
 
-    TypeError for a column that holds no numbers, RuntimeError for one whose rows differ in shape, ValueError for `dtypes` of no column.
+    TypeError for a column that holds no numbers, RuntimeError for one whose rows differ in shape,
+    ValueError for `dtypes` of no column.
     """
     if not isinstance(dtypes, Mapping):
         return {name: to_tensor(name, array, dtypes) for name, array in batch.items()}
@@ -133,10 +154,14 @@ def to_tensor(name: str, array: np.ndarray, dtype: torch.dtype | None = None) ->
 
 
 def is_tensor_batch(batch: Any) -> bool:
-    """Whether a batch is made of tensors alone: one, a sequence, a mapping, or a sequence or mapping of sequences of them."""
+    """Whether a batch is made of tensors alone: one, a sequence, a mapping, or a sequence or
+    mapping of sequences of them.
+    """
     if isinstance(batch, Mapping):
         return all(_is_tensor_or_tensors(value) for value in batch.values())
-    return _is_tensor_or_tensors(batch) or (_is_sequence(batch) and all(_is_tensors(value) for value in batch))
+    return _is_tensor_or_tensors(batch) or (
+        _is_sequence(batch) and all(_is_tensors(value) for value in batch)
+    )
 
 
 def _stacked(name: str, array: np.ndarray) -> np.ndarray:
@@ -173,7 +198,9 @@ class _Unprotected:
 
 
 def _without_write_protection(array: np.ndarray) -> np.ndarray:
-    """The same memory as an array that torch takes without its warning; blocks are read-only, and torch has no such thing."""
+    """The same memory as an array that torch takes without its warning; blocks are read-only, and
+    torch has no such thing.
+    """
     return np.asarray(_Unprotected(array))
 
 
@@ -214,7 +241,9 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def _to_device(batch: Any, device: torch.device) -> Any:
-    """A batch of tensors on the device; sequences within a mapping or a sequence are the chunks of one tensor and become one there."""
+    """A batch of tensors on the device; sequences within a mapping or a sequence are the chunks of
+    one tensor and become one there.
+    """
     if isinstance(batch, torch.Tensor):
         return _joined(batch, device)
     if isinstance(batch, Mapping):

@@ -1,4 +1,6 @@
-"""Batches as (features, label) of torch tensors, for `to_torch`: columns put side by side into one tensor or several."""
+"""Batches as (features, label) of torch tensors, for `to_torch`: columns put side by side into one
+tensor or several.
+"""
 
 from __future__ import annotations
 
@@ -51,20 +53,37 @@ class FeaturesAndLabel:
         if self._label is None:
             return self._features_of(batch), None
         label = _side_by_side(batch, [self._label], self._label_dtype, self._unsqueeze_label)
-        return self._features_of({name: array for name, array in batch.items() if name != self._label}), label
+        return self._features_of(
+            {name: array for name, array in batch.items() if name != self._label}
+        ), label
 
     def _features_of(self, batch: Mapping[str, np.ndarray]) -> Any:
         features, dtypes = self._features, self._dtypes
         if isinstance(features, Mapping):
-            each = {name: dtypes[name] if isinstance(dtypes, Mapping) else dtypes for name in features}
-            return {name: _side_by_side(batch, columns, each[name], self._unsqueeze) for name, columns in features.items()}
+            each = {
+                name: dtypes[name] if isinstance(dtypes, Mapping) else dtypes for name in features
+            }
+            return {
+                name: _side_by_side(batch, columns, each[name], self._unsqueeze)
+                for name, columns in features.items()
+            }
         if features is not None and _is_nested(features):
             several = dtypes if isinstance(dtypes, Sequence) else [dtypes] * len(features)
-            return [_side_by_side(batch, columns, dtype, self._unsqueeze) for columns, dtype in zip(features, several, strict=True)]
-        return _side_by_side(batch, list(batch) if features is None else cast("Columns", features), dtypes, self._unsqueeze)
+            return [
+                _side_by_side(batch, columns, dtype, self._unsqueeze)
+                for columns, dtype in zip(features, several, strict=True)
+            ]
+        return _side_by_side(
+            batch,
+            list(batch) if features is None else cast("Columns", features),
+            dtypes,
+            self._unsqueeze,
+        )
 
 
-def _side_by_side(batch: Mapping[str, np.ndarray], columns: Columns, dtype: torch.dtype | None, unsqueeze: bool) -> torch.Tensor:
+def _side_by_side(
+    batch: Mapping[str, np.ndarray], columns: Columns, dtype: torch.dtype | None, unsqueeze: bool
+) -> torch.Tensor:
     require_columns(columns, list(batch))
     tensors = [to_tensor(name, batch[name], dtype) for name in columns]
     if unsqueeze:
@@ -81,15 +100,23 @@ def _check_dtypes(features: Any, dtypes: Any) -> None:
         return
     if isinstance(features, Mapping):
         if not isinstance(dtypes, Mapping):
-            raise TypeError(f"feature_columns is a dict, but feature_column_dtypes is a {type(dtypes).__name__}: give a dict, or one dtype")
+            raise TypeError(
+                f"feature_columns is a dict, but feature_column_dtypes is a {type(dtypes).__name__}: give a dict, or one dtype"
+            )
         if set(dtypes) != set(features):
             raise ValueError(
                 f"feature_columns has the keys {sorted(features)}, feature_column_dtypes {sorted(dtypes)}: they must be the same"
             )
         return
     if not _is_nested(features):
-        raise TypeError(f"feature_columns makes one tensor, but feature_column_dtypes is a {type(dtypes).__name__}: give one torch.dtype")
+        raise TypeError(
+            f"feature_columns makes one tensor, but feature_column_dtypes is a {type(dtypes).__name__}: give one torch.dtype"
+        )
     if not isinstance(dtypes, Sequence):
-        raise TypeError(f"feature_columns is a list of lists, but feature_column_dtypes is a {type(dtypes).__name__}: give a list, or one")
+        raise TypeError(
+            f"feature_columns is a list of lists, but feature_column_dtypes is a {type(dtypes).__name__}: give a list, or one"
+        )
     if len(dtypes) != len(features):
-        raise ValueError(f"feature_columns makes {len(features)} tensors, but feature_column_dtypes has {len(dtypes)}: give one for each")
+        raise ValueError(
+            f"feature_columns makes {len(features)} tensors, but feature_column_dtypes has {len(dtypes)}: give one for each"
+        )

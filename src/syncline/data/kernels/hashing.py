@@ -1,8 +1,9 @@
 """A 64-bit hash per row: the same in every process, and for equal values of different types.
 
-Blocks of one dataset may hold a column as int32, int64 or float, strings small or large, times in various units; rows of equal keys have to
-meet in one partition all the same. Integers are mixed with the finaliser of SplitMix64 (Steele, Lea, Flood 2014), strings eight bytes at
-a time. Not for secrets.
+Blocks of one dataset may hold a column as int32, int64 or float, strings small or large, times in
+various units; rows of equal keys have to meet in one partition all the same. Integers are mixed
+with the finaliser of SplitMix64 (Steele, Lea, Flood 2014), strings eight bytes at a time. Not for
+secrets.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _MICROSECONDS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1
 
 
 def row_hashes(table: pa.Table, names: list[str]) -> np.ndarray:
-    """Hashes of the rows by the named columns: uint64 `(rows,)`. TypeError for a column that cannot be a key."""
+    """Hashes of the rows by the named columns: uint64 `(rows,)`. TypeError for a column that cannot
+    be a key.
+    """
     columns = key_columns.key_table(table, names, "partition by")
     hashes = np.zeros(table.num_rows, np.uint64)
     for column in columns.columns:
@@ -74,10 +77,16 @@ def _float_hashes(values: np.ndarray) -> np.ndarray:
 
 
 def _decimal_hashes(array: pa.Array) -> np.ndarray:
-    """Decimals hash as the integer or float that they equal, whatever their scale; each distinct value is looked at once."""
+    """Decimals hash as the integer or float that they equal, whatever their scale; each distinct
+    value is looked at once.
+    """
     encoded = array.dictionary_encode()
-    values = [decimal.Decimal(0) if value is None else value for value in encoded.dictionary.to_pylist()]
-    distinct: np.ndarray = np.array([_decimal_hash(value) for value in values or [decimal.Decimal(0)]], dtype=np.uint64)
+    values = [
+        decimal.Decimal(0) if value is None else value for value in encoded.dictionary.to_pylist()
+    ]
+    distinct: np.ndarray = np.array(
+        [_decimal_hash(value) for value in values or [decimal.Decimal(0)]], dtype=np.uint64
+    )
     hashes: np.ndarray = distinct[_numbers(encoded.indices, 0)]
     return hashes
 
@@ -94,14 +103,18 @@ def _microseconds(array: pa.Array) -> np.ndarray:
     if pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("ms"))
     factor, divisor = _MICROSECONDS[array.type.unit]
-    counts = _numbers(array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()), 0).astype(np.int64)
+    counts = _numbers(
+        array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()), 0
+    ).astype(np.int64)
     return counts * factor // divisor
 
 
 def _bytes_hashes(array: pa.LargeBinaryArray) -> np.ndarray:
     """Hashes of byte strings, eight bytes of every row at a time."""
     offsets = (
-        np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1] if len(array) else np.zeros(1, np.int64)
+        np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+        if len(array)
+        else np.zeros(1, np.int64)
     )
     starts, lengths = offsets[:-1], np.diff(offsets)
     hashes = _mixed(lengths.astype(np.uint64))
@@ -122,7 +135,9 @@ def _bytes_hashes(array: pa.LargeBinaryArray) -> np.ndarray:
         done += _WORD
         rows = rows[lengths[rows] > done]
     for row in np.flatnonzero(lengths > _LONGEST_IN_WORDS).tolist():
-        digest = hashlib.blake2b(content[starts[row] : starts[row] + lengths[row]].tobytes(), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            content[starts[row] : starts[row] + lengths[row]].tobytes(), digest_size=8
+        ).digest()
         hashes[row] = np.uint64(int.from_bytes(digest, "little"))
     return hashes
 

@@ -1,6 +1,8 @@
-"""Key columns: the check that a column can be compared, and the plain Arrow form in which kernels compare it.
+"""Key columns: the check that a column can be compared, and the plain Arrow form in which kernels
+compare it.
 
-Not covered: lists, structs, tensors and objects, which have no order and no hash in Arrow; they end in a TypeError with the type.
+Not covered: lists, structs, tensors and objects, which have no order and no hash in Arrow; they end
+in a TypeError with the type.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def names_of(keys: str | Sequence[str]) -> list[str]:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType | None:
-    """The type in which values are compared: its own for numbers, strings and times; the values' for dictionaries; None for the rest."""
+    """The type in which values are compared: its own for numbers, strings and times; the values'
+    for dictionaries; None for the rest.
+    """
     if pa.types.is_dictionary(type_):
         return plain_type(type_.value_type)
     if any(check(type_) for check in _PLAIN):
@@ -50,7 +54,9 @@ def plain_type(type_: pa.DataType) -> pa.DataType | None:
 
 
 def key_table(table: pa.Table, names: Sequence[str], purpose: Purpose) -> pa.Table:
-    """The key columns alone, in the form in which they are compared. TypeError for a column that cannot be a key."""
+    """The key columns alone, in the form in which they are compared. TypeError for a column that
+    cannot be a key.
+    """
     schemas.require_columns(names, table.column_names)
     return pa.table({name: plain(name, table.column(name), purpose) for name in names})
 
@@ -67,9 +73,15 @@ def plain(name: str, column: pa.ChunkedArray, purpose: Purpose) -> pa.ChunkedArr
 
 
 def same_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats with one zero and one NaN, so that what is equal has equal bits; other columns as they are."""
+    """Floats with one zero and one NaN, so that what is equal has equal bits; other columns as they
+    are.
+    """
     if not (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)):
         return column
     nan: Any = pa.scalar(float("nan"), column.type)
     unsigned = pc.add(column, pa.scalar(0.0, column.type))
-    return pc.if_else(pc.is_nan(unsigned), nan, unsigned) if pc.any(pc.is_nan(unsigned)).as_py() else unsigned
+    return (
+        pc.if_else(pc.is_nan(unsigned), nan, unsigned)
+        if pc.any(pc.is_nan(unsigned)).as_py()
+        else unsigned
+    )

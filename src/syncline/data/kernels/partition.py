@@ -1,4 +1,5 @@
-"""Rows to partitions: by a hash of keys, by range, or by chance. The result is one table in the order of partitions, with offsets.
+"""Rows to partitions: by a hash of keys, by range, or by chance. The result is one table in the
+order of partitions, with offsets.
 
 A reader maps the table and slices its partition out of it: nothing is copied.
 """
@@ -23,9 +24,13 @@ class Partitioned:
     """A table whose rows are sorted by partition."""
 
     table: pa.Table
-    """The rows, partition after partition; within one, in the order of the input (by range: sorted)."""
+    """The rows, partition after partition; within one, in the order of the input (by range:
+    sorted).
+    """
     offsets: np.ndarray
-    """int64 `(partitions + 1,)`: partition `i` is the rows from `offsets[i]` up to `offsets[i + 1]`."""
+    """int64 `(partitions + 1,)`: partition `i` is the rows from `offsets[i]` up to `offsets[i +
+    1]`.
+    """
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -37,7 +42,8 @@ class Partitioned:
 
 
 def by_hash(table: pa.Table, keys: str | Sequence[str], parts: int) -> Partitioned:
-    """Rows with equal keys meet in one partition, in every process and whatever types of numbers, strings or times hold them.
+    """Rows with equal keys meet in one partition, in every process and whatever types of numbers,
+    strings or times hold them.
 
     UnknownColumnError for an unknown key, TypeError for a column that cannot be one.
     """
@@ -50,20 +56,32 @@ def by_hash(table: pa.Table, keys: str | Sequence[str], parts: int) -> Partition
 
 
 def at_random(table: pa.Table, parts: int, seed: int | Sequence[int]) -> Partitioned:
-    """Every row in a partition drawn for it; the same seed (several numbers: say, of the job and the block) draws the same."""
+    """Every row in a partition drawn for it; the same seed (several numbers: say, of the job and
+    the block) draws the same.
+    """
     _check_parts(parts)
     return by_number(table, random_state(seed).randint(parts, size=table.num_rows), parts)
 
 
-def by_range(table: pa.Table, keys: str | Sequence[str], boundaries: pa.Table, descending: bool | Sequence[bool] = False) -> Partitioned:
-    """The sorted rows, cut where boundaries lie: partition `i` begins with the rows that equal boundary `i - 1`.
+def by_range(
+    table: pa.Table,
+    keys: str | Sequence[str],
+    boundaries: pa.Table,
+    descending: bool | Sequence[bool] = False,
+) -> Partitioned:
+    """The sorted rows, cut where boundaries lie: partition `i` begins with the rows that equal
+    boundary `i - 1`.
 
-    `boundaries` has the key columns and one row per cut, sorted as the keys are; `sort.boundaries` makes it.
+    `boundaries` has the key columns and one row per cut, sorted as the keys are; `sort.boundaries`
+    makes it.
     """
     names = key_columns.names_of(keys)
     cuts = boundaries.num_rows
-    # A stable sort of the boundaries and the rows together shows where each boundary falls, for any types and directions.
-    order = sort.order(blocks.concat([boundaries.select(names), sort.checked(table, names)]), names, descending)
+    # A stable sort of the boundaries and the rows together shows where each boundary falls, for any
+    # types and directions.
+    order = sort.order(
+        blocks.concat([boundaries.select(names), sort.checked(table, names)]), names, descending
+    )
     at = np.flatnonzero(order < cuts)
     offsets = np.concatenate([[0], at - np.arange(cuts), [table.num_rows]]).astype(np.int64)
     return Partitioned(blocks.take(table, order[order >= cuts] - cuts), offsets)
@@ -75,14 +93,21 @@ def by_number(table: pa.Table, numbers: np.ndarray, parts: int) -> Partitioned:
     if parts == 1:
         return _whole(table)
     # numpy sorts integers of 8 and 16 bits by counting, in linear time.
-    small = numbers.astype(np.uint8 if parts <= 2**8 else np.uint16 if parts <= 2**16 else np.uint32)
+    small = numbers.astype(
+        np.uint8 if parts <= 2**8 else np.uint16 if parts <= 2**16 else np.uint32
+    )
     offsets = np.concatenate([[0], np.cumsum(np.bincount(small, minlength=parts))]).astype(np.int64)
     # Rows without columns are all alike.
-    return Partitioned(blocks.take(table, np.argsort(small, kind="stable")) if table.num_columns else table, offsets)
+    return Partitioned(
+        blocks.take(table, np.argsort(small, kind="stable")) if table.num_columns else table,
+        offsets,
+    )
 
 
 def random_state(seed: int | Sequence[int]) -> np.random.RandomState:
-    """A generator that draws the same numbers in every version of numpy, which only RandomState promises."""
+    """A generator that draws the same numbers in every version of numpy, which only RandomState
+    promises.
+    """
     numbers = [seed] if isinstance(seed, int) else list(seed)
     return np.random.RandomState(np.random.PCG64([number & _SEED_BITS for number in numbers]))
 

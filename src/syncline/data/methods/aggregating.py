@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 class AggregatingMethods(InspectingMethods):
-    """Methods that execute the plan and return numbers. For one column that is the value, for several a dict with names as `sum(x)`.
+    """Methods that execute the plan and return numbers. For one column that is the value, for
+    several a dict with names as `sum(x)`.
 
     Without any rows the results are None.
     """
 
-    def groupby(self, key: str | list[str] | None, num_partitions: int | None = None) -> GroupedData:
+    def groupby(
+        self, key: str | list[str] | None, num_partitions: int | None = None
+    ) -> GroupedData:
         """The rows in groups of equal values.
 
         Args:
@@ -36,21 +39,33 @@ class AggregatingMethods(InspectingMethods):
         """
         keys = () if key is None else checks.column_names("key", key)
         checks.keys(self._known_schema(), keys, "group by")
-        num_blocks = None if num_partitions is None else checks.count("num_partitions", num_partitions, least=1)
+        num_blocks = (
+            None
+            if num_partitions is None
+            else checks.count("num_partitions", num_partitions, least=1)
+        )
         return GroupedData(cast("Dataset", self), key if key else None, num_partitions=num_blocks)
 
     def aggregate(self, *aggs: AggregateFn) -> dict[str, Any]:
         """The results of aggregators on all rows, by their names."""
-        (row,) = (row for table in self._tables(self.groupby(None).aggregate(*aggs)._node) for row in blocks.rows(table))
+        (row,) = (
+            row
+            for table in self._tables(self.groupby(None).aggregate(*aggs)._node)
+            for row in blocks.rows(table)
+        )
         return row
 
     def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
         """The distinct values of a column, in order of first appearance."""
-        values: list[Any] = self._result(Unique(checks.column_name("column", column), ignore_nulls=ignore_nulls))
+        values: list[Any] = self._result(
+            Unique(checks.column_name("column", column), ignore_nulls=ignore_nulls)
+        )
         return values
 
     def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
-        """Sums of columns, of all if `on` is None. Without `ignore_nulls` a null makes the result None."""
+        """Sums of columns, of all if `on` is None. Without `ignore_nulls` a null makes the result
+        None.
+        """
         return self._result(*(Sum(name, ignore_nulls=ignore_nulls) for name in self._targets(on)))
 
     def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
@@ -65,20 +80,30 @@ class AggregatingMethods(InspectingMethods):
         """Means of columns, of all if `on` is None."""
         return self._result(*(Mean(name, ignore_nulls=ignore_nulls) for name in self._targets(on)))
 
-    def std(self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
-        """Standard deviations of columns, of all if `on` is None; the sum of squares is divided by the count minus `ddof`."""
-        return self._result(*(Std(name, ddof=ddof, ignore_nulls=ignore_nulls) for name in self._targets(on)))
+    def std(
+        self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True
+    ) -> Any:
+        """Standard deviations of columns, of all if `on` is None; the sum of squares is divided by
+        the count minus `ddof`.
+        """
+        return self._result(
+            *(Std(name, ddof=ddof, ignore_nulls=ignore_nulls) for name in self._targets(on))
+        )
 
     def summary(
         self,
         columns: list[str] | None = None,
-        override_dtype_agg_mapping: Mapping[DataType, Callable[[str], list[AggregateFnV2[Any, Any]]]] | None = None,
+        override_dtype_agg_mapping: Mapping[
+            DataType, Callable[[str], list[AggregateFnV2[Any, Any]]]
+        ]
+        | None = None,
     ) -> DatasetSummary:
-        """Statistics of the columns that suit their types: counts, extremes, means, quantiles, missing values, frequent values.
+        """Statistics of the columns that suit their types: counts, extremes, means, quantiles,
+        missing values, frequent values.
 
         Args:
-            columns: Those to describe; all if None.
-            override_dtype_agg_mapping: By type, a function from a column's name to other aggregators.
+            columns: Those to describe; all if None. override_dtype_agg_mapping: By type, a function
+            from a column's name to other aggregators.
         """
         schema = self.schema()
         if schema is None:

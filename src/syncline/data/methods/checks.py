@@ -1,4 +1,6 @@
-"""Checks of arguments, made at the call: TypeError for a wrong type, ValueError for an impossible value, each with a way out."""
+"""Checks of arguments, made at the call: TypeError for a wrong type, ValueError for an impossible
+value, each with a way out.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def count(name: str, value: Any, *, least: int) -> int:
 def share(name: str, value: Any) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give a number from 0 to 1")
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}: give a number from 0 to 1"
+        )
     if not 0 <= value <= 1:
         raise ValueError(f"{name}={value} is a share of the rows: give a number from 0 to 1")
     return float(value)
@@ -43,7 +47,9 @@ def seed(value: Any) -> Seed:
 def column_name(name: str, value: Any) -> str:
     """Text that is not empty."""
     if not isinstance(value, str):
-        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give the name of a column")
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}: give the name of a column"
+        )
     if not value:
         raise ValueError(f"{name}='' names no column: give it some text")
     return value
@@ -54,13 +60,19 @@ def column_names(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list | tuple):
-        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: give the name of a column or a list of names")
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}: give the name of a column or a list of names"
+        )
     for each in value:
         if not isinstance(each, str):
-            raise ValueError(f"{name} has {each!r} ({type(each).__name__}) among its names: columns are named by strings")
+            raise ValueError(
+                f"{name} has {each!r} ({type(each).__name__}) among its names: columns are named by strings"
+            )
     if len(set(value)) < len(value):
         twice = sorted({each for each in value if value.count(each) > 1})
-        raise ValueError(f"{name} has {', '.join(map(repr, twice))} more than once: give each column once")
+        raise ValueError(
+            f"{name} has {', '.join(map(repr, twice))} more than once: give each column once"
+        )
     return tuple(value)
 
 
@@ -71,7 +83,9 @@ def known_columns(schema: pa.Schema | None, names: Iterable[str]) -> None:
 
 
 def keys(schema: pa.Schema | None, names: Sequence[str], purpose: key_columns.Purpose) -> None:
-    """UnknownColumnError for a key that a known schema does not have; TypeError for one that cannot be compared."""
+    """UnknownColumnError for a key that a known schema does not have; TypeError for one that cannot
+    be compared.
+    """
     if schema is None:
         return
     known_columns(schema, names)
@@ -79,12 +93,16 @@ def keys(schema: pa.Schema | None, names: Sequence[str], purpose: key_columns.Pu
 
 
 def expressions(schema: pa.Schema | None, given: Sequence[Expr]) -> None:
-    """What evaluating them would fail with, on a known schema: UnknownColumnError, TypeError, ValueError."""
+    """What evaluating them would fail with, on a known schema: UnknownColumnError, TypeError,
+    ValueError.
+    """
     if schema is None:
         return
     for each in given:
         if not isinstance(each, StarExpr):
-            known_columns(schema, sorted((each.expr if isinstance(each, UnnestExpr) else each).columns()))
+            known_columns(
+                schema, sorted((each.expr if isinstance(each, UnnestExpr) else each).columns())
+            )
     projected_schema(schema, given)
 
 
@@ -92,17 +110,23 @@ def predicate(schema: pa.Schema | None, given: Expr) -> None:
     """As `expressions`, and a TypeError for an expression that is known not to be true or false."""
     expression("expr", given)
     if isinstance(given, StarExpr | UnnestExpr):
-        raise TypeError(f"{given!r} stands for several columns: filter by one expression such as col('age') > 18")
+        raise TypeError(
+            f"{given!r} stands for several columns: filter by one expression such as col('age') > 18"
+        )
     if schema is None:
         return
     known_columns(schema, sorted(given.columns()))
     type_ = given.get_type(schema)
     if type_ is not None and not pa.types.is_boolean(type_) and not pa.types.is_null(type_):
-        raise TypeError(f"a filter needs an expression that is true or false, but {given!r} is {type_}: compare it with something")
+        raise TypeError(
+            f"a filter needs an expression that is true or false, but {given!r} is {type_}: compare it with something"
+        )
 
 
 def expression(name: str, value: Any) -> None:
     """TypeError for a plain value in the place of an expression."""
     if not isinstance(value, Expr):
         hint = "write col('name') for a column, lit(...) for a value"
-        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}, not an expression: {hint}")
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}, not an expression: {hint}"
+        )

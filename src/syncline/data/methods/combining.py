@@ -39,7 +39,8 @@ class CombiningMethods(InspectingMethods):
         return self._derive(Union(parts=self._nodes(other)))
 
     def zip(self, *other: Dataset) -> Dataset:
-        """The columns of all datasets side by side, row by row; a name that is there already gets a suffix: `_1`, `_2`, …
+        """The columns of all datasets side by side, row by row; a name that is there already gets a
+        suffix: `_1`, `_2`, …
 
         Consuming the result raises ValueError where the datasets have different numbers of rows.
         """
@@ -51,25 +52,36 @@ class CombiningMethods(InspectingMethods):
         weights: list[float] | None = None,
         stopping_condition: MixStoppingCondition = MixStoppingCondition.STOP_ON_LONGEST_DROP,
     ) -> Dataset:
-        """Blocks of all datasets in turns, so that at any moment about as many rows came of each as its weight says.
+        """Blocks of all datasets in turns, so that at any moment about as many rows came of each as
+        its weight says.
 
         Args:
-            *other: The other datasets.
-            weights: A positive number for each dataset, this one first; equal ones if None. Only their proportions matter.
-            stopping_condition: When the mix ends.
+            *other: The other datasets. weights: A positive number for each dataset, this one first;
+            equal ones if None. Only their proportions matter. stopping_condition: When the mix
+            ends.
         """
         nodes = self._nodes(other)
         given = [1.0] * len(nodes) if weights is None else list(weights)
         if len(given) != len(nodes):
-            raise ValueError(f"weights={weights} are {len(given)} for {len(nodes)} datasets: give one for each, this dataset's first")
+            raise ValueError(
+                f"weights={weights} are {len(given)} for {len(nodes)} datasets: give one for each, this dataset's first"
+            )
         if not all(isinstance(weight, int | float) and 0 < weight < math.inf for weight in given):
-            raise ValueError(f"weights={weights} are not all positive numbers: leave out a dataset that should give no rows")
+            raise ValueError(
+                f"weights={weights} are not all positive numbers: leave out a dataset that should give no rows"
+            )
         if not isinstance(stopping_condition, MixStoppingCondition):
             raise TypeError(
                 f"stopping_condition={stopping_condition!r} is of type {type(stopping_condition).__name__}: give a MixStoppingCondition"
             )
         shortest = stopping_condition is MixStoppingCondition.STOP_ON_SHORTEST
-        return self._derive(Mix(parts=nodes, weights=tuple(map(float, given)), stop_when="shortest" if shortest else "longest"))
+        return self._derive(
+            Mix(
+                parts=nodes,
+                weights=tuple(map(float, given)),
+                stop_when="shortest" if shortest else "longest",
+            )
+        )
 
     def join(
         self,
@@ -85,29 +97,33 @@ class CombiningMethods(InspectingMethods):
         aggregator_ray_remote_args: dict[str, Any] | None = None,
         validate_schemas: bool = False,
     ) -> Dataset:
-        """Rows of both datasets whose keys are equal, side by side; null keys match nothing. The keys appear once, under the left names.
+        """Rows of both datasets whose keys are equal, side by side; null keys match nothing. The
+        keys appear once, under the left names.
 
-        What does not fit together (unknown keys, types, columns of one name without suffixes) fails at the call where both schemas are
-        known, with `validate_schemas` always.
+        What does not fit together (unknown keys, types, columns of one name without suffixes) fails
+        at the call where both schemas are known, with `validate_schemas` always.
 
         Args:
-            ds: The right side.
-            join_type: "inner", "left_outer", "right_outer", "full_outer" (rows without a partner stay, with nulls), "left_semi",
-                "right_semi" (one side's rows that have a partner), "left_anti", "right_anti" (that have none).
-            num_partitions: Number of blocks that are joined on their own.
-            on: Keys of the left side, and of the right one without `right_on`.
-            right_on: Keys of the right side.
-            left_suffix: What is added to the left's columns that have the name of one of the right's.
-            right_suffix: The same for the right's.
-            partition_size_hint: Ignored.
-            aggregator_ray_remote_args: Options of the tasks that join.
-            validate_schemas: Find out schemas that are not known, which may execute a part of the plans.
+            ds: The right side. join_type: "inner", "left_outer", "right_outer", "full_outer" (rows
+            without a partner stay, with nulls), "left_semi",
+                "right_semi" (one side's rows that have a partner), "left_anti", "right_anti" (that
+                have none).
+            num_partitions: Number of blocks that are joined on their own. on: Keys of the left
+            side, and of the right one without `right_on`. right_on: Keys of the right side.
+            left_suffix: What is added to the left's columns that have the name of one of the
+            right's. right_suffix: The same for the right's. partition_size_hint: Ignored.
+            aggregator_ray_remote_args: Options of the tasks that join. validate_schemas: Find out
+            schemas that are not known, which may execute a part of the plans.
         """
         left_on, right_on = _key_pair(on, right_on)
         num_blocks = checks.count("num_partitions", num_partitions, least=1)
         join_kernel.check_type(join_type)
         if partition_size_hint is not None:
-            warnings.warn("partition_size_hint is ignored: partitions need none", DeprecationWarning, stacklevel=3)
+            warnings.warn(
+                "partition_size_hint is ignored: partitions need none",
+                DeprecationWarning,
+                stacklevel=3,
+            )
         resources_of(aggregator_ray_remote_args or {})
         parts = self._nodes((ds,))
         schemas = [_schema(side, validate_schemas) for side in (self, ds)]
@@ -115,7 +131,15 @@ class CombiningMethods(InspectingMethods):
         checks.keys(schemas[1], right_on, "join on")
         if all(schema is not None for schema in schemas):
             left, right = map(blocks.empty, schemas)
-            join_kernel.join(left, right, join_type, left_on, right_on, left_suffix=left_suffix, right_suffix=right_suffix)
+            join_kernel.join(
+                left,
+                right,
+                join_type,
+                left_on,
+                right_on,
+                left_suffix=left_suffix,
+                right_suffix=right_suffix,
+            )
         return self._derive(
             Join(
                 parts=parts,
@@ -131,7 +155,9 @@ class CombiningMethods(InspectingMethods):
     def _nodes(self, others: Sequence[Any]) -> tuple[Node, ...]:
         for other in others:
             if not isinstance(other, CombiningMethods):
-                raise TypeError(f"{other!r} is of type {type(other).__name__}, not a dataset: make one of it, for example with from_items")
+                raise TypeError(
+                    f"{other!r} is of type {type(other).__name__}, not a dataset: make one of it, for example with from_items"
+                )
         return (self._node, *(other._node for other in others))
 
 
@@ -141,7 +167,9 @@ def _key_pair(on: Any, right_on: Any) -> tuple[tuple[str, ...], tuple[str, ...]]
             raise ValueError(f"{name}={value!r} is no tuple of keys: write {name}=('id',)")
     left, right = checks.column_names("on", on), checks.column_names("right_on", right_on or on)
     if len(left) != len(right):
-        raise ValueError(f"on={on} and right_on={right_on} have {len(left)} and {len(right)} keys: give as many on both sides")
+        raise ValueError(
+            f"on={on} and right_on={right_on} have {len(left)} and {len(right)} keys: give as many on both sides"
+        )
     return left, right
 
 

@@ -1,4 +1,6 @@
-"""Rows in the program: kept as a whole (`materialize`), a few of them (`take`), or in a loop (`iter_rows`, `iter_batches`, …)."""
+"""Rows in the program: kept as a whole (`materialize`), a few of them (`take`), or in a loop
+(`iter_rows`, `iter_batches`, …).
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _looping(method: Callable[Concatenate[DataIterator, P], R]) -> Callable[Concatenate[ConsumingMethods, P], R]:
-    """The method of an iterator as one of the dataset; all loops over a dataset are those of one iterator, so that each is an epoch."""
+def _looping(
+    method: Callable[Concatenate[DataIterator, P], R],
+) -> Callable[Concatenate[ConsumingMethods, P], R]:
+    """The method of an iterator as one of the dataset; all loops over a dataset are those of one
+    iterator, so that each is an epoch.
+    """
 
     @wraps(method)
     def loop(self: ConsumingMethods, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -40,7 +46,9 @@ class ConsumingMethods(InspectingMethods):
     """Methods that execute the plan and hand over rows."""
 
     def materialize(self) -> MaterializedDataset:
-        """A dataset whose rows exist: computed now, kept in the object store (and on disk where that is full) as long as it is used."""
+        """A dataset whose rows exist: computed now, kept in the object store (and on disk where
+        that is full) as long as it is used.
+        """
         result = self._hold(self._blocks())
         result.set_name(self._name)
         result._learned.stats = self._learned.stats
@@ -48,17 +56,25 @@ class ConsumingMethods(InspectingMethods):
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """The first rows, as dicts."""
-        return [row for table in self._first(checks.count("limit", limit, least=0)) for row in blocks.rows(table)]
+        return [
+            row
+            for table in self._first(checks.count("limit", limit, least=0))
+            for row in blocks.rows(table)
+        ]
 
     def take_batch(self, batch_size: int = 20, *, batch_format: BatchFormat = "default") -> Any:
         """The first rows as one batch. ValueError if there are none.
 
         Args:
-            batch_size: So many rows, or all if there are fewer.
-            batch_format: "default" and "numpy" for a dict of arrays `(rows, ...)`, "pandas", "pyarrow", None for a table.
+            batch_size: So many rows, or all if there are fewer. batch_format: "default" and "numpy"
+            for a dict of arrays `(rows, ...)`, "pandas", "pyarrow", None for a table.
         """
         blocks.check_batch_format(batch_format)
-        tables = [table for table in self._first(checks.count("batch_size", batch_size, least=1)) if table.num_rows]
+        tables = [
+            table
+            for table in self._first(checks.count("batch_size", batch_size, least=1))
+            if table.num_rows
+        ]
         if not tables:
             raise ValueError("the dataset has no rows, so there is no batch to take")
         return blocks.to_batch(blocks.concat(tables), batch_format)
@@ -68,7 +84,9 @@ class ConsumingMethods(InspectingMethods):
         rows: list[dict[str, Any]] = []
         for table in self._tables():
             if limit is not None and len(rows) + table.num_rows > limit:
-                raise ValueError(f"the dataset has more rows than limit={limit}: take a larger limit, or take({limit}) for the first ones")
+                raise ValueError(
+                    f"the dataset has more rows than limit={limit}: take a larger limit, or take({limit}) for the first ones"
+                )
             rows.extend(blocks.rows(table))
         return rows
 
@@ -78,7 +96,9 @@ class ConsumingMethods(InspectingMethods):
             print(row)
 
     def iterator(self) -> DataIterator:
-        """What loops over the rows, epoch by epoch, and knows at any moment where it is (`state_dict`)."""
+        """What loops over the rows, epoch by epoch, and knows at any moment where it is
+        (`state_dict`).
+        """
         return DataIterator(WholeFeed(cast("Dataset", self)))
 
     iter_rows = _looping(DataIterator.iter_rows)
@@ -98,7 +118,9 @@ class ConsumingMethods(InspectingMethods):
         return True  # without this, `if ds:` would ask for the length
 
     def __iter__(self) -> NoReturn:
-        raise TypeError("a dataset has several ways to go through its rows: loop over iter_rows() or iter_batches(), or call take_all()")
+        raise TypeError(
+            "a dataset has several ways to go through its rows: loop over iter_rows() or iter_batches(), or call take_all()"
+        )
 
     def _loops(self) -> DataIterator:
         """The iterator of all loops."""

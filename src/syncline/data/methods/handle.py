@@ -1,4 +1,6 @@
-"""What every method of a dataset builds on: the plan, the context, and the one way to execute it."""
+"""What every method of a dataset builds on: the plan, the context, and the one way to execute
+it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ R = TypeVar("R")
 
 
 def _failing_at_the_call(method: Callable[P, R]) -> Callable[P, R]:
-    """The method, which fails as if the program's call of it had raised the error, where the error's text says all that counts."""
+    """The method, which fails as if the program's call of it had raised the error, where the
+    error's text says all that counts.
+    """
 
     @functools.wraps(method)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -49,13 +53,17 @@ def _failing_at_the_call(method: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(kw_only=True)
 class Learned:
-    """What executions of a dataset have told about it. No part of its meaning: a copy of the handle may begin without."""
+    """What executions of a dataset have told about it. No part of its meaning: a copy of the handle
+    may begin without.
+    """
 
     schema: pa.Schema | None = None
     num_rows: int | None = None
     size_bytes: int | None = None
     executions: int = 0
-    """How often all of it was executed: the epoch of the next execution, for shuffles that are to differ."""
+    """How often all of it was executed: the epoch of the next execution, for shuffles that are to
+    differ.
+    """
     stats: Callable[[], str] | None = None
     """Where the time of the last execution went."""
     loops: DataIterator | None = None
@@ -63,7 +71,8 @@ class Learned:
 
 
 class Handle(ABC):
-    """A plan that nothing changes, with a context of its own. Methods return new handles on longer plans, or execute the plan.
+    """A plan that nothing changes, with a context of its own. Methods return new handles on longer
+    plans, or execute the plan.
 
     Args:
         node: What the rows are computed from.
@@ -71,7 +80,9 @@ class Handle(ABC):
         name: For people, in progress and statistics.
     """
 
-    def __init__(self, node: Node, context: DataContext | None = None, *, name: str | None = None) -> None:
+    def __init__(
+        self, node: Node, context: DataContext | None = None, *, name: str | None = None
+    ) -> None:
         self._node = node
         self._context = (context or DataContext.get_current()).copy()
         self._name = name
@@ -133,11 +144,17 @@ class Handle(ABC):
 
     def _known_schema(self) -> pa.Schema | None:
         """The schema, as far as it is known without executing anything."""
-        return facts.known_schema(cache.answered(self._node)) if self._learned.schema is None else self._learned.schema
+        return (
+            facts.known_schema(cache.answered(self._node))
+            if self._learned.schema is None
+            else self._learned.schema
+        )
 
     @contextmanager
     def _execution(self, node: Node | None = None) -> Iterator[Execution]:
-        """The running execution of a plan (this dataset's own if None). It ends with the block, complete or not."""
+        """The running execution of a plan (this dataset's own if None). It ends with the block,
+        complete or not.
+        """
         epoch = self._learned.executions if node is None else 0
         execution = start(node or self._node, self._context, epoch=epoch, name=self._name or "")
         try:

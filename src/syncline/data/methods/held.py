@@ -1,4 +1,6 @@
-"""Blocks that exist: made of what an execution delivers, fetched, and cut where a dataset is split."""
+"""Blocks that exist: made of what an execution delivers, fetched, and cut where a dataset is
+split.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ def kept(output: OutputBlock, input_files: tuple[str, ...]) -> HeldBlock:
 
 def of_table(table: pa.Table) -> HeldBlock:
     """Rows in this process."""
-    return HeldBlock(value=table, num_rows=table.num_rows, size_bytes=blocks.size_bytes(table), schema=table.schema)
+    return HeldBlock(
+        value=table,
+        num_rows=table.num_rows,
+        size_bytes=blocks.size_bytes(table),
+        schema=table.schema,
+    )
 
 
 def table_of(block: HeldBlock) -> pa.Table:
@@ -39,17 +46,24 @@ def table_of(block: HeldBlock) -> pa.Table:
 
 def reference_to(block: HeldBlock) -> ObjectRef[pa.Table]:
     """The rows in the object store."""
-    return block.value if isinstance(block.value, ObjectRef) else api.put(blocks.compact(block.value))
+    return (
+        block.value if isinstance(block.value, ObjectRef) else api.put(blocks.compact(block.value))
+    )
 
 
 def cut(held: Sequence[HeldBlock], indices: Iterable[int]) -> list[tuple[HeldBlock, ...]]:
-    """The rows up to the first index, those from there up to the second, …, and the rest. Indices grow; beyond the end is nothing.
+    """The rows up to the first index, those from there up to the second, …, and the rest. Indices
+    grow; beyond the end is nothing.
 
-    Only blocks that an index falls into are touched. A part without rows is one empty block, so that its schema is known.
+    Only blocks that an index falls into are touched. A part without rows is one empty block, so
+    that its schema is known.
     """
     rows = sum(block.num_rows for block in held)
     bounds = [0, *(min(index, rows) for index in indices), rows]
-    parts = [tuple(_between(held, start, stop)) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [
+        tuple(_between(held, start, stop))
+        for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
     return [part or tuple(_piece(block, 0, 0) for block in held[:1]) for part in parts]
 
 
@@ -63,7 +77,9 @@ def _between(held: Sequence[HeldBlock], start: int, stop: int) -> Iterator[HeldB
 
 
 def _piece(block: HeldBlock, start: int, stop: int) -> HeldBlock:
-    piece = blocks.empty(block.schema) if start == stop else table_of(block).slice(start, stop - start)
+    piece = (
+        blocks.empty(block.schema) if start == stop else table_of(block).slice(start, stop - start)
+    )
     in_store = isinstance(block.value, ObjectRef) and start < stop
     return HeldBlock(
         value=api.put(blocks.compact(piece)) if in_store else piece,

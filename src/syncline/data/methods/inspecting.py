@@ -1,4 +1,6 @@
-"""What a dataset is like: schema, count, size, files, statistics. Answers come from metadata where they can, and are remembered."""
+"""What a dataset is like: schema, count, size, files, statistics. Answers come from metadata where
+they can, and are remembered.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class InspectingMethods(Handle):
         """Names and types of the columns; None for a dataset without columns.
 
         Args:
-            fetch_if_missing: Find out by computing the first row where the plan does not tell. Without, None where it is not known.
+            fetch_if_missing: Find out by computing the first row where the plan does not tell.
+            Without, None where it is not known.
         """
         known = self._known_schema()
         if known is None and fetch_if_missing:
@@ -38,15 +41,21 @@ class InspectingMethods(Handle):
         known = self._known_rows()
         if known is None:
             counted = self._tables(Aggregate(input=self._node, keys=(), aggregates=(Count(),)))
-            known = self._learned.num_rows = sum(count for table in counted for count in table.column(0).to_pylist())
+            known = self._learned.num_rows = sum(
+                count for table in counted for count in table.column(0).to_pylist()
+            )
         return known
 
     def num_blocks(self) -> int:
         """Only materialized datasets know: NotImplementedError."""
-        raise NotImplementedError("how many blocks there will be is decided while they are made: call materialize().num_blocks()")
+        raise NotImplementedError(
+            "how many blocks there will be is decided while they are made: call materialize().num_blocks()"
+        )
 
     def size_bytes(self) -> int:
-        """Bytes in memory: about, from metadata, or where that does not tell exactly, after computing all rows."""
+        """Bytes in memory: about, from metadata, or where that does not tell exactly, after
+        computing all rows.
+        """
         if self._learned.size_bytes is None:
             known = facts.estimated_bytes(cache.answered(self._node))
             if known is not None:
@@ -60,7 +69,9 @@ class InspectingMethods(Handle):
         return facts.input_files(self._node)
 
     def stats(self) -> str:
-        """Where the time of the last execution went, operator by operator; empty before the first one."""
+        """Where the time of the last execution went, operator by operator; empty before the first
+        one.
+        """
         return "" if self._learned.stats is None else self._learned.stats()
 
     def explain(self) -> None:
@@ -78,12 +89,20 @@ class InspectingMethods(Handle):
     def _shape(self) -> str:
         """Number of rows and columns with their types, as far as they are known."""
         rows, schema = self._known_rows(), self._known_schema()
-        columns = "?" if schema is None else "{" + ", ".join(f"{field.name}: {field.type}" for field in schema) + "}"
+        columns = (
+            "?"
+            if schema is None
+            else "{" + ", ".join(f"{field.name}: {field.type}" for field in schema) + "}"
+        )
         name = "" if self._name is None else f"name={self._name}, "
         return f"{type(self).__name__}({name}num_rows={'?' if rows is None else rows}, schema={columns})"
 
     def _known_rows(self) -> int | None:
-        return facts.known_rows(cache.answered(self._node)) if self._learned.num_rows is None else self._learned.num_rows
+        return (
+            facts.known_rows(cache.answered(self._node))
+            if self._learned.num_rows is None
+            else self._learned.num_rows
+        )
 
     def _schema_of_first_block(self) -> pa.Schema | None:
         schema = None

@@ -1,6 +1,8 @@
-"""`DatasetSummary`: statistics of columns, as `Dataset.summary` computes them; and which aggregators suit a type.
+"""`DatasetSummary`: statistics of columns, as `Dataset.summary` computes them; and which
+aggregators suit a type.
 
-Statistics have the names of their aggregators, such as `mean`; one with several values is numbered: `approx_quantile[0]`.
+Statistics have the names of their aggregators, such as `mean`; one with several values is numbered:
+`approx_quantile[0]`.
 """
 
 from __future__ import annotations
@@ -46,37 +48,55 @@ class DatasetSummary:
     STATISTIC_COLUMN = "statistic"
 
     def to_pandas(self) -> pd.DataFrame:
-        """A DataFrame with a row for each statistic, sorted by name, and a column for each of the dataset's; None where one has no such."""
+        """A DataFrame with a row for each statistic, sorted by name, and a column for each of the
+        dataset's; None where one has no such.
+        """
         names = sorted({name for values in self.statistics.values() for name in values})
-        data = {column: [self.statistics[column].get(name) for name in names] for column in self.columns}
+        data = {
+            column: [self.statistics[column].get(name) for name in names] for column in self.columns
+        }
         frame: pd.DataFrame = load_pandas().DataFrame({self.STATISTIC_COLUMN: names, **data})
         return frame
 
     def get_column_stats(self, column: str) -> pd.DataFrame:
-        """A DataFrame with the columns `statistic` and `value`. ValueError for a column that is not described."""
+        """A DataFrame with the columns `statistic` and `value`. ValueError for a column that is not
+        described.
+        """
         if column not in self.statistics:
-            raise ValueError(f"{column!r} is not described: the columns are {', '.join(map(repr, self.columns))}")
+            raise ValueError(
+                f"{column!r} is not described: the columns are {', '.join(map(repr, self.columns))}"
+            )
         names = sorted(self.statistics[column])
         values = [self.statistics[column][name] for name in names]
-        frame: pd.DataFrame = load_pandas().DataFrame({self.STATISTIC_COLUMN: names, "value": values})
+        frame: pd.DataFrame = load_pandas().DataFrame(
+            {self.STATISTIC_COLUMN: names, "value": values}
+        )
         return frame
 
     def __repr__(self) -> str:
         return repr(self.to_pandas())
 
 
-def aggregators_of(schema: pa.Schema, names: Sequence[str], overrides: Mapping[DataType, Callable[[str], Aggregators]]) -> Aggregators:
+def aggregators_of(
+    schema: pa.Schema,
+    names: Sequence[str],
+    overrides: Mapping[DataType, Callable[[str], Aggregators]],
+) -> Aggregators:
     """Those that suit the columns' types, or that the program wants for a type."""
     found: Aggregators = []
     for name in names:
         type_ = DataType.from_arrow(schema.field(name).type)
         found += overrides.get(type_, _usual(type_))(name)
     if not found:
-        raise ValueError(f"no statistics are asked for of {', '.join(map(repr, names)) or 'no columns'}: name columns, or aggregators")
+        raise ValueError(
+            f"no statistics are asked for of {', '.join(map(repr, names)) or 'no columns'}: name columns, or aggregators"
+        )
     return found
 
 
-def summarized(schema: pa.Schema, names: Sequence[str], aggregators: Aggregators, results: Mapping[str, Any]) -> DatasetSummary:
+def summarized(
+    schema: pa.Schema, names: Sequence[str], aggregators: Aggregators, results: Mapping[str, Any]
+) -> DatasetSummary:
     """The results of aggregators, column by column."""
     statistics: dict[str, dict[str, Any]] = {name: {} for name in names}
     for aggregator in aggregators:
@@ -88,7 +108,11 @@ def summarized(schema: pa.Schema, names: Sequence[str], aggregators: Aggregators
 
 
 def _numbered(name: str, value: Any) -> dict[str, Any]:
-    return {f"{name}[{index}]": each for index, each in enumerate(value)} if isinstance(value, list) else {name: value}
+    return (
+        {f"{name}[{index}]": each for index, each in enumerate(value)}
+        if isinstance(value, list)
+        else {name: value}
+    )
 
 
 def _usual(type_: DataType) -> Callable[[str], Aggregators]:
@@ -117,4 +141,8 @@ def _of_times(name: str) -> Aggregators:
 
 
 def _of_others(name: str) -> Aggregators:
-    return [Count(name, ignore_nulls=False), MissingValuePercentage(name), ApproximateTopK(name, k=10)]
+    return [
+        Count(name, ignore_nulls=False),
+        MissingValuePercentage(name),
+        ApproximateTopK(name, k=10),
+    ]

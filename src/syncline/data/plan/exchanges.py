@@ -1,6 +1,8 @@
-"""Nodes that bring rows from everywhere together, as stages: shuffle, sort, aggregate, partition by keys, map groups, join.
+"""Nodes that bring rows from everywhere together, as stages: shuffle, sort, aggregate, partition by
+keys, map groups, join.
 
-How many partitions there are follows from the plan and the shape of the execution alone, so that a restart has the same ones.
+How many partitions there are follows from the plan and the shape of the execution alone, so that a
+restart has the same ones.
 """
 
 from __future__ import annotations
@@ -13,33 +15,65 @@ from syncline.data.execute.shape import Shape
 from syncline.data.execute.stages import Exchanged, Lane, Threads, Workers
 from syncline.data.execute.steps.aggregate import AggregateStep
 from syncline.data.execute.steps.groups import MapGroupsStep
-from syncline.data.execute.steps.heads import AggregateHead, GroupsHead, HashPartitionHead, JoinHead, MergeSortedHead, PermuteHead
-from syncline.data.execute.steps.partition import ChooseBoundaries, PartitionAtRandom, PartitionByHash, PartitionByRange, SampleKeys
+from syncline.data.execute.steps.heads import (
+    AggregateHead,
+    GroupsHead,
+    HashPartitionHead,
+    JoinHead,
+    MergeSortedHead,
+    PermuteHead,
+)
+from syncline.data.execute.steps.partition import (
+    ChooseBoundaries,
+    PartitionAtRandom,
+    PartitionByHash,
+    PartitionByRange,
+    SampleKeys,
+)
 from syncline.data.kernels.join import JoinType
 from syncline.data.plan import facts
 from syncline.data.plan.fusion import Draft, Work, function_lane
-from syncline.data.plan.nodes import Aggregate, HashPartition, Join, MapGroups, Node, RandomShuffle, Sort
+from syncline.data.plan.nodes import (
+    Aggregate,
+    HashPartition,
+    Join,
+    MapGroups,
+    Node,
+    RandomShuffle,
+    Sort,
+)
 
 AllToAll = RandomShuffle | Sort | Aggregate | HashPartition | MapGroups | Join
 
-# Each CPU works on one partition, whose rows exist before and after the work, beside those on their way in and out.
+# Each CPU works on one partition, whose rows exist before and after the work, beside those on their
+# way in and out.
 _PARTITIONS_IN_BUDGET_PER_CPU = 3
-# One task is quicker than many for so many bytes; a million groups, whose states fit, come out in order of their keys.
+# One task is quicker than many for so many bytes; a million groups, whose states fit, come out in
+# order of their keys.
 _DIRECT_BYTES = 64 * MIB
-# Partitions where nothing is known of the input: enough for data far larger than memory, and cheap for little.
+# Partitions where nothing is known of the input: enough for data far larger than memory, and cheap
+# for little.
 _PARTS_OF_UNKNOWN = 64
 _PARTS_PER_CPU = 2
 
 
 def first_work(node: AllToAll) -> Work | None:
-    """What is done to the blocks of the input before they are exchanged, in the tasks that made them."""
+    """What is done to the blocks of the input before they are exchanged, in the tasks that made
+    them.
+    """
     if not isinstance(node, Aggregate):
         return None
     lane = _aggregate_lane(node)
-    return Work(name=f"Partial{node.name}", step=AggregateStep(name=node.name, keys=node.keys, aggregates=node.aggregates), lane=lane)
+    return Work(
+        name=f"Partial{node.name}",
+        step=AggregateStep(name=node.name, keys=node.keys, aggregates=node.aggregates),
+        lane=lane,
+    )
 
 
-def exchange(node: AllToAll, inputs: tuple[int, ...], seed: int, context: DataContext, shape: Shape) -> Draft:
+def exchange(
+    node: AllToAll, inputs: tuple[int, ...], seed: int, context: DataContext, shape: Shape
+) -> Draft:
     """The stage of a node; `seed` is what it draws from."""
     draft = Draft(
         names=[node.name],
@@ -53,7 +87,11 @@ def exchange(node: AllToAll, inputs: tuple[int, ...], seed: int, context: DataCo
         draft.lane = _aggregate_lane(node)
     elif isinstance(node, MapGroups):
         step = MapGroupsStep(
-            function=node.function, name=node.name, keys=node.keys, batch_format=node.batch_format, zero_copy=node.zero_copy
+            function=node.function,
+            name=node.name,
+            keys=node.keys,
+            batch_format=node.batch_format,
+            zero_copy=node.zero_copy,
         )
         draft.steps = [step]
         draft.lane, draft.slots = function_lane(node.function, context)
@@ -62,14 +100,25 @@ def exchange(node: AllToAll, inputs: tuple[int, ...], seed: int, context: DataCo
 
 
 def _grouping(node: AllToAll, seed: int, context: DataContext, shape: Shape) -> Exchanged:
-    part_bytes = max(MIB, min(shape.budget_bytes // (_PARTITIONS_IN_BUDGET_PER_CPU * shape.cpus), context.target_shuffle_max_block_size))
+    part_bytes = max(
+        MIB,
+        min(
+            shape.budget_bytes // (_PARTITIONS_IN_BUDGET_PER_CPU * shape.cpus),
+            context.target_shuffle_max_block_size,
+        ),
+    )
     parts = _default_parts(node, part_bytes, context, shape)
     direct_bytes = min(_DIRECT_BYTES, part_bytes)
     if isinstance(node, Sort):
         return _sorted(node, parts, direct_bytes)
     if isinstance(node, RandomShuffle):
         at_random = PartitionAtRandom(seed=seed)
-        return Exchanged(partition=(at_random,), parts=node.num_blocks, default_parts=parts, direct_bytes=direct_bytes)
+        return Exchanged(
+            partition=(at_random,),
+            parts=node.num_blocks,
+            default_parts=parts,
+            direct_bytes=direct_bytes,
+        )
     keys = (node.left_on, node.right_on) if isinstance(node, Join) else (node.keys,)
     return Exchanged(
         partition=tuple(PartitionByHash(keys=names) for names in keys),
@@ -81,9 +130,16 @@ def _grouping(node: AllToAll, seed: int, context: DataContext, shape: Shape) -> 
 
 
 def _sorted(node: Sort, parts: int, direct_bytes: int) -> Exchanged:
-    partition = PartitionByRange(keys=node.keys, descending=node.descending, boundaries=node.boundaries)
+    partition = PartitionByRange(
+        keys=node.keys, descending=node.descending, boundaries=node.boundaries
+    )
     if node.boundaries is not None:
-        return Exchanged(partition=(partition,), parts=len(node.boundaries) + 1, default_parts=parts, direct_bytes=direct_bytes)
+        return Exchanged(
+            partition=(partition,),
+            parts=len(node.boundaries) + 1,
+            default_parts=parts,
+            direct_bytes=direct_bytes,
+        )
     return Exchanged(
         partition=(partition,),
         parts=None,
@@ -99,7 +155,9 @@ def _default_parts(node: Node, part_bytes: int, context: DataContext, shape: Sha
     sizes = [facts.bytes_at_most(each) for each in node.inputs]
     known = [size for size in sizes if size is not None]
     wanted = -(-sum(known) // part_bytes) if len(known) == len(sizes) else _PARTS_OF_UNKNOWN
-    return max(1, min(max(wanted, _PARTS_PER_CPU * shape.cpus), context.default_hash_shuffle_parallelism))
+    return max(
+        1, min(max(wanted, _PARTS_PER_CPU * shape.cpus), context.default_hash_shuffle_parallelism)
+    )
 
 
 def _head(node: AllToAll, seed: int) -> Head:
@@ -131,7 +189,9 @@ def _makes_whole_blocks(node: AllToAll) -> bool:
     """Whether the program asked for blocks, so that there is one for each partition."""
     if isinstance(node, RandomShuffle):
         return node.num_blocks is not None
-    return isinstance(node, HashPartition) or (isinstance(node, Sort) and node.boundaries is not None)
+    return isinstance(node, HashPartition) or (
+        isinstance(node, Sort) and node.boundaries is not None
+    )
 
 
 def _aggregate_lane(node: Aggregate) -> Lane:

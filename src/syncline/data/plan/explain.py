@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 
 def text(node: Node, context: DataContext, shape: Shape | None = None) -> str:
-    """What `Dataset.explain()` prints: the plan as it was written, as it is executed, and the stages that do it.
+    """What `Dataset.explain()` prints: the plan as it was written, as it is executed, and the
+    stages that do it.
 
     Args:
         node: The plan, as the program wrote it.
@@ -66,7 +67,15 @@ def text(node: Node, context: DataContext, shape: Shape | None = None) -> str:
 
 def executed(node: Node, stages: Sequence[Stage]) -> str:
     """The plan as it was written, and the stages of one execution of it."""
-    return "\n".join(["-------- Logical Plan --------", _detailed(node), "", "-------- Stages --------", stage_tree(stages)])
+    return "\n".join(
+        [
+            "-------- Logical Plan --------",
+            _detailed(node),
+            "",
+            "-------- Stages --------",
+            stage_tree(stages),
+        ]
+    )
 
 
 def tree(node: Node) -> str:
@@ -75,7 +84,9 @@ def tree(node: Node) -> str:
 
 
 def stage_tree(stages: Sequence[Stage]) -> str:
-    """The stages of an execution, each above its inputs: name, how its tasks come about, where they run."""
+    """The stages of an execution, each above its inputs: name, how its tasks come about, where they
+    run.
+    """
     return _tree(stages[-1], _stage, lambda stage: [stages[number] for number in stage.inputs])
 
 
@@ -94,19 +105,30 @@ def _details(node: Node) -> str:
             predicate = node.source.get_current_predicate()
             parts = [f"columns={list(node.columns)}"] if node.columns is not None else []
             parts += [f"where {predicate!r}"] if predicate is not None else []
-            return ", ".join([*parts, *(["tasks in random order"] if node.task_order is not None else [])])
+            return ", ".join(
+                [*parts, *(["tasks in random order"] if node.task_order is not None else [])]
+            )
         case Project():
             parts = [*map(repr, node.expressions)]
             parts += [f"without {list(node.dropped)}"] if node.dropped else []
-            return ", ".join(parts + [f"{old!r} as {new!r}" for old, new in (node.renamed or {}).items()])
+            return ", ".join(
+                parts + [f"{old!r} as {new!r}" for old, new in (node.renamed or {}).items()]
+            )
         case FilterExpr():
             return repr(node.predicate)
         case Repartition():
-            return f"blocks={node.num_blocks}" if node.num_blocks is not None else f"rows={node.target_num_rows}"
+            return (
+                f"blocks={node.num_blocks}"
+                if node.num_blocks is not None
+                else f"rows={node.target_num_rows}"
+            )
         case RandomSample():
             return f"fraction={node.fraction}"
         case Sort():
-            return ", ".join(f"{key!r}{' descending' if down else ''}" for key, down in zip(node.keys, node.descending, strict=True))
+            return ", ".join(
+                f"{key!r}{' descending' if down else ''}"
+                for key, down in zip(node.keys, node.descending, strict=True)
+            )
         case Aggregate():
             made = ", ".join(aggregate.name for aggregate in node.aggregates)
             return f"{made} by {list(node.keys)}" if node.keys else made
@@ -120,7 +142,14 @@ def _details(node: Node) -> str:
 
 
 def _stage(stage: Stage) -> str:
-    facts = [fact for fact in (_grouping(stage.grouping), _lane(stage.lane) if stage.chain is not None else "") if fact]
+    facts = [
+        fact
+        for fact in (
+            _grouping(stage.grouping),
+            _lane(stage.lane) if stage.chain is not None else "",
+        )
+        if fact
+    ]
     return f"{stage.name}  ({', '.join(facts)})" if facts else stage.name
 
 
@@ -133,7 +162,9 @@ def _grouping(grouping: Grouping) -> str:
         case Keeping():
             return "to be filled"
         case Exchanged():
-            return f"{grouping.default_parts if grouping.parts is None else grouping.parts} partitions"
+            return (
+                f"{grouping.default_parts if grouping.parts is None else grouping.parts} partitions"
+            )
         case CutEvenly():
             return f"{grouping.parts} blocks"
         case Cut():
@@ -149,7 +180,11 @@ def _lane(lane: Lane) -> str:
             return "worker processes"
         case Actors():
             most = "more" if lane.max_size is None else str(lane.max_size)
-            return f"{lane.min_size} actors" if most == str(lane.min_size) else f"{lane.min_size} to {most} actors"
+            return (
+                f"{lane.min_size} actors"
+                if most == str(lane.min_size)
+                else f"{lane.min_size} to {most} actors"
+            )
 
 
 def _tree(root: T, line: Callable[[T], str], inputs: Callable[[T], Sequence[T]]) -> str:

@@ -1,7 +1,8 @@
-"""What is known of a plan without running it: rows, schema, bytes, files; and what its nodes do to rows.
+"""What is known of a plan without running it: rows, schema, bytes, files; and what its nodes do to
+rows.
 
-None always means "not known". Questions about a whole plan follow its nodes only as far as the answer is certain (rows, schema), or
-reasonable (bytes).
+None always means "not known". Questions about a whole plan follow its nodes only as far as the
+answer is certain (rows, schema), or reasonable (bytes).
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ _schemas: WeakKeyDictionary[Node, pa.Schema | None] = WeakKeyDictionary()
 
 
 def keeps_rows(node: Node) -> bool:
-    """Whether a node has as many rows as its input, for certain; skipped rows (`on_error="skip"`) are none."""
+    """Whether a node has as many rows as its input, for certain; skipped rows (`on_error="skip"`)
+    are none.
+    """
     match node:
         case MapRows(function=function):
             return function.on_error == "raise"
@@ -83,7 +86,9 @@ def calls_function(expr: Expr) -> bool:
 
 
 def is_idempotent(node: Node) -> bool:
-    """Whether a node's expressions give the same for a row wherever it lies: false for random numbers and ids."""
+    """Whether a node's expressions give the same for a row wherever it lies: false for random
+    numbers and ids.
+    """
     return all(expr.is_idempotent() for expr in _expressions(node))
 
 
@@ -92,7 +97,9 @@ def is_selection(node: Node) -> bool:
     if not isinstance(node, Project) or not node.expressions:
         return False
     names = [expr.name for expr in node.expressions]
-    return all(isinstance(expr, ColumnExpr) for expr in node.expressions) and len(set(names)) == len(names)
+    return all(isinstance(expr, ColumnExpr) for expr in node.expressions) and len(
+        set(names)
+    ) == len(names)
 
 
 def counts_rows(node: Node) -> TypeGuard[Aggregate]:
@@ -100,12 +107,17 @@ def counts_rows(node: Node) -> TypeGuard[Aggregate]:
     return (
         isinstance(node, Aggregate)
         and not node.keys
-        and all(isinstance(aggregate, Count) and not aggregate.columns() for aggregate in node.aggregates)
+        and all(
+            isinstance(aggregate, Count) and not aggregate.columns()
+            for aggregate in node.aggregates
+        )
     )
 
 
 def knows_its_columns(aggregates: Iterable[AggregateFn]) -> bool:
-    """Whether aggregators read the columns that they name and no others; those of the program's may look into whole rows."""
+    """Whether aggregators read the columns that they name and no others; those of the program's may
+    look into whole rows.
+    """
     return all(map(works_by_columns, aggregates))
 
 
@@ -151,7 +163,9 @@ def _rows(node: Node) -> int | None:
 
 
 def known_schema(node: Node) -> pa.Schema | None:
-    """Schema of the rows, also None where running the plan would fail: this is no place for its errors."""
+    """Schema of the rows, also None where running the plan would fail: this is no place for its
+    errors.
+    """
     waiting = [node]
     while waiting:
         each = waiting[-1]
@@ -190,19 +204,24 @@ def _schema(node: Node, inputs: list[pa.Schema | None]) -> pa.Schema | None:
         case Join():
             return _joined(node, known[0], known[1])
         case _:
-            same = isinstance(node, (FilterExpr, FilterRows, RandomSample, Limit, Cache, *SAME_ROWS))
+            same = isinstance(
+                node, (FilterExpr, FilterRows, RandomSample, Limit, Cache, *SAME_ROWS)
+            )
             return known[0] if same else None
 
 
 def _projected(node: Project, schema: pa.Schema) -> pa.Schema | None:
     if node.renamed is not None:
-        return pa.schema([field.with_name(node.renamed.get(field.name, field.name)) for field in schema])
+        return pa.schema(
+            [field.with_name(node.renamed.get(field.name, field.name)) for field in schema]
+        )
     left = pa.schema([field for field in schema if field.name not in node.dropped])
     return projected_schema(left, node.expressions) if node.expressions else left
 
 
 def _aggregated(node: Aggregate, schema: pa.Schema) -> pa.Schema | None:
-    # Only the values tell the types of what a program's own accumulators become, and of what stands for no rows.
+    # Only the values tell the types of what a program's own accumulators become, and of what stands
+    # for no rows.
     if not node.keys or not knows_its_columns(node.aggregates):
         return None
     return steps.aggregate(blocks.empty(schema), node.keys, node.aggregates).schema
@@ -233,11 +252,14 @@ def estimated_bytes(node: Node) -> int | None:
             size, rows = estimated_bytes(node.input), known_rows(node.input)
             return None if size is None or not rows else size * min(node.limit, rows) // rows
         case _:
-            return _sum(map(estimated_bytes, node.inputs)) if isinstance(node, Union | Zip) else None
+            return (
+                _sum(map(estimated_bytes, node.inputs)) if isinstance(node, Union | Zip) else None
+            )
 
 
 def bytes_at_most(node: Node) -> int | None:
-    """About how many bytes the rows take, where what expressions, filters and groups do to that is left out.
+    """About how many bytes the rows take, where what expressions, filters and groups do to that is
+    left out.
 
     User functions may make anything of what they get: None behind them.
     """
@@ -264,4 +286,6 @@ def input_files(node: Node) -> list[str]:
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
     listed = list(numbers)
-    return None if any(number is None for number in listed) else sum(number or 0 for number in listed)
+    return (
+        None if any(number is None for number in listed) else sum(number or 0 for number in listed)
+    )

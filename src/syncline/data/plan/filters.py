@@ -1,9 +1,10 @@
 """Filters as near to the source as they may go, into it where it takes them.
 
-A predicate is taken apart at `&`, so that each part goes as far as it can: through projections (put into the terms of their inputs),
-through what only reorders rows, through grouping if it looks at keys alone, into every input of a union. Nothing goes past a limit, a
-sample, a cache or a user function. A part that may fail (a division, a cast) does not go past another filter, which may be what keeps it
-from failing, and is not left to the source.
+A predicate is taken apart at `&`, so that each part goes as far as it can: through projections (put
+into the terms of their inputs), through what only reorders rows, through grouping if it looks at
+keys alone, into every input of a union. Nothing goes past a limit, a sample, a cache or a user
+function. A part that may fail (a division, a cast) does not go past another filter, which may be
+what keeps it from failing, and is not left to the source.
 """
 
 from __future__ import annotations
@@ -13,11 +14,32 @@ import functools
 import operator
 from collections.abc import Sequence
 
-from syncline.data.expressions import AliasExpr, BinaryExpr, ColumnExpr, Expr, LiteralExpr, Operation, StarExpr, UnaryExpr, UnnestExpr
+from syncline.data.expressions import (
+    AliasExpr,
+    BinaryExpr,
+    ColumnExpr,
+    Expr,
+    LiteralExpr,
+    Operation,
+    StarExpr,
+    UnaryExpr,
+    UnnestExpr,
+)
 from syncline.data.plan import facts
-from syncline.data.plan.nodes import Aggregate, FilterExpr, Node, Project, Read, Rebuilt, Union, rewritten_from_above
+from syncline.data.plan.nodes import (
+    Aggregate,
+    FilterExpr,
+    Node,
+    Project,
+    Read,
+    Rebuilt,
+    Union,
+    rewritten_from_above,
+)
 
-_MAY_FAIL = frozenset({Operation.ADD, Operation.SUB, Operation.MUL, Operation.DIV, Operation.FLOORDIV, Operation.MOD})
+_MAY_FAIL = frozenset(
+    {Operation.ADD, Operation.SUB, Operation.MUL, Operation.DIV, Operation.FLOORDIV, Operation.MOD}
+)
 
 
 def push_filters(node: Node) -> Node:
@@ -34,7 +56,10 @@ def _pushed(node: Node, above: Sequence[Expr]) -> Rebuilt[Sequence[Expr]]:
         read = _into_read(node, above)
         return Rebuilt(lambda _: read)
     passing, staying = _split(node, above)
-    return Rebuilt(lambda parts: _placed(staying, node.with_inputs(parts)), [(each, passing) for each in node.inputs])
+    return Rebuilt(
+        lambda parts: _placed(staying, node.with_inputs(parts)),
+        [(each, passing) for each in node.inputs],
+    )
 
 
 def _pushed_filter(node: FilterExpr, above: Sequence[Expr]) -> Rebuilt[Sequence[Expr]]:
@@ -44,11 +69,16 @@ def _pushed_filter(node: FilterExpr, above: Sequence[Expr]) -> Rebuilt[Sequence[
         return Rebuilt(lambda parts: _placed(above, node.with_inputs(parts)), [(node.input, ())])
     functions = [part for part in conjuncts if facts.calls_function(part)]
     safe = [part for part in conjuncts if cannot_fail(part)]
-    others = [part for part in conjuncts if not cannot_fail(part) and not facts.calls_function(part)]
+    others = [
+        part for part in conjuncts if not cannot_fail(part) and not facts.calls_function(part)
+    ]
     going = [*safe, *([_all(others)] if others else [])]
     if not functions:
         return Rebuilt(lambda parts: parts[0], [(node.input, [*going, *above])])
-    return Rebuilt(lambda parts: _placed(above, FilterExpr(input=parts[0], predicate=_all(functions))), [(node.input, going)])
+    return Rebuilt(
+        lambda parts: _placed(above, FilterExpr(input=parts[0], predicate=_all(functions))),
+        [(node.input, going)],
+    )
 
 
 def _split(node: Node, predicates: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
@@ -89,7 +119,9 @@ def _below_projection(node: Project, predicate: Expr) -> Expr | None:
 
 
 def input_of(node: Project, name: str) -> Expr | None:
-    """What a column of a projection is on the input; None where there is no such column, or only running can tell."""
+    """What a column of a projection is on the input; None where there is no such column, or only
+    running can tell.
+    """
     if node.renamed is not None:
         old = {new: old for old, new in node.renamed.items()}
         if name in old:
@@ -102,7 +134,8 @@ def input_of(node: Project, name: str) -> Expr | None:
         if isinstance(expr, UnnestExpr):
             return None
         if isinstance(expr, StarExpr):
-            # Whether it takes the place of a column of this name that came before, only the input's columns tell.
+            # Whether it takes the place of a column of this name that came before, only the input's
+            # columns tell.
             if found is not None or name in node.dropped:
                 return None
             found = ColumnExpr(name)
@@ -112,10 +145,14 @@ def input_of(node: Project, name: str) -> Expr | None:
 
 
 def cannot_fail(expr: Expr) -> bool:
-    """Whether an expression has a value for every row, whatever is in it, as comparisons have and divisions have not."""
+    """Whether an expression has a value for every row, whatever is in it, as comparisons have and
+    divisions have not.
+    """
     if isinstance(expr, BinaryExpr | UnaryExpr):
         return expr.op not in _MAY_FAIL and all(map(cannot_fail, expr.children))
-    return isinstance(expr, ColumnExpr | LiteralExpr) or (isinstance(expr, AliasExpr) and cannot_fail(expr.expr))
+    return isinstance(expr, ColumnExpr | LiteralExpr) or (
+        isinstance(expr, AliasExpr) and cannot_fail(expr.expr)
+    )
 
 
 def _into_read(node: Read, predicates: Sequence[Expr]) -> Node:
@@ -124,16 +161,24 @@ def _into_read(node: Read, predicates: Sequence[Expr]) -> Node:
     schema = source.schema()
     for predicate in predicates:
         columns = predicate.columns()
-        takes = source.supports_predicate_pushdown() and columns and (schema is None or columns <= set(schema.names))
+        takes = (
+            source.supports_predicate_pushdown()
+            and columns
+            and (schema is None or columns <= set(schema.names))
+        )
         if takes and cannot_fail(predicate) and predicate.to_arrow(schema) is not None:
             source = source.apply_predicate(predicate)
         else:
             staying.append(predicate)
-    return _placed(staying, node if source is node.source else dataclasses.replace(node, source=source))
+    return _placed(
+        staying, node if source is node.source else dataclasses.replace(node, source=source)
+    )
 
 
 def _placed(predicates: Sequence[Expr], node: Node) -> Node:
-    """Filters on a node: first one of all that cannot fail, then the others, each on what those before it left."""
+    """Filters on a node: first one of all that cannot fail, then the others, each on what those
+    before it left.
+    """
     safe = [predicate for predicate in predicates if cannot_fail(predicate)]
     if safe:
         node = FilterExpr(input=node, predicate=_all(safe))

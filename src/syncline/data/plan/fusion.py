@@ -1,8 +1,10 @@
-"""Which nodes share tasks: a stage that is still being put together, and the work that one more node wants of its tasks.
+"""Which nodes share tasks: a stage that is still being put together, and the work that one more
+node wants of its tasks.
 
-Work without user functions runs wherever the blocks are. Work with user functions goes into the tasks before it, reads included, if those
-hold the same resources; it takes them from threads to worker processes. Classes get actors of their own, since those keep what they
-constructed. Nothing of a program's own goes into the tasks of an exchange, which may be a single one for all rows.
+Work without user functions runs wherever the blocks are. Work with user functions goes into the
+tasks before it, reads included, if those hold the same resources; it takes them from threads to
+worker processes. Classes get actors of their own, since those keep what they constructed. Nothing
+of a program's own goes into the tasks of an exchange, which may be a single one for all rows.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from syncline.data.plan.nodes import UserFunction
 
 # Each step asks the one before it for blocks, and Python's stack ends at a thousand calls.
 _MOST_STEPS = 100
-# Rows of a task are passed on when there are so many bytes of them, later twice as many, and so on: so that the first batch comes soon.
+# Rows of a task are passed on when there are so many bytes of them, later twice as many, and so on:
+# so that the first batch comes soon.
 _FIRST_BLOCK_BYTES = MIB
 
 
@@ -81,7 +84,9 @@ class Draft:
     sealed: bool = False
     """Whether nothing may be added to its tasks."""
     rows_per_task: int | None = None
-    """Rows that tasks have at least after all steps so far, but the last one; None where that is not known."""
+    """Rows that tasks have at least after all steps so far, but the last one; None where that is
+    not known.
+    """
 
     def take(self, work: Work) -> bool:
         """Add work, if its step may run in the same tasks."""
@@ -100,7 +105,9 @@ class Draft:
         self.in_program = self.in_program or work.in_program
         self.names.append(work.name)
         self.steps.append(work.step)
-        self.timeout_s = min((limit for limit in (self.timeout_s, work.timeout_s) if limit is not None), default=None)
+        self.timeout_s = min(
+            (limit for limit in (self.timeout_s, work.timeout_s) if limit is not None), default=None
+        )
         if not work.keeps_rows:
             self.keeps_rows = False
             self.rows_per_task = None
@@ -111,9 +118,15 @@ class Draft:
             return None
         if work.runs_anywhere:
             return self.lane
-        if isinstance(self.grouping, Exchanged) or isinstance(self.lane, Actors) or isinstance(work.lane, Actors):
+        if (
+            isinstance(self.grouping, Exchanged)
+            or isinstance(self.lane, Actors)
+            or isinstance(work.lane, Actors)
+        ):
             return None
-        if (self.in_program or work.in_program) and not (isinstance(self.lane, Threads) and isinstance(work.lane, Threads)):
+        if (self.in_program or work.in_program) and not (
+            isinstance(self.lane, Threads) and isinstance(work.lane, Threads)
+        ):
             return None
         sizes = {self.lane.size, work.lane.size} - {None}
         if self.slots != work.slots or len(sizes) > 1:
@@ -122,13 +135,22 @@ class Draft:
         if isinstance(work.lane, Threads):
             return replace(self.lane, size=size)
         of_tasks = self.lane if isinstance(self.lane, Workers) else Workers()
-        if needs(of_tasks.resources) != needs(work.lane.resources) or of_tasks.resources_fn is not work.lane.resources_fn:
+        if (
+            needs(of_tasks.resources) != needs(work.lane.resources)
+            or of_tasks.resources_fn is not work.lane.resources_fn
+        ):
             return None
         return replace(work.lane, size=size)
 
     def _is_large_enough(self, work: Work) -> bool:
-        """Whether tasks have the rows that the work asks for; where that is not known, they are taken as they are."""
-        if isinstance(self.grouping, Bundled) and self.keeps_rows and work.min_rows > self.grouping.min_rows:
+        """Whether tasks have the rows that the work asks for; where that is not known, they are
+        taken as they are.
+        """
+        if (
+            isinstance(self.grouping, Bundled)
+            and self.keeps_rows
+            and work.min_rows > self.grouping.min_rows
+        ):
             self.grouping = Bundled(min_rows=work.min_rows)
         if isinstance(self.grouping, Bundled):
             return True
@@ -139,14 +161,20 @@ class Draft:
 
     @property
     def gathers(self) -> bool:
-        """Whether it does nothing before all its input is there, or makes a file of each block: small blocks would be of no use to it."""
-        return isinstance(self.grouping, Exchanged | CutEvenly | Shuffled) or any(isinstance(step, WriteStep) for step in self.steps)
+        """Whether it does nothing before all its input is there, or makes a file of each block:
+        small blocks would be of no use to it.
+        """
+        return isinstance(self.grouping, Exchanged | CutEvenly | Shuffled) or any(
+            isinstance(step, WriteStep) for step in self.steps
+        )
 
     def stage(self, context: DataContext, block_bytes: int, *, begins_small: bool) -> Stage:
         """The finished stage. `begins_small`: whether the first rows of a task are wanted soon."""
         chain = None
         if self.head is not None:
-            small = begins_small and not (self.whole_blocks or self.counted_blocks or isinstance(self.grouping, Exchanged))
+            small = begins_small and not (
+                self.whole_blocks or self.counted_blocks or isinstance(self.grouping, Exchanged)
+            )
             chain = Chain(
                 head=self.head,
                 steps=tuple(self.steps),
@@ -177,17 +205,23 @@ def function_lane(function: UserFunction, context: DataContext) -> tuple[Lane, f
     return lane, slots_of(function.resources, is_actor=isinstance(lane, Actors))
 
 
-def lane_of(compute: ComputeStrategy | None, resources: Resources, context: DataContext) -> Workers | Actors:
+def lane_of(
+    compute: ComputeStrategy | None, resources: Resources, context: DataContext
+) -> Workers | Actors:
     """Worker processes for a strategy: shared ones, or actors."""
     if isinstance(compute, ActorPoolStrategy):
         return Actors(
             min_size=compute.min_size,
             max_size=compute.max_size,
             initial_size=compute.initial_size,
-            in_flight=compute.max_tasks_in_flight_per_actor or context.max_tasks_in_flight_per_actor or 1,
+            in_flight=compute.max_tasks_in_flight_per_actor
+            or context.max_tasks_in_flight_per_actor
+            or 1,
             resources=resources,
         )
-    return Workers(resources=resources, size=compute.size if isinstance(compute, TaskPoolStrategy) else None)
+    return Workers(
+        resources=resources, size=compute.size if isinstance(compute, TaskPoolStrategy) else None
+    )
 
 
 def slots_of(resources: Resources, *, is_actor: bool = False) -> float:
@@ -198,5 +232,7 @@ def slots_of(resources: Resources, *, is_actor: bool = False) -> float:
 
 
 def needs(resources: Resources) -> Resources:
-    """Resources without the CPUs, which slots count: what a process has to have been started with."""
+    """Resources without the CPUs, which slots count: what a process has to have been started
+    with.
+    """
     return replace(resources, num_cpus=None)

@@ -1,10 +1,11 @@
 """From a plan to the stages that are executed.
 
-Nodes that work row by row become steps in the tasks of the stage before them (`fusion`); all-to-all nodes get stages of their own
-(`exchanges`). A node that is used twice is computed twice.
+Nodes that work row by row become steps in the tasks of the stage before them (`fusion`); all-to-all
+nodes get stages of their own (`exchanges`). A node that is used twice is computed twice.
 
-`map_batches` with a number of rows: within a task, batches are cut across its blocks. If the tasks before it are known to have fewer rows
-than a batch, they are not used; blocks are then bundled until there are enough.
+`map_batches` with a number of rows: within a task, batches are cut across its blocks. If the tasks
+before it are known to have fewer rows than a batch, they are not used; blocks are then bundled
+until there are enough.
 """
 
 from __future__ import annotations
@@ -73,16 +74,24 @@ from syncline.data.plan.nodes import (
 from syncline.data.sources.datasource import Datasource
 
 
-def lower(node: Node, context: DataContext, shape: Shape, *, seed: int, epoch: int, caches: CacheUses | None = None) -> tuple[Stage, ...]:
-    """The stages of one execution, inputs before those that read them; the last one's output is the plan's.
+def lower(
+    node: Node,
+    context: DataContext,
+    shape: Shape,
+    *,
+    seed: int,
+    epoch: int,
+    caches: CacheUses | None = None,
+) -> tuple[Stage, ...]:
+    """The stages of one execution, inputs before those that read them; the last one's output is the
+    plan's.
 
     Args:
-        node: What `rules.optimize` made, or any plan.
-        context: The dataset's; the stages keep it.
-        shape: What the stages are laid out for. With the same shape, seed and epoch, the same plan on the same input has the same stages.
-        seed: What nodes without a seed of their own draw from.
-        epoch: Number of the pass.
-        caches: What to do about its caches; None computes their inputs.
+        node: What `rules.optimize` made, or any plan. context: The dataset's; the stages keep it.
+        shape: What the stages are laid out for. With the same shape, seed and epoch, the same plan
+        on the same input has the same stages. seed: What nodes without a seed of their own draw
+        from. epoch: Number of the pass. caches: What to do about its caches; None computes their
+        inputs.
     """
     lowering = _Lowering(_Layout.of(context, shape, seed, epoch), caches or CacheUses())
     lowering.lower(seeds.placed(node))
@@ -90,7 +99,9 @@ def lower(node: Node, context: DataContext, shape: Shape, *, seed: int, epoch: i
 
 
 class _Layout(NamedTuple):
-    """What nodes are lowered for: that of the execution, or below a cache that of the execution which fills it first."""
+    """What nodes are lowered for: that of the execution, or below a cache that of the execution
+    which fills it first.
+    """
 
     context: DataContext
     shape: Shape
@@ -106,7 +117,9 @@ class _Layout(NamedTuple):
 
 
 class _Lowering:
-    """The stages so far. Each method puts a node's at the end, after those of its inputs, and returns the number of the last one."""
+    """The stages so far. Each method puts a node's at the end, after those of its inputs, and
+    returns the number of the last one.
+    """
 
     def __init__(self, layout: _Layout, caches: CacheUses) -> None:
         self.drafts: list[Draft] = []
@@ -121,9 +134,13 @@ class _Lowering:
             draft = self.drafts[number]
             for each in draft.inputs:
                 # The blocks of a cache are the same whoever reads them.
-                begins_small[each] = isinstance(draft.grouping, Keeping) or (begins_small[number] and not draft.gathers)
+                begins_small[each] = isinstance(draft.grouping, Keeping) or (
+                    begins_small[number] and not draft.gathers
+                )
         return tuple(
-            draft.stage(layout.context, layout.shape.block_bytes(layout.context), begins_small=small)
+            draft.stage(
+                layout.context, layout.shape.block_bytes(layout.context), begins_small=small
+            )
             for draft, layout, small in zip(self.drafts, self._layouts, begins_small, strict=True)
         )
 
@@ -154,14 +171,29 @@ class _Lowering:
                 return self._written(node)
             case RandomizeBlocks():
                 grouping = Shuffled(seed=self._drawn(node.seed))
-                return self._add(Draft(names=[node.name], inputs=self._inputs(node), grouping=grouping))
+                return self._add(
+                    Draft(names=[node.name], inputs=self._inputs(node), grouping=grouping)
+                )
             case Union():
-                return self._add(Draft(names=[node.name], inputs=self._inputs(node), grouping=Chained()))
+                return self._add(
+                    Draft(names=[node.name], inputs=self._inputs(node), grouping=Chained())
+                )
             case Mix():
-                mixed = Interleaved(weights=node.weights, until_shortest=node.stop_when == "shortest")
-                return self._add(Draft(names=[node.name], inputs=self._inputs(node), grouping=mixed))
+                mixed = Interleaved(
+                    weights=node.weights, until_shortest=node.stop_when == "shortest"
+                )
+                return self._add(
+                    Draft(names=[node.name], inputs=self._inputs(node), grouping=mixed)
+                )
             case Zip():
-                return self._add(Draft(names=[node.name], inputs=self._inputs(node), grouping=Aligned(), head=ZipHead()))
+                return self._add(
+                    Draft(
+                        names=[node.name],
+                        inputs=self._inputs(node),
+                        grouping=Aligned(),
+                        head=ZipHead(),
+                    )
+                )
             case _:
                 return self._row_by_row(node)
 
@@ -179,9 +211,18 @@ class _Lowering:
     # -- sources
 
     def _read(self, node: Read, limit: int | None = None) -> int:
-        tasks = reads.read_tasks(node, limit, self._context, self._shape, seed=self._layout.seed, epoch=self._layout.epoch)
+        tasks = reads.read_tasks(
+            node,
+            limit,
+            self._context,
+            self._shape,
+            seed=self._layout.seed,
+            epoch=self._layout.epoch,
+        )
         lane: Lane = Threads(size=node.concurrency)
-        if node.source.supports_distributed_reads and not (node.source.reads_in_threads and needs(node.resources) == Resources()):
+        if node.source.supports_distributed_reads and not (
+            node.source.reads_in_threads and needs(node.resources) == Resources()
+        ):
             lane = Workers(resources=node.resources, size=node.concurrency)
         return self._add(
             Draft(
@@ -200,7 +241,8 @@ class _Lowering:
     def _cached(self, node: Cache) -> int:
         """Where kept rows take the place of the input, and where they are kept.
 
-        Nothing that comes after is done in the same tasks: it gets the same blocks whether they are kept already or not.
+        Nothing that comes after is done in the same tasks: it gets the same blocks whether they are
+        kept already or not.
         """
         outer = self._layout
         use = self._caches.of(node, Origin(seed=outer.seed, shape=outer.shape))
@@ -259,7 +301,9 @@ class _Lowering:
         )
         return self._add(draft)
 
-    def _exchanged(self, node: RandomShuffle | Sort | Aggregate | HashPartition | MapGroups | Join) -> int:
+    def _exchanged(
+        self, node: RandomShuffle | Sort | Aggregate | HashPartition | MapGroups | Join
+    ) -> int:
         inputs = self._inputs(node)
         work = first_work(node)
         if work is not None:
@@ -270,9 +314,13 @@ class _Lowering:
     # -- row by row
 
     def _row_by_row(self, node: Node) -> int:
-        """A node that works row by row, and those below it: not recursive, since loops of programs make long rows of them."""
+        """A node that works row by row, and those below it: not recursive, since loops of programs
+        make long rows of them.
+        """
         nodes: list[Node] = []
-        while isinstance(node, Project | FilterExpr | RandomSample) or (isinstance(node, Mapped) and not isinstance(node, MapGroups)):
+        while isinstance(node, Project | FilterExpr | RandomSample) or (
+            isinstance(node, Mapped) and not isinstance(node, MapGroups)
+        ):
             nodes.append(node)
             (node,) = node.inputs
         stage = self.lower(node)
@@ -281,11 +329,21 @@ class _Lowering:
         return stage
 
     def _worked(self, below: int, work: Work) -> int:
-        """The work in the tasks of stage `below`, which nothing else reads, or in tasks of its own."""
+        """The work in the tasks of stage `below`, which nothing else reads, or in tasks of its
+        own.
+        """
         if self.drafts[below].take(work):
             return below
         grouping = Bundled(min_rows=work.min_rows)
-        draft = Draft(names=[], inputs=(below,), grouping=grouping, head=BlocksHead(), keeps_rows=True, lane=work.lane, slots=work.slots)
+        draft = Draft(
+            names=[],
+            inputs=(below,),
+            grouping=grouping,
+            head=BlocksHead(),
+            keeps_rows=True,
+            lane=work.lane,
+            slots=work.slots,
+        )
         draft.add(work)
         return self._add(draft)
 
@@ -300,7 +358,9 @@ class _Lowering:
 
     def _writing(self, node: Write) -> Work:
         lane: Lane = Threads(size=node.concurrency)
-        if node.sink.supports_distributed_writes and not (node.sink.writes_in_threads and needs(node.resources) == Resources()):
+        if node.sink.supports_distributed_writes and not (
+            node.sink.writes_in_threads and needs(node.resources) == Resources()
+        ):
             lane = lane_of(TaskPoolStrategy(node.concurrency), node.resources, self._context)
         return Work(
             name=node.name,
@@ -316,7 +376,11 @@ class _Lowering:
         match node:
             case Mapped():
                 lane, slots = function_lane(node.function, self._context)
-                size = node.batch_size if isinstance(node, MapBatches) and isinstance(node.batch_size, int) else 1
+                size = (
+                    node.batch_size
+                    if isinstance(node, MapBatches) and isinstance(node.batch_size, int)
+                    else 1
+                )
                 return Work(
                     name=node.name,
                     step=_function_step(node),
@@ -327,14 +391,29 @@ class _Lowering:
                     timeout_s=node.function.timeout_s,
                 )
             case Project():
-                step = ProjectStep(name=node.name, expressions=node.expressions, dropped=node.dropped, renamed=node.renamed)
+                step = ProjectStep(
+                    name=node.name,
+                    expressions=node.expressions,
+                    dropped=node.dropped,
+                    renamed=node.renamed,
+                )
                 lane, slots = self._expression_lane(node)
                 return Work(name=node.name, step=step, lane=lane, slots=slots, keeps_rows=True)
             case FilterExpr():
                 lane, slots = self._expression_lane(node)
-                return Work(name=node.name, step=FilterExprStep(name=node.name, predicate=node.predicate), lane=lane, slots=slots)
+                return Work(
+                    name=node.name,
+                    step=FilterExprStep(name=node.name, predicate=node.predicate),
+                    lane=lane,
+                    slots=slots,
+                )
             case RandomSample():
-                return Work(name=node.name, step=RandomSampleStep(name=node.name, fraction=node.fraction, seed=self._drawn(node.seed)))
+                return Work(
+                    name=node.name,
+                    step=RandomSampleStep(
+                        name=node.name, fraction=node.fraction, seed=self._drawn(node.seed)
+                    ),
+                )
         raise AssertionError(f"{type(node).__name__} has no lowering")
 
     def _expression_lane(self, node: Project | FilterExpr) -> tuple[Lane, float]:
@@ -354,7 +433,14 @@ def _reading(name: str, rows: Held | Datasource) -> Draft:
     if isinstance(rows, Held):
         return Draft(names=[name], grouping=Passed(blocks=rows.blocks))
     tasks = rows.get_read_tasks(1)
-    return Draft(names=[name], grouping=Listed(payloads=tasks), head=ReadHead(), keeps_rows=True, whole_blocks=True, sealed=True)
+    return Draft(
+        names=[name],
+        grouping=Listed(payloads=tasks),
+        head=ReadHead(),
+        keeps_rows=True,
+        whole_blocks=True,
+        sealed=True,
+    )
 
 
 def _function_step(node: Mapped) -> Step:

@@ -1,6 +1,7 @@
 """The plan of a dataset: what its rows are computed from, as a tree of immutable nodes.
 
-Covered: every node, its inputs and its name. Not covered: what to make of them (`rules`, `lowering`).
+Covered: every node, its inputs and its name. Not covered: what to make of them (`rules`,
+`lowering`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class RandomSeedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedSeed:
-    """Set by `seeds.placed`: a seed that is not fixed, and where in the plan it stands, so that rules may move its node."""
+    """Set by `seeds.placed`: a seed that is not fixed, and where in the plan it stands, so that
+    rules may move its node.
+    """
 
     seed: RandomSeedConfig | None
     place: int
@@ -72,7 +75,9 @@ class UserFunction:
     timeout_s: float | None = None
     """Seconds that one call (of a row or batch) may take; None for no limit."""
     on_error: OnError = "raise"
-    """What an error of the function, or its timeout, means: the end of the execution, or that its rows are left out and counted."""
+    """What an error of the function, or its timeout, means: the end of the execution, or that its
+    rows are left out and counted.
+    """
 
     @property
     def is_class(self) -> bool:
@@ -100,7 +105,9 @@ class HeldBlock:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Node:
-    """What the rows are made of. Nodes are compared by identity: two plans that were built alike are two plans."""
+    """What the rows are made of. Nodes are compared by identity: two plans that were built alike
+    are two plans.
+    """
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -149,7 +156,9 @@ class Read(Node):
     columns: tuple[str, ...] | None = None
     """Set by the rules: the columns that are left of all, in the order in which they are wanted."""
     task_order: RandomizeBlocks | None = None
-    """Set by the rules: the node whose seed puts the read tasks into random order; its input means nothing here."""
+    """Set by the rules: the node whose seed puts the read tasks into random order; its input means
+    nothing here.
+    """
 
     @property
     def name(self) -> str:
@@ -158,7 +167,9 @@ class Read(Node):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Held(Node):
-    """Blocks that exist already: materialized datasets, and those made of what the program has in memory."""
+    """Blocks that exist already: materialized datasets, and those made of what the program has in
+    memory.
+    """
 
     blocks: tuple[HeldBlock, ...]
 
@@ -228,14 +239,20 @@ class MapBatches(Mapped):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Project(OneInput):
-    """Columns computed from columns: `select_columns`, `drop_columns`, `rename_columns`, `with_column(s)` are all this."""
+    """Columns computed from columns: `select_columns`, `drop_columns`, `rename_columns`,
+    `with_column(s)` are all this.
+    """
 
     expressions: tuple[Expr, ...] = ()
     """What `expressions.project` takes: `star()` stands for all columns of the input."""
     dropped: tuple[str, ...] = ()
-    """Columns of the input that are left out first (`drop_columns`, where the others are not known yet)."""
+    """Columns of the input that are left out first (`drop_columns`, where the others are not known
+    yet).
+    """
     renamed: Mapping[str, str] | None = None
-    """New names by old name (`rename_columns`); the other columns and the order stay. Alone: not with expressions or dropped."""
+    """New names by old name (`rename_columns`); the other columns and the order stay. Alone: not
+    with expressions or dropped.
+    """
     resources: Resources = field(default_factory=Resources)
     compute: ComputeStrategy | None = None
     """For expressions with user functions: an `ActorPoolStrategy` where one is a class."""
@@ -276,12 +293,16 @@ class Limit(OneInput):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Repartition(OneInput):
-    """`repartition` without keys: other blocks, the same rows in the same order (with `shuffle`: rows in random order)."""
+    """`repartition` without keys: other blocks, the same rows in the same order (with `shuffle`:
+    rows in random order).
+    """
 
     num_blocks: int | None = None
     target_num_rows: int | None = None
     strict: bool = False
-    """With `target_num_rows`: blocks have exactly so many rows, but the last; else at most so many."""
+    """With `target_num_rows`: blocks have exactly so many rows, but the last; else at most so
+    many.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -406,7 +427,9 @@ class Mix(ManyInputs):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Write(OneInput):
-    """Rows into a sink. Its rows are one per write task: `return`, a pickled `WriteReturn`, `num_rows` and `size_bytes`."""
+    """Rows into a sink. Its rows are one per write task: `return`, a pickled `WriteReturn`,
+    `num_rows` and `size_bytes`.
+    """
 
     sink: Datasink[Any]
     concurrency: int | None = None
@@ -445,10 +468,14 @@ def walk(node: Node) -> list[Node]:
 
 
 def rewritten(node: Node, change: Callable[[Node, Node], Node]) -> Node:
-    """The plan with `change(node, original)` of every node, inputs before those that use them; `node` has the changed inputs already."""
+    """The plan with `change(node, original)` of every node, inputs before those that use them;
+    `node` has the changed inputs already.
+    """
     done: dict[int, Node] = {}
     for original in walk(node):
-        done[id(original)] = change(original.with_inputs([done[id(each)] for each in original.inputs]), original)
+        done[id(original)] = change(
+            original.with_inputs([done[id(each)] for each in original.inputs]), original
+        )
     return done[id(node)]
 
 
@@ -462,7 +489,9 @@ class Rebuilt(NamedTuple, Generic[T]):
 
 
 def rewritten_from_above(node: Node, said: T, visit: Callable[[Node, T], Rebuilt[T]]) -> Node:
-    """The plan that `visit(node, said)` makes, where each node says something to those below it. Not recursive, as `walk` is not."""
+    """The plan that `visit(node, said)` makes, where each node says something to those below it.
+    Not recursive, as `walk` is not.
+    """
     under_way: list[tuple[Rebuilt[T], list[Node]]] = [(visit(node, said), [])]
     while True:
         (build, parts), done = under_way[-1]

@@ -1,7 +1,8 @@
 """Columns that nobody asks for are not read, and expressions that nobody asks for are not computed.
 
-Each node is told which columns of its rows are needed, and tells its inputs. That works as long as every node on the way says which
-columns it reads; user functions, writes and caches get all of them.
+Each node is told which columns of its rows are needed, and tells its inputs. That works as long as
+every node on the way says which columns it reads; user functions, writes and caches get all of
+them.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def _of_aggregate(node: Aggregate) -> Needed:
 
 
 def _of_join(node: Join, needed: Needed) -> list[Needed]:
-    """A column of the result may have had a name without a suffix; both sides keep it then, so that it gets its suffix again."""
+    """A column of the result may have had a name without a suffix; both sides keep it then, so that
+    it gets its suffix again.
+    """
     schemas = [facts.known_schema(part) for part in node.parts]
     if needed is None or any(schema is None for schema in schemas):
         return [None, None]
@@ -84,7 +87,11 @@ def _of_join(node: Join, needed: Needed) -> list[Needed]:
     for suffix in filter(None, (node.left_suffix, node.right_suffix)):
         names |= {name.removesuffix(suffix) for name in needed if name.endswith(suffix)}
     keys = (node.left_on, node.right_on)
-    return [frozenset((names | set(own)) & set(schema.names)) for own, schema in zip(keys, schemas, strict=True) if schema is not None]
+    return [
+        frozenset((names | set(own)) & set(schema.names))
+        for own, schema in zip(keys, schemas, strict=True)
+        if schema is not None
+    ]
 
 
 def _project(node: Project, needed: Needed) -> Rebuilt[Needed]:
@@ -99,10 +106,16 @@ def _project(node: Project, needed: Needed) -> Rebuilt[Needed]:
 
 
 def _kept(expressions: tuple[Expr, ...], needed: Needed) -> tuple[Expr, ...]:
-    """The expressions whose columns are needed, and those that call user functions; at least one, since none would mean all columns."""
+    """The expressions whose columns are needed, and those that call user functions; at least one,
+    since none would mean all columns.
+    """
     if needed is None or not expressions:
         return expressions
-    kept = tuple(expr for expr in expressions if expr.name is None or expr.name in needed or facts.calls_function(expr))
+    kept = tuple(
+        expr
+        for expr in expressions
+        if expr.name is None or expr.name in needed or facts.calls_function(expr)
+    )
     return kept or expressions[:1]
 
 
@@ -110,7 +123,13 @@ def _of_project(node: Project, needed: Needed) -> Needed:
     if not node.expressions:
         # Columns that are dropped or renamed have to be there.
         olds = {new: old for old, new in (node.renamed or {}).items()}
-        return None if needed is None else frozenset({olds.get(name, name) for name in needed} | set(node.renamed or node.dropped))
+        return (
+            None
+            if needed is None
+            else frozenset(
+                {olds.get(name, name) for name in needed} | set(node.renamed or node.dropped)
+            )
+        )
     used = frozenset().union(*(expr.columns() for expr in node.expressions), node.dropped)
     stars = [index for index, expr in enumerate(node.expressions) if isinstance(expr, StarExpr)]
     if not stars:
@@ -118,11 +137,17 @@ def _of_project(node: Project, needed: Needed) -> Needed:
     if any(isinstance(expr, UnnestExpr) for expr in node.expressions):
         return None  # any of the needed columns may be a field
     replaced = {expr.name for expr in node.expressions[stars[-1] :]}
-    return None if needed is None else frozenset(name for name in needed if name not in replaced) | used
+    return (
+        None
+        if needed is None
+        else frozenset(name for name in needed if name not in replaced) | used
+    )
 
 
 def _selected(node: Project) -> Node | None:
-    """A selection that stands on a source, as what the source reads; None where it cannot do that."""
+    """A selection that stands on a source, as what the source reads; None where it cannot do
+    that.
+    """
     names = [expr.name for expr in node.expressions if expr.name is not None]
     read = node.input
     if not isinstance(read, Read) or not read.source.supports_projection_pushdown():
@@ -138,13 +163,17 @@ def _read(node: Read, needed: Needed) -> Node:
     # A name that is not there is a mistake, which is told best beside all names that are.
     if needed is None or schema is None or not needed <= set(schema.names):
         return node
-    return _with_columns(node, [name for name in schema.names if name in needed] or _cheapest(schema), schema)
+    return _with_columns(
+        node, [name for name in schema.names if name in needed] or _cheapest(schema), schema
+    )
 
 
 def _with_columns(node: Read, names: Sequence[str], schema: pa.Schema) -> Read:
     if list(names) == schema.names:
         return node
-    return dataclasses.replace(node, source=node.source.apply_projection(names), columns=tuple(names))
+    return dataclasses.replace(
+        node, source=node.source.apply_projection(names), columns=tuple(names)
+    )
 
 
 def _cheapest(schema: pa.Schema) -> list[str]:
@@ -160,4 +189,8 @@ def drop_trivial_projections(node: Node) -> Node:
     if all(isinstance(expr, StarExpr) for expr in node.expressions):
         return node.input
     schema = facts.known_schema(node.input) if facts.is_selection(node) else None
-    return node.input if schema is not None and [expr.name for expr in node.expressions] == schema.names else node
+    return (
+        node.input
+        if schema is not None and [expr.name for expr in node.expressions] == schema.names
+        else node
+    )

@@ -1,4 +1,6 @@
-"""From a source to read tasks: how many are asked for, how many are needed for a limit, and their order."""
+"""From a source to read tasks: how many are asked for, how many are needed for a limit, and their
+order.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _TASKS_PER_CPU = 2
 def parallelism(estimated_bytes: int | None, context: DataContext, shape: Shape) -> int:
     """Read tasks to ask a source for.
 
-    `read_op_min_num_blocks` of them, or fewer if they were smaller than `target_min_block_size`; more where they were larger than a block;
-    and in any case two for each CPU.
+    `read_op_min_num_blocks` of them, or fewer if they were smaller than `target_min_block_size`;
+    more where they were larger than a block; and in any case two for each CPU.
     """
     wanted = context.read_op_min_num_blocks
     if wanted == DataContext.read_op_min_num_blocks:
@@ -34,19 +36,30 @@ def parallelism(estimated_bytes: int | None, context: DataContext, shape: Shape)
     return max(min(wanted, not_too_small), not_too_large, _TASKS_PER_CPU * shape.cpus)
 
 
-def read_tasks(node: Read, limit: int | None, context: DataContext, shape: Shape, *, seed: int, epoch: int) -> list[ReadTask]:
-    """The tasks of a read, as many as the first `limit` rows may need; `context` is that of the epoch.
+def read_tasks(
+    node: Read, limit: int | None, context: DataContext, shape: Shape, *, seed: int, epoch: int
+) -> list[ReadTask]:
+    """The tasks of a read, as many as the first `limit` rows may need; `context` is that of the
+    epoch.
 
     If there is nothing to read, one task without rows stands for the columns.
     """
-    count = node.parallelism or parallelism(node.source.estimate_inmemory_data_size(), context, shape)
+    count = node.parallelism or parallelism(
+        node.source.estimate_inmemory_data_size(), context, shape
+    )
     tasks = node.source.get_read_tasks(count, limit, context)
     if node.task_order is not None:
-        state = partition.random_state(seeds.resolved(node.task_order.seed, execution_seed=seed, epoch=epoch))
+        state = partition.random_state(
+            seeds.resolved(node.task_order.seed, execution_seed=seed, epoch=epoch)
+        )
         tasks = [tasks[index] for index in state.permutation(len(tasks)).tolist()]
     needed = tasks if limit is None else limit_tasks(tasks, limit)
     schema = None if needed else node.source.schema()
-    return needed if schema is None else [ReadTask(functools.partial(_nothing, schema), BlockMetadata(0, 0), schema)]
+    return (
+        needed
+        if schema is None
+        else [ReadTask(functools.partial(_nothing, schema), BlockMetadata(0, 0), schema)]
+    )
 
 
 def _nothing(schema: pa.Schema) -> list[pa.Table]:

@@ -1,8 +1,10 @@
-"""What makes a plan cheaper without changing its rows: one pure function per rule, and `optimize`, which applies them in order.
+"""What makes a plan cheaper without changing its rows: one pure function per rule, and `optimize`,
+which applies them in order.
 
-Filters (`filters`) and columns (`pruning`) have files of their own. Here: projections, limits, nodes without effect, the order of blocks.
-A rule may change how rows lie in blocks, and which random order a shuffle draws, but never which rows there are. Nothing moves across a
-cache, whose rows other plans share.
+Filters (`filters`) and columns (`pruning`) have files of their own. Here: projections, limits,
+nodes without effect, the order of blocks. A rule may change how rows lie in blocks, and which
+random order a shuffle draws, but never which rows there are. Nothing moves across a cache, whose
+rows other plans share.
 """
 
 from __future__ import annotations
@@ -51,11 +53,25 @@ from syncline.data.plan.nodes import (
 from syncline.data.plan.pruning import drop_trivial_projections, prune_columns
 
 # Their results are the same in whatever order the rows come.
-_IN_ANY_ORDER = (AbsMax, Count, CountDistinct, Max, Mean, Min, MissingValuePercentage, Quantile, Std, Sum, ZeroPercentage)
+_IN_ANY_ORDER = (
+    AbsMax,
+    Count,
+    CountDistinct,
+    Max,
+    Mean,
+    Min,
+    MissingValuePercentage,
+    Quantile,
+    Std,
+    Sum,
+    ZeroPercentage,
+)
 
 
 def optimize(node: Node, context: DataContext) -> Node:
-    """The plan that is executed for a plan: the same rows for less work. It may be lowered, and not be optimized again."""
+    """The plan that is executed for a plan: the same rows for less work. It may be lowered, and not
+    be optimized again.
+    """
     node = seeds.placed(node)
     node = everywhere(node, name_columns)
     node = push_filters(node)
@@ -77,7 +93,9 @@ def everywhere(node: Node, rule: Callable[[Node], Node]) -> Node:
 
 
 def name_columns(node: Node) -> Node:
-    """`drop_columns` and `rename_columns` as selections by name, where the input's columns are known."""
+    """`drop_columns` and `rename_columns` as selections by name, where the input's columns are
+    known.
+    """
     if not isinstance(node, Project) or node.expressions or not (node.dropped or node.renamed):
         return node
     schema = facts.known_schema(node.input)
@@ -93,11 +111,15 @@ def name_columns(node: Node) -> Node:
 
 
 def merge_projections(node: Node) -> Node:
-    """A projection of a projection is one, unless something would be computed twice or a user function called elsewhere."""
+    """A projection of a projection is one, unless something would be computed twice or a user
+    function called elsewhere.
+    """
     if not isinstance(node, Project) or not isinstance(node.input, Project):
         return node
     lower = node.input
-    plain = all(facts.is_idempotent(each) and not facts.functions_of(each) for each in (node, lower))
+    plain = all(
+        facts.is_idempotent(each) and not facts.functions_of(each) for each in (node, lower)
+    )
     if not plain or node.resources != lower.resources or not node.expressions or node.dropped:
         return node
     merged: list[Expr] = []
@@ -129,11 +151,20 @@ def _computes_more(upper: Project, lower: Project) -> bool:
     """Whether something that the lower one computes once would be computed several times."""
     replaced = {expr.name for expr in upper.expressions}
     all_stay = any(isinstance(expr, StarExpr) for expr in upper.expressions)
-    uses = Counter(each.name for expr in upper.expressions for each in expr.walk() if isinstance(each, ColumnExpr))
+    uses = Counter(
+        each.name
+        for expr in upper.expressions
+        for each in expr.walk()
+        if isinstance(each, ColumnExpr)
+    )
     for expr in lower.expressions:
         value = expr.expr if isinstance(expr, AliasExpr) else expr
         stays = all_stay and expr.name not in replaced
-        if not isinstance(value, ColumnExpr | LiteralExpr | StarExpr) and expr.name is not None and uses[expr.name] + stays > 1:
+        if (
+            not isinstance(value, ColumnExpr | LiteralExpr | StarExpr)
+            and expr.name is not None
+            and uses[expr.name] + stays > 1
+        ):
             return True
     return False
 
@@ -143,8 +174,12 @@ def _named(expr: Expr, name: str) -> Expr:
 
 
 def _last_of_each_name(expressions: list[Expr]) -> tuple[Expr, ...]:
-    """The same columns without those that a later expression replaces; what stands before a star or unnest is left as it is."""
-    several = [index for index, expr in enumerate(expressions) if isinstance(expr, StarExpr | UnnestExpr)]
+    """The same columns without those that a later expression replaces; what stands before a star or
+    unnest is left as it is.
+    """
+    several = [
+        index for index, expr in enumerate(expressions) if isinstance(expr, StarExpr | UnnestExpr)
+    ]
     start = several[-1] + 1 if several else 0
     by_name = {expr.name: expr for expr in expressions[start:]}
     return (*expressions[:start], *by_name.values())
@@ -154,17 +189,25 @@ def _last_of_each_name(expressions: list[Expr]) -> tuple[Expr, ...]:
 
 
 def drop_useless(node: Node) -> Node:
-    """Nodes whose work the next one undoes: an order before another order, blocks before other blocks, anything before a mere count."""
+    """Nodes whose work the next one undoes: an order before another order, blocks before other
+    blocks, anything before a mere count.
+    """
     if facts.counts_rows(node):
         return dataclasses.replace(node, input=_counted(node.input))
-    if isinstance(node, (Sort, RandomShuffle, HashPartition, Aggregate, MapGroups, Join, Repartition)):
+    if isinstance(
+        node, (Sort, RandomShuffle, HashPartition, Aggregate, MapGroups, Join, Repartition)
+    ):
         return node.with_inputs([_without(each, node) for each in node.inputs])
     return node
 
 
 def _counted(node: Node) -> Node:
     """What has as many rows as a node, without user functions being left out."""
-    while facts.keeps_rows(node) and isinstance(node, (Project, *facts.SAME_ROWS)) and not facts.functions_of(node):
+    while (
+        facts.keeps_rows(node)
+        and isinstance(node, (Project, *facts.SAME_ROWS))
+        and not facts.functions_of(node)
+    ):
         (node,) = node.inputs
     return node
 
@@ -180,27 +223,41 @@ def _makes_no_difference(node: Node, reader: Node) -> bool:
     if isinstance(node, Repartition):
         return True  # keeps the order, and all readers make blocks of their own
     if isinstance(reader, Sort):
-        # Sorting is stable: rows that the reader finds equal stay in the order of the node's other keys.
+        # Sorting is stable: rows that the reader finds equal stay in the order of the node's other
+        # keys.
         return not isinstance(node, Sort) or set(node.keys) <= set(reader.keys)
     if isinstance(reader, RandomShuffle):
-        # A sort before a shuffle with a fixed seed gives the shuffle an input that does not depend on files and blocks.
+        # A sort before a shuffle with a fixed seed gives the shuffle an input that does not depend
+        # on files and blocks.
         return isinstance(node, RandomShuffle | RandomizeBlocks) or not isinstance(reader.seed, int)
-    return isinstance(reader, Aggregate) and all(type(aggregate) in _IN_ANY_ORDER for aggregate in reader.aggregates)
+    return isinstance(reader, Aggregate) and all(
+        type(aggregate) in _IN_ANY_ORDER for aggregate in reader.aggregates
+    )
 
 
 def flatten_unions(node: Node) -> Node:
     """A union of unions is one."""
     if not isinstance(node, Union) or not any(isinstance(part, Union) for part in node.parts):
         return node
-    return Union(parts=tuple(each for part in node.parts for each in (part.parts if isinstance(part, Union) else (part,))))
+    return Union(
+        parts=tuple(
+            each
+            for part in node.parts
+            for each in (part.parts if isinstance(part, Union) else (part,))
+        )
+    )
 
 
 # -- limits and order
 
 
 def push_limits(node: Node, context: DataContext) -> Node:
-    """Limits below nodes that have a row for each row, into every input of a union, and to the source."""
-    return everywhere(node, lambda each: _limited(each, context) if isinstance(each, Limit) else each)
+    """Limits below nodes that have a row for each row, into every input of a union, and to the
+    source.
+    """
+    return everywhere(
+        node, lambda each: _limited(each, context) if isinstance(each, Limit) else each
+    )
 
 
 def _limited(node: Limit, context: DataContext) -> Node:
@@ -220,7 +277,11 @@ def _limited(node: Limit, context: DataContext) -> Node:
 
 
 def _lets_limits_pass(node: Node, context: DataContext) -> bool:
-    has_row_for_row = isinstance(node, Project | MapRows | MapBatches) and facts.keeps_rows(node) and context.max_errored_blocks == 0
+    has_row_for_row = (
+        isinstance(node, Project | MapRows | MapBatches)
+        and facts.keeps_rows(node)
+        and context.max_errored_blocks == 0
+    )
     return has_row_for_row or isinstance(node, Repartition)
 
 
@@ -228,9 +289,17 @@ def _limited_source(node: Limit, context: DataContext) -> Node:
     below = node.input
     if isinstance(below, Union):
         # No input has to give more than all together.
-        return node.with_inputs([below.with_inputs([_limited(Limit(input=part, limit=node.limit), context) for part in below.parts])])
+        return node.with_inputs(
+            [
+                below.with_inputs(
+                    [_limited(Limit(input=part, limit=node.limit), context) for part in below.parts]
+                )
+            ]
+        )
     if isinstance(below, Read) and below.source.supports_limit_pushdown():
-        return node.with_inputs([dataclasses.replace(below, source=below.source.apply_limit(node.limit))])
+        return node.with_inputs(
+            [dataclasses.replace(below, source=below.source.apply_limit(node.limit))]
+        )
     return node
 
 
@@ -240,7 +309,11 @@ def order_reads(node: Node) -> Node:
         return node
     below = node.input
     passed: list[Node] = []
-    while isinstance(below, FilterExpr | Project | Mapped) and not isinstance(below, MapGroups) and facts.is_idempotent(below):
+    while (
+        isinstance(below, FilterExpr | Project | Mapped)
+        and not isinstance(below, MapGroups)
+        and facts.is_idempotent(below)
+    ):
         passed.append(below)
         below = below.input
     if not isinstance(below, Read) or below.task_order is not None:

@@ -1,7 +1,9 @@
-"""Where the random numbers of a plan come from: a seed for each node that draws, the same in every process and version.
+"""Where the random numbers of a plan come from: a seed for each node that draws, the same in every
+process and version.
 
-A seed that the program does not fix depends on the node's place in the plan as the program wrote it. `placed` notes that place before
-rules move nodes about, so that a node that comes twice (two branches of one dataset) draws the same twice.
+A seed that the program does not fix depends on the node's place in the plan as the program wrote
+it. `placed` notes that place before rules move nodes about, so that a node that comes twice (two
+branches of one dataset) draws the same twice.
 """
 
 from __future__ import annotations
@@ -11,7 +13,16 @@ import hashlib
 import secrets
 
 from syncline.data.context import DataContext
-from syncline.data.plan.nodes import Node, PlacedSeed, RandomizeBlocks, RandomSample, RandomShuffle, Seed, rewritten, walk
+from syncline.data.plan.nodes import (
+    Node,
+    PlacedSeed,
+    RandomizeBlocks,
+    RandomSample,
+    RandomShuffle,
+    Seed,
+    rewritten,
+    walk,
+)
 
 _DRAWING = (RandomizeBlocks, RandomSample, RandomShuffle)
 # Fits numpy's and Arrow's seeds, and JSON.
@@ -32,7 +43,9 @@ def placed(node: Node) -> Node:
     def place(each: Node, original: Node) -> Node:
         if not isinstance(each, _DRAWING) or isinstance(each.seed, int | PlacedSeed):
             return each
-        return dataclasses.replace(each, seed=PlacedSeed(seed=each.seed, place=places[id(original)]))
+        return dataclasses.replace(
+            each, seed=PlacedSeed(seed=each.seed, place=places[id(original)])
+        )
 
     return rewritten(node, place)
 
@@ -40,8 +53,8 @@ def placed(node: Node) -> Node:
 def resolved(seed: Seed, *, execution_seed: int, epoch: int) -> int:
     """The number that a node of a placed plan draws from in one epoch of one execution.
 
-    An int is itself. A `RandomSeedConfig` with a seed depends on it, and on the epoch if it is to reseed; without, on the execution and
-    the node's place, too. None is such a config.
+    An int is itself. A `RandomSeedConfig` with a seed depends on it, and on the epoch if it is to
+    reseed; without, on the execution and the node's place, too. None is such a config.
     """
     if isinstance(seed, int):
         return seed

@@ -1,10 +1,13 @@
-"""`signature`: a short text that stands for a plan, the same in every run of the same program on the same input.
+"""`signature`: a short text that stands for a plan, the same in every run of the same program on
+the same input.
 
-It tells whether a cursor, a cache or a write job belongs to a plan. Covered: kinds of nodes, their parameters, expressions, the sources'
-identities, and user functions: their names, their code, their defaults and arguments, the constants that they close over, and the code of
-functions of the same module that they call. Pickles would not do: they differ from run to run in the order of sets and in the ids of
-classes. Only `with_state` counts what may change while a program runs or from run to run without changing the rows: objects that functions
-close over, and global variables. Not covered: code of other modules, and where and with how many workers functions run.
+It tells whether a cursor, a cache or a write job belongs to a plan. Covered: kinds of nodes, their
+parameters, expressions, the sources' identities, and user functions: their names, their code, their
+defaults and arguments, the constants that they close over, and the code of functions of the same
+module that they call. Pickles would not do: they differ from run to run in the order of sets and in
+the ids of classes. Only `with_state` counts what may change while a program runs or from run to run
+without changing the rows: objects that functions close over, and global variables. Not covered:
+code of other modules, and where and with how many workers functions run.
 """
 
 from __future__ import annotations
@@ -32,10 +35,24 @@ from syncline.data.sources.datasource import Datasource
 
 _LENGTH = 24
 # What does not change the rows, and what says where they come from in another way.
-_NOT_COVERED = frozenset({"input", "parts", "resources", "resources_fn", "compute", "concurrency", "slot", "timeout_s", "path"})
-# A held table is told from others by a few rows at both ends: reading all of it would take as long as working with it.
+_NOT_COVERED = frozenset(
+    {
+        "input",
+        "parts",
+        "resources",
+        "resources_fn",
+        "compute",
+        "concurrency",
+        "slot",
+        "timeout_s",
+        "path",
+    }
+)
+# A held table is told from others by a few rows at both ends: reading all of it would take as long
+# as working with it.
 _ROWS_LOOKED_AT = 16
-# So much of what an object holds counts: a model of gigabytes is told from another one by its beginning.
+# So much of what an object holds counts: a model of gigabytes is told from another one by its
+# beginning.
 _MOST_STATE_BYTES = 64 * 1024 * 1024
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 
@@ -43,7 +60,8 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 def signature(node: Node, *, with_state: bool = False) -> str:
     """A short text that another plan, other data, another order or other functions would change.
 
-    `with_state`: also other objects and globals that functions use, for what must rather be made again than be wrong, such as caches.
+    `with_state`: also other objects and globals that functions use, for what must rather be made
+    again than be wrong, such as caches.
     """
     order = walk(node)
     numbers = {id(each): number for number, each in enumerate(order)}
@@ -55,7 +73,9 @@ def signature(node: Node, *, with_state: bool = False) -> str:
 
 
 def digest_of(*values: Any) -> str:
-    """A short text that stands for values of a program, in the same way: containers by content, functions by code, objects by type."""
+    """A short text that stands for values of a program, in the same way: containers by content,
+    functions by code, objects by type.
+    """
     describe = _Description()
     for value in values:
         describe.value(value)
@@ -63,7 +83,9 @@ def digest_of(*values: Any) -> str:
 
 
 class _Description:
-    """Feeds what it is shown into a hash. Lengths and types go in, too, so that different things never look alike."""
+    """Feeds what it is shown into a hash. Lengths and types go in, too, so that different things
+    never look alike.
+    """
 
     def __init__(self, with_state: bool = False) -> None:
         self.hash = hashlib.sha256()
@@ -87,9 +109,13 @@ class _Description:
         self._fields(node)
 
     def value(self, value: Any, *, may_change: bool = False) -> None:
-        """Any value; of those that may change while the program runs only what they are if `may_change`."""
+        """Any value; of those that may change while the program runs only what they are if
+        `may_change`.
+        """
         kind = type(value)
-        if kind in _PLAIN or isinstance(value, enum.Enum | np.generic | np.dtype | pa.DataType | pa.Schema):
+        if kind in _PLAIN or isinstance(
+            value, enum.Enum | np.generic | np.dtype | pa.DataType | pa.Schema
+        ):
             self.text(kind.__name__, repr(value))
         elif isinstance(value, tuple):
             self._items("tuple", value, may_change)
@@ -99,7 +125,9 @@ class _Description:
             self._code(value)
         elif self._known(value):
             return
-        elif isinstance(value, list | set | Mapping | np.ndarray) and (self._with_state or not may_change):
+        elif isinstance(value, list | set | Mapping | np.ndarray) and (
+            self._with_state or not may_change
+        ):
             self._container(value)
         elif isinstance(value, Expr):
             self._expression(value)
@@ -107,9 +135,11 @@ class _Description:
             self._object(value)
 
     def _known(self, value: Any) -> bool:
-        """Whether a value came before; then only its number is added, so that what refers to itself has an end.
+        """Whether a value came before; then only its number is added, so that what refers to itself
+        has an end.
 
-        Not for constants: whether equal ones are one object depends on whether Python compiled their module or loaded it.
+        Not for constants: whether equal ones are one object depends on whether Python compiled
+        their module or loaded it.
         """
         number = self._seen.setdefault(id(value), len(self._seen))
         if number < len(self._alive):
@@ -144,7 +174,9 @@ class _Description:
         elif isinstance(value, list):
             self._items("list", value, False)
         else:
-            self._items(type(value).__name__, (part for item in value.items() for part in item), False)
+            self._items(
+                type(value).__name__, (part for item in value.items() for part in item), False
+            )
 
     def _object(self, value: Any) -> None:
         if isinstance(value, functools.partial):
@@ -163,10 +195,14 @@ class _Description:
             self.text(_name(type(value)), value.get_name())
         elif isinstance(value, AggregateFn):
             self.value(type(value))
-            self._items("state", (part for item in sorted(vars(value).items()) for part in item), False)
+            self._items(
+                "state", (part for item in sorted(vars(value).items()) for part in item), False
+            )
         elif isinstance(value, ClassFunction):
             self._items("class function", (value.cls, value.args, value.kwargs), False)
-        elif dataclasses.is_dataclass(value) and type(value).__module__.startswith("syncline.data."):
+        elif dataclasses.is_dataclass(value) and type(value).__module__.startswith(
+            "syncline.data."
+        ):
             self.text(_name(type(value)))
             self._fields(value)
         else:
@@ -205,25 +241,43 @@ class _Description:
             if isinstance(used, types.FunctionType | type):
                 if used.__module__ == function.__module__:
                     self.value(used)
-            elif self._with_state and name in function.__globals__ and not isinstance(used, types.ModuleType):
+            elif (
+                self._with_state
+                and name in function.__globals__
+                and not isinstance(used, types.ModuleType)
+            ):
                 self.text("global", name)
                 self.value(used)
 
     def _code(self, code: types.CodeType) -> None:
         # Without line numbers, so that a comment above changes nothing.
-        self.text("code", code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_flags)
+        self.text(
+            "code",
+            code.co_code.hex(),
+            code.co_names,
+            code.co_varnames,
+            code.co_freevars,
+            code.co_argcount,
+            code.co_flags,
+        )
         self._items("constants", code.co_consts, False)
 
     def _class(self, class_: type) -> None:
         self.text("class", _name(class_))
-        if class_.__module__ in ("builtins", "numpy", "torch") or not isinstance(class_.__dict__, Mapping):
+        if class_.__module__ in ("builtins", "numpy", "torch") or not isinstance(
+            class_.__dict__, Mapping
+        ):
             return
         for base in class_.__bases__:
             self.text("base", _name(base))
             if base.__module__ == class_.__module__:
                 self.value(base)
         for name, member in sorted(class_.__dict__.items()):
-            function = inspect.unwrap(getattr(member, "__func__", member)) if callable(getattr(member, "__func__", member)) else None
+            function = (
+                inspect.unwrap(getattr(member, "__func__", member))
+                if callable(getattr(member, "__func__", member))
+                else None
+            )
             if isinstance(function, types.FunctionType):
                 self.text(name)
                 self.value(function)
@@ -232,10 +286,18 @@ class _Description:
                 self.value(member)
 
     def _held(self, block: HeldBlock) -> None:
-        self.text("held", block.num_rows, block.size_bytes, block.schema.to_string(show_field_metadata=False))
+        self.text(
+            "held",
+            block.num_rows,
+            block.size_bytes,
+            block.schema.to_string(show_field_metadata=False),
+        )
         self.text(*block.input_files)
         if isinstance(block.value, pa.Table):
-            ends = (block.value.slice(0, _ROWS_LOOKED_AT), block.value.slice(max(0, block.num_rows - _ROWS_LOOKED_AT)))
+            ends = (
+                block.value.slice(0, _ROWS_LOOKED_AT),
+                block.value.slice(max(0, block.num_rows - _ROWS_LOOKED_AT)),
+            )
             for table in ends:
                 sink = pa.BufferOutputStream()
                 compacted = table.combine_chunks()

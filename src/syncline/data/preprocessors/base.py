@@ -1,7 +1,9 @@
-"""`ColumnPreprocessor`: base of the preprocessors that come with the library, which work on named columns of Arrow tables.
+"""`ColumnPreprocessor`: base of the preprocessors that come with the library, which work on named
+columns of Arrow tables.
 
-Covered: parameters that all share, errors for columns that are not there, and how columns become numbers, matrices and back. A subclass
-plans its aggregators without seeing a dataset, so that a `Chain` may fit several preprocessors in one pass.
+Covered: parameters that all share, errors for columns that are not there, and how columns become
+numbers, matrices and back. A subclass plans its aggregators without seeing a dataset, so that a
+`Chain` may fit several preprocessors in one pass.
 """
 
 from __future__ import annotations
@@ -27,15 +29,17 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
     """Changes columns one by one.
 
     Args:
-        columns: Names of the columns that it reads.
-        output_columns: Names of the columns that it writes, one for each in `columns`; by default it writes in place.
+        columns: Names of the columns that it reads. output_columns: Names of the columns that it
+        writes, one for each in `columns`; by default it writes in place.
     """
 
     def __init__(self, columns: list[str], output_columns: list[str] | None = None) -> None:
         super().__init__()
         for argument, value in (("columns", columns), ("output_columns", output_columns)):
             if isinstance(value, str):
-                raise TypeError(f"{type(self).__name__}({argument}={value!r}): a list of names is needed, [{value!r}]")
+                raise TypeError(
+                    f"{type(self).__name__}({argument}={value!r}): a list of names is needed, [{value!r}]"
+                )
         self._columns = columns
         self._output_columns = self._derive_and_validate_output_columns(columns, output_columns)
 
@@ -62,10 +66,13 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
 
     def _transform_arrow(self, table: pa.Table) -> pa.Table:
         self._check_columns(table.column_names)
-        # All inputs are read before any output is written, since an output may have the name of a later input.
+        # All inputs are read before any output is written, since an output may have the name of a
+        # later input.
         written = {
             output: self._transform_column(name, table.column(name))
-            for name, output in zip(self.get_input_columns(), self.get_output_columns(), strict=True)
+            for name, output in zip(
+                self.get_input_columns(), self.get_output_columns(), strict=True
+            )
         }
         return with_columns(table, written)
 
@@ -80,7 +87,10 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
     def __repr__(self) -> str:
         arguments = inspect.signature(type(self).__init__).parameters
         values = {name: getattr(self, name) for name in arguments if name != "self"}
-        shown = (f"{name}={value.__name__ if inspect.isfunction(value) else repr(value)}" for name, value in values.items())
+        shown = (
+            f"{name}={value.__name__ if inspect.isfunction(value) else repr(value)}"
+            for name, value in values.items()
+        )
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -88,18 +98,30 @@ def with_columns(table: pa.Table, written: Mapping[str, pa.Array | pa.ChunkedArr
     """The table with columns replaced in place, or added at the end."""
     for name, values in written.items():
         index = table.schema.get_field_index(name)
-        table = table.append_column(name, values) if index < 0 else table.set_column(index, name, values)
+        table = (
+            table.append_column(name, values)
+            if index < 0
+            else table.set_column(index, name, values)
+        )
     return table
 
 
-def numbers(owner: object, name: str, column: pa.ChunkedArray, *, keep_float32: bool = True) -> pa.ChunkedArray:
-    """The column as float64, or float32 if it is that already. TypeError for what is not a number."""
+def numbers(
+    owner: object, name: str, column: pa.ChunkedArray, *, keep_float32: bool = True
+) -> pa.ChunkedArray:
+    """The column as float64, or float32 if it is that already. TypeError for what is not a
+    number.
+    """
     type_ = column.type
     if keep_float32 and pa.types.is_float32(type_):
         return column
-    numeric = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    numeric = (
+        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    )
     if not (numeric or pa.types.is_boolean(type_) or pa.types.is_null(type_)):
-        raise TypeError(f"{type(owner).__name__} needs numbers, but column {name!r} is of type {type_}: cast or encode it before")
+        raise TypeError(
+            f"{type(owner).__name__} needs numbers, but column {name!r} is of type {type_}: cast or encode it before"
+        )
     if pa.types.is_boolean(type_):
         column = column.cast(pa.uint8())
     return column.cast(pa.float64(), safe=False)
@@ -111,7 +133,9 @@ def array_of_numbers(owner: object, name: str, column: pa.ChunkedArray) -> np.nd
 
 
 def from_numbers(values: np.ndarray, column: pa.ChunkedArray) -> pa.Array:
-    """Results `(rows,)` as a column that is null where the column that they were computed from is."""
+    """Results `(rows,)` as a column that is null where the column that they were computed from
+    is.
+    """
     return pa.array(values, mask=column.is_null().to_numpy() if column.null_count else None)
 
 
@@ -122,7 +146,9 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def alike(column: pa.ChunkedArray, values: pa.Array) -> tuple[pa.ChunkedArray, pa.Array] | None:
-    """A column and other values in one type, the column's if that holds them all; None if there is none."""
+    """A column and other values in one type, the column's if that holds them all; None if there is
+    none.
+    """
     joined = schemas.joined_type(column.type, values.type)
     if joined is None:
         return None
@@ -137,7 +163,9 @@ def alike(column: pa.ChunkedArray, values: pa.Array) -> tuple[pa.ChunkedArray, p
 def as_lists(column: pa.ChunkedArray) -> pa.Array | None:
     """The column as one array of lists if its rows are lists or tensors (these flat), else None."""
     array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # which older versions of Arrow give where there are no chunks
+    if isinstance(
+        array, pa.ChunkedArray
+    ):  # which older versions of Arrow give where there are no chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     if isinstance(array.type, tensors.RaggedTensorType):
         array = array.storage.field("data")
@@ -149,7 +177,9 @@ def as_lists(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def counts_matrix(codes: np.ndarray, parents: np.ndarray, rows: int, width: int) -> np.ndarray:
-    """int64 `(rows, width)`: how often each code, from 0 to `width - 1`, comes in each row; other codes are passed by."""
+    """int64 `(rows, width)`: how often each code, from 0 to `width - 1`, comes in each row; other
+    codes are passed by.
+    """
     known = (codes >= 0) & (codes < width)
     counts = np.bincount(parents[known] * width + codes[known], minlength=rows * width)
     return counts.reshape(rows, width)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncline.data.preprocessor import BatchFormat, Preprocessor, SerializablePreprocessorBase, StatComputationPlan
+from syncline.data.preprocessor import (
+    BatchFormat,
+    Preprocessor,
+    SerializablePreprocessorBase,
+    StatComputationPlan,
+)
 from syncline.data.preprocessors.base import ColumnPreprocessor
 
 if TYPE_CHECKING:
@@ -30,8 +35,14 @@ class Chain(SerializablePreprocessorBase):
         return self._preprocessors
 
     def fit_status(self) -> Preprocessor.FitStatus:
-        """NOT_FITTABLE if no member is fittable, FITTED if all such are fitted, PARTIALLY_FITTED if some are."""
-        fittable = {status for member in self._preprocessors if (status := member.fit_status()) is not Preprocessor.FitStatus.NOT_FITTABLE}
+        """NOT_FITTABLE if no member is fittable, FITTED if all such are fitted, PARTIALLY_FITTED if
+        some are.
+        """
+        fittable = {
+            status
+            for member in self._preprocessors
+            if (status := member.fit_status()) is not Preprocessor.FitStatus.NOT_FITTABLE
+        }
         if not fittable:
             return Preprocessor.FitStatus.NOT_FITTABLE
         return fittable.pop() if len(fittable) == 1 else Preprocessor.FitStatus.PARTIALLY_FITTED
@@ -63,10 +74,17 @@ class Chain(SerializablePreprocessorBase):
         return _fit_and_transform(together, ds, options)
 
     def _transform(
-        self, ds: Dataset, batch_size: int | None, num_cpus: float | None, memory: float | None, concurrency: int | None
+        self,
+        ds: Dataset,
+        batch_size: int | None,
+        num_cpus: float | None,
+        memory: float | None,
+        concurrency: int | None,
     ) -> Dataset:
         for member in self._preprocessors:
-            ds = member.transform(ds, batch_size=batch_size, num_cpus=num_cpus, memory=memory, concurrency=concurrency)
+            ds = member.transform(
+                ds, batch_size=batch_size, num_cpus=num_cpus, memory=memory, concurrency=concurrency
+            )
         return ds
 
     def _transform_batch(self, data: Any) -> Any:
@@ -80,16 +98,28 @@ class Chain(SerializablePreprocessorBase):
 
 
 def _columns_of(member: Preprocessor) -> set[str] | None:
-    """The columns that a member reads or writes; None if others may matter to it, or if it fits in a way of its own."""
-    plans_only = isinstance(member, ColumnPreprocessor) and type(member)._fit is ColumnPreprocessor._fit
+    """The columns that a member reads or writes; None if others may matter to it, or if it fits in
+    a way of its own.
+    """
+    plans_only = (
+        isinstance(member, ColumnPreprocessor) and type(member)._fit is ColumnPreprocessor._fit
+    )
     if not plans_only or type(member)._fit_execute is not Preprocessor._fit_execute:
         return None
     return {*member.get_input_columns(), *member.get_output_columns()}
 
 
-def _fit_and_transform(members: list[Preprocessor], ds: Dataset, options: dict[str, Any]) -> Dataset:
-    """Fits members that have no column in common in one pass; returns the dataset as they transform it."""
-    fittable = [member for member in members if member.fit_status() is not Preprocessor.FitStatus.NOT_FITTABLE]
+def _fit_and_transform(
+    members: list[Preprocessor], ds: Dataset, options: dict[str, Any]
+) -> Dataset:
+    """Fits members that have no column in common in one pass; returns the dataset as they transform
+    it.
+    """
+    fittable = [
+        member
+        for member in members
+        if member.fit_status() is not Preprocessor.FitStatus.NOT_FITTABLE
+    ]
     together = StatComputationPlan()
     for member in fittable:
         member._start_fit()

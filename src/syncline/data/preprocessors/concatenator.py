@@ -1,4 +1,6 @@
-"""`Concatenator`: columns put together into one column of vectors, as models want their features."""
+"""`Concatenator`: columns put together into one column of vectors, as models want their
+features.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,10 @@ class Concatenator(ColumnPreprocessor):
     """A tensor per row, made of the columns in the order given; the columns are dropped.
 
     Args:
-        columns: Names of columns of numbers.
-        output_column_name: Name of the result.
-        dtype: Of the tensors; by default the one that holds the values of all columns.
-        raise_if_missing: Whether a column that is not there is a ValueError; it is a KeyError otherwise.
-        flatten: Whether columns may hold lists and tensors, whose elements are put into the vector.
+        columns: Names of columns of numbers. output_column_name: Name of the result. dtype: Of the
+        tensors; by default the one that holds the values of all columns. raise_if_missing: Whether
+        a column that is not there is a ValueError; it is a KeyError otherwise. flatten: Whether
+        columns may hold lists and tensors, whose elements are put into the vector.
     """
 
     _is_fittable = False
@@ -74,25 +75,43 @@ class Concatenator(ColumnPreprocessor):
         self._check_columns(table.column_names)
         parts = [self._part(name, table.column(name)) for name in self._columns]
         if any(part.dtype == object for part in parts):
-            vectors = tensors.ragged_array([self._cast(np.concatenate(row)) for row in zip(*parts, strict=True)])
+            vectors = tensors.ragged_array(
+                [self._cast(np.concatenate(row)) for row in zip(*parts, strict=True)]
+            )
         else:
             dtype = self._dtype or np.result_type(*parts)
-            vectors = tensors.tensor_array(np.concatenate(parts, axis=1, dtype=dtype, casting="unsafe"))
-        rest = table.drop_columns([name for name in dict.fromkeys([*self._columns, self.output_column_name]) if name in table.column_names])
+            vectors = tensors.tensor_array(
+                np.concatenate(parts, axis=1, dtype=dtype, casting="unsafe")
+            )
+        rest = table.drop_columns(
+            [
+                name
+                for name in dict.fromkeys([*self._columns, self.output_column_name])
+                if name in table.column_names
+            ]
+        )
         return rest.append_column(self.output_column_name, vectors)
 
     def _part(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """What a column gives to the vectors: `(rows, elements)`, or where rows differ objects `(rows,)` that are arrays."""
+        """What a column gives to the vectors: `(rows, elements)`, or where rows differ objects
+        `(rows,)` that are arrays.
+        """
         lists = as_lists(column)
         if lists is None:
             plain = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
             values = column if plain else numbers(self, name, column)
             return column_values.to_numpy(values).reshape(-1, 1)
         if not self._flatten:
-            raise ValueError(f"column {name!r} holds {column.type}, not single numbers: use Concatenator(..., flatten=True)")
+            raise ValueError(
+                f"column {name!r} holds {column.type}, not single numbers: use Concatenator(..., flatten=True)"
+            )
         if lists.null_count:
-            raise ValueError(f"column {name!r} has null in place of a list in {lists.null_count} rows: filter or fill them before")
-        elements = column_values.to_numpy(numbers(self, name, pa.chunked_array([pc.list_flatten(lists)])))
+            raise ValueError(
+                f"column {name!r} has null in place of a list in {lists.null_count} rows: filter or fill them before"
+            )
+        elements = column_values.to_numpy(
+            numbers(self, name, pa.chunked_array([pc.list_flatten(lists)]))
+        )
         lengths = pc.list_value_length(lists).to_numpy()
         if len(lengths) and (lengths == lengths[0]).all():
             return elements.reshape(len(lengths), -1)

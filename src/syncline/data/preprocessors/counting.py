@@ -1,4 +1,6 @@
-"""Counting the categories of a column: the aggregator that encoders, vectorizers and the imputer share, and what is made of its result."""
+"""Counting the categories of a column: the aggregator that encoders, vectorizers and the imputer
+share, and what is made of its result.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from syncline.data.preprocessors.base import as_lists, decoded
 
 
 class CategoryCounter(ValueCounter):
-    """Counts the values of a column, or with `elements` the elements of its lists and tensors; NaN counts as null."""
+    """Counts the values of a column, or with `elements` the elements of its lists and tensors; NaN
+    counts as null.
+    """
 
     def __init__(self, on: str, alias_name: str, *, elements: bool = False) -> None:
         super().__init__(on, alias_name)
@@ -28,13 +32,17 @@ class CategoryCounter(ValueCounter):
         """The column whose values, or elements, are counted."""
         return decoded(column)
 
-    def summarize(self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups) -> list[Any]:
+    def summarize(
+        self, measured: list[pa.ChunkedArray], column: pa.ChunkedArray | None, groups: Groups
+    ) -> list[Any]:
         values = self.prepare(numeric.target(self, column))
         found = spread.of_block(values, groups)
         lists = as_lists(values) if self._elements else None
         if lists is not None:
             elements = pa.chunked_array([pc.list_flatten(lists)])
-            found = Spread(elements, found.ids[pc.list_parent_indices(lists).to_numpy()], found.groups)
+            found = Spread(
+                elements, found.ids[pc.list_parent_indices(lists).to_numpy()], found.groups
+            )
         return counted(Spread(numeric.nan_as_null(found.values), found.ids, found.groups))
 
 

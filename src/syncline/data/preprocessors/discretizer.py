@@ -1,4 +1,6 @@
-"""Discretizers: numbers to the bins in which they fall, with pandas' rules for what lies on an edge."""
+"""Discretizers: numbers to the bins in which they fall, with pandas' rules for what lies on an
+edge.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,15 @@ if TYPE_CHECKING:
 Bins = TypeVar("Bins")
 """What says where the bins of one column are."""
 
-# Bins of equal width reach this share of the range further, so that the first one holds the least value.
+# Bins of equal width reach this share of the range further, so that the first one holds the least
+# value.
 _MARGIN = 0.001
 
 
 class _Discretizer(ColumnPreprocessor, Generic[Bins]):
-    """The bin of each number, counted from 0; null for what lies in none. With a categorical dtype, the category of that place."""
+    """The bin of each number, counted from 0; null for what lies in none. With a categorical dtype,
+    the category of that place.
+    """
 
     def __init__(
         self,
@@ -48,7 +53,9 @@ class _Discretizer(ColumnPreprocessor, Generic[Bins]):
         self._dtypes = dtypes
         lacking = [name for name in columns if isinstance(bins, dict) and name not in bins]
         if lacking:
-            raise ValueError(f"bins has no entry for {', '.join(map(repr, lacking))}: a dict of bins needs one for each of the columns")
+            raise ValueError(
+                f"bins has no entry for {', '.join(map(repr, lacking))}: a dict of bins needs one for each of the columns"
+            )
 
     @property
     def bins(self) -> Bins | dict[str, Bins]:
@@ -101,23 +108,32 @@ class _Discretizer(ColumnPreprocessor, Generic[Bins]):
         dtype = (self._dtypes or {}).get(name)
         if not isinstance(dtype, pandas.CategoricalDtype):
             return places
-        number = len(edges) if isinstance(edges, pandas.IntervalIndex) else len(np.unique(np.asarray(edges))) - 1
+        number = (
+            len(edges)
+            if isinstance(edges, pandas.IntervalIndex)
+            else len(np.unique(np.asarray(edges))) - 1
+        )
         if len(dtype.categories) != number:
-            raise ValueError(f"dtypes[{name!r}] has {len(dtype.categories)} categories, but there are {number} bins: it needs one for each")
-        return pa.DictionaryArray.from_arrays(places.cast(pa.int32()), pa.array(dtype.categories.tolist()), ordered=bool(dtype.ordered))
+            raise ValueError(
+                f"dtypes[{name!r}] has {len(dtype.categories)} categories, but there are {number} bins: it needs one for each"
+            )
+        return pa.DictionaryArray.from_arrays(
+            places.cast(pa.int32()),
+            pa.array(dtype.categories.tolist()),
+            ordered=bool(dtype.ordered),
+        )
 
 
 class CustomKBinsDiscretizer(_Discretizer["Edges"]):
     """Bins with edges of your own.
 
     Args:
-        columns: Names of columns of numbers.
-        bins: The edges in ascending order, or a `pandas.IntervalIndex`; a dict has them column by column.
-        right: Whether a bin holds its right edge, and not its left one.
-        include_lowest: Whether the first bin holds its left edge, too.
-        duplicates: "raise" or "drop" edges that come twice.
-        dtypes: For some columns, a `pandas.CategoricalDtype` with one category for each bin.
-        output_columns: Names of the results, by default those of the columns.
+        columns: Names of columns of numbers. bins: The edges in ascending order, or a
+        `pandas.IntervalIndex`; a dict has them column by column. right: Whether a bin holds its
+        right edge, and not its left one. include_lowest: Whether the first bin holds its left edge,
+        too. duplicates: "raise" or "drop" edges that come twice. dtypes: For some columns, a
+        `pandas.CategoricalDtype` with one category for each bin. output_columns: Names of the
+        results, by default those of the columns.
     """
 
     _is_fittable = False
@@ -144,7 +160,9 @@ class UniformKBinsDiscretizer(_Discretizer[int]):
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         for name in self._columns:
             if not isinstance(self._bins_of(name), int):
-                raise TypeError(f"bins is a number of bins or a dict of such numbers, not {self._bins_of(name)!r} for column {name!r}")
+                raise TypeError(
+                    f"bins is a number of bins or a dict of such numbers, not {self._bins_of(name)!r} for column {name!r}"
+                )
         plan.add_aggregator(aggregator_fn=Min, columns=self._columns)
         plan.add_aggregator(aggregator_fn=Max, columns=self._columns)
 
@@ -152,9 +170,13 @@ class UniformKBinsDiscretizer(_Discretizer[int]):
         for name in self._columns:
             least, greatest = statistics[f"min({name})"], statistics[f"max({name})"]
             if least is None or greatest is None:
-                raise ValueError(f"column {name!r} has no values, so it has no range to cut into bins: look at the data that is fitted to")
+                raise ValueError(
+                    f"column {name!r} has no values, so it has no range to cut into bins: look at the data that is fitted to"
+                )
             if np.isinf([least, greatest]).any():
-                raise ValueError(f"column {name!r} ranges from {least} to {greatest}, which cannot be cut into bins: filter infinities out")
+                raise ValueError(
+                    f"column {name!r} ranges from {least} to {greatest}, which cannot be cut into bins: filter infinities out"
+                )
             self.stats_[name] = _equal_edges(least, greatest, self._bins_of(name), self._right)
 
     def _edges(self, name: str) -> Any:
@@ -162,7 +184,9 @@ class UniformKBinsDiscretizer(_Discretizer[int]):
 
 
 def _equal_edges(least: float, greatest: float, bins: int, right: bool) -> np.ndarray:
-    """`(bins + 1,)` edges. The open end of the range is moved a little, for a single value both ends."""
+    """`(bins + 1,)` edges. The open end of the range is moved a little, for a single value both
+    ends.
+    """
     if least == greatest:
         margin = _MARGIN * (abs(least) or 1)
         return np.linspace(least - margin, greatest + margin, bins + 1)

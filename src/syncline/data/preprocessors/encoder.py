@@ -1,7 +1,8 @@
 """Encoders: categories to numbers, vectors and pandas' categoricals.
 
-Categories are learned from the whole dataset and put in ascending order. Null is no category: it is an error for all but `Categorizer`.
-What was not seen when fitted becomes null, or in vectors nothing but zeros.
+Categories are learned from the whole dataset and put in ascending order. Null is no category: it is
+an error for all but `Categorizer`. What was not seen when fitted becomes null, or in vectors
+nothing but zeros.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import pyarrow.compute as pc
 from syncline.data import frames, tensors
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors import categories
-from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, counts_matrix, with_columns
+from syncline.data.preprocessors.base import (
+    ColumnPreprocessor,
+    as_lists,
+    counts_matrix,
+    with_columns,
+)
 from syncline.data.preprocessors.counting import CategoryCounter, counter_of
 from syncline.data.schemas import UnknownColumnError
 
@@ -43,7 +49,9 @@ class _CategoryEncoder(ColumnPreprocessor):
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         for name in self.get_input_columns():
             plan.add_aggregator(
-                aggregator_fn=lambda name: CategoryCounter(name, f"unique_values({name})", elements=self._elements),
+                aggregator_fn=lambda name: CategoryCounter(
+                    name, f"unique_values({name})", elements=self._elements
+                ),
                 columns=[name],
                 post_process_fn=partial(self._learned, name),
             )
@@ -52,7 +60,9 @@ class _CategoryEncoder(ColumnPreprocessor):
         try:
             return categories.mapping_of(counter_of(found), self._limit(name))
         except ValueError as error:
-            raise ValueError(f"{type(self).__name__} cannot be fitted to column {name!r}: {error}") from None
+            raise ValueError(
+                f"{type(self).__name__} cannot be fitted to column {name!r}: {error}"
+            ) from None
 
     def _transform_arrow(self, table: pa.Table) -> pa.Table:
         names = self.get_input_columns()
@@ -65,7 +75,11 @@ class _LimitedEncoder(_CategoryEncoder):
     """May leave all but the most frequent categories out."""
 
     def __init__(
-        self, columns: list[str], *, max_categories: dict[str, int] | None = None, output_columns: list[str] | None = None
+        self,
+        columns: list[str],
+        *,
+        max_categories: dict[str, int] | None = None,
+        output_columns: list[str] | None = None,
     ) -> None:
         super().__init__(columns, output_columns)
         self._max_categories = max_categories or {}
@@ -81,7 +95,9 @@ class _LimitedEncoder(_CategoryEncoder):
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         for name in self._max_categories:
             if name not in self._columns:
-                raise ValueError(f"max_categories names {name!r}, which is not one of the columns to encode: {', '.join(self._columns)}")
+                raise ValueError(
+                    f"max_categories names {name!r}, which is not one of the columns to encode: {', '.join(self._columns)}"
+                )
         super()._plan_statistics(plan)
 
 
@@ -94,7 +110,13 @@ class OrdinalEncoder(_CategoryEncoder):
         output_columns: Names of the results, by default those of the columns.
     """
 
-    def __init__(self, columns: list[str], *, encode_lists: bool = True, output_columns: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        columns: list[str],
+        *,
+        encode_lists: bool = True,
+        output_columns: list[str] | None = None,
+    ) -> None:
         super().__init__(columns, output_columns)
         self._elements = encode_lists
 
@@ -167,19 +189,26 @@ class LabelEncoder(_CategoryEncoder):
         return self._output_columns[0]
 
     def inverse_transform(self, ds: Dataset) -> Dataset:
-        """The dataset with the labels of `output_column` in `label_column`; null where there is no such label.
+        """The dataset with the labels of `output_column` in `label_column`; null where there is no
+        such label.
 
         Raises:
             PreprocessorNotFittedException: `fit` was not called.
         """
         self._require_fitted("inverse_transform")
-        return ds.map_batches(self._inverse_transform_arrow, batch_format="pyarrow", **self._get_transform_config())
+        return ds.map_batches(
+            self._inverse_transform_arrow, batch_format="pyarrow", **self._get_transform_config()
+        )
 
     def _inverse_transform_arrow(self, table: pa.Table) -> pa.Table:
         if self.output_column not in table.column_names:
             raise UnknownColumnError(self.output_column, table.column_names)
         labels = self._mapping(self.label_column)
-        codes = categories.codes_of(self.output_column, table.column(self.output_column), {place: place for place in labels.values()})
+        codes = categories.codes_of(
+            self.output_column,
+            table.column(self.output_column),
+            {place: place for place in labels.values()},
+        )
         return with_columns(table, {self.label_column: pc.take(pa.array(list(labels)), codes)})
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
@@ -187,7 +216,8 @@ class LabelEncoder(_CategoryEncoder):
 
 
 class Categorizer(ColumnPreprocessor):
-    """Columns of pandas' categorical type, in Arrow a dictionary; null stays null, and so becomes what was not seen when fitted.
+    """Columns of pandas' categorical type, in Arrow a dictionary; null stays null, and so becomes
+    what was not seen when fitted.
 
     `stats_`: the `pandas.CategoricalDtype` of each column.
 
@@ -198,7 +228,10 @@ class Categorizer(ColumnPreprocessor):
     """
 
     def __init__(
-        self, columns: list[str], dtypes: dict[str, pd.CategoricalDtype] | None = None, output_columns: list[str] | None = None
+        self,
+        columns: list[str],
+        dtypes: dict[str, pd.CategoricalDtype] | None = None,
+        output_columns: list[str] | None = None,
     ) -> None:
         super().__init__(columns, output_columns)
         self._dtypes = dtypes or {}
@@ -209,20 +242,28 @@ class Categorizer(ColumnPreprocessor):
         return self._dtypes
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
-        self.stats_ |= {name: dtype for name, dtype in self._dtypes.items() if dtype.categories is not None}
+        self.stats_ |= {
+            name: dtype for name, dtype in self._dtypes.items() if dtype.categories is not None
+        }
         for name in self._columns:
             if name not in self.stats_:
                 plan.add_aggregator(
-                    aggregator_fn=lambda name: CategoryCounter(name, name), columns=[name], post_process_fn=partial(self._learned, name)
+                    aggregator_fn=lambda name: CategoryCounter(name, name),
+                    columns=[name],
+                    post_process_fn=partial(self._learned, name),
                 )
 
     def _learned(self, name: str, found: dict[str, list[Any]] | None) -> pd.CategoricalDtype:
         ordered = name in self._dtypes and bool(self._dtypes[name].ordered)
-        dtype: pd.CategoricalDtype = frames.load_pandas().CategoricalDtype(list(categories.without_null(counter_of(found))), ordered)
+        dtype: pd.CategoricalDtype = frames.load_pandas().CategoricalDtype(
+            list(categories.without_null(counter_of(found))), ordered
+        )
         return dtype
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
         dtype = self.stats_[name]
         mapping = {value: place for place, value in enumerate(dtype.categories.tolist())}
         codes = categories.codes_of(name, column, mapping).combine_chunks()
-        return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), pa.array(list(mapping)), ordered=bool(dtype.ordered))
+        return pa.DictionaryArray.from_arrays(
+            codes.cast(pa.int32()), pa.array(list(mapping)), ordered=bool(dtype.ordered)
+        )

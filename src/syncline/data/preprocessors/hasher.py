@@ -13,12 +13,15 @@ from syncline.data.preprocessors.base import ColumnPreprocessor, numbers, with_c
 
 
 def simple_hash(value: object, num_features: int) -> int:
-    """A place from 0 to `num_features - 1` for the value's text: the same in every process, from SHA-256."""
+    """A place from 0 to `num_features - 1` for the value's text: the same in every process, from
+    SHA-256.
+    """
     return int(hashlib.sha256(str(value).encode()).hexdigest(), 16) % num_features
 
 
 class FeatureHasher(ColumnPreprocessor):
-    """A tensor per row: at each place the sum of the columns whose names are hashed to it. The columns stay.
+    """A tensor per row: at each place the sum of the columns whose names are hashed to it. The
+    columns stay.
 
     Args:
         columns: Names of columns of numbers, each named like the token that it counts.

@@ -20,7 +20,8 @@ Strategy = Literal["mean", "most_frequent", "constant"]
 class SimpleImputer(ColumnPreprocessor):
     """Puts a value in place of null and NaN. A column that a batch lacks is made of that value.
 
-    `stats_`: `mean(column)` or `most_frequent(column)`; of equally frequent values the one that comes first.
+    `stats_`: `mean(column)` or `most_frequent(column)`; of equally frequent values the one that
+    comes first.
 
     Args:
         columns: Names of the columns; of numbers for the mean.
@@ -39,7 +40,9 @@ class SimpleImputer(ColumnPreprocessor):
     ) -> None:
         super().__init__(columns, output_columns)
         if strategy not in get_args(Strategy):
-            raise ValueError(f"strategy={strategy!r} is not known: choose {', '.join(map(repr, get_args(Strategy)))}")
+            raise ValueError(
+                f"strategy={strategy!r} is not known: choose {', '.join(map(repr, get_args(Strategy)))}"
+            )
         if strategy == "constant":
             self._is_fittable = False
             if fill_value is None:
@@ -71,10 +74,20 @@ class SimpleImputer(ColumnPreprocessor):
         found = {name: table.column(name) for name in self._columns if name in table.column_names}
         written = {}
         for name, output in zip(self._columns, self._output_columns, strict=True):
-            value = self._fill_value if self._strategy == "constant" else self.stats_[f"{self._strategy}({name})"]
+            value = (
+                self._fill_value
+                if self._strategy == "constant"
+                else self.stats_[f"{self._strategy}({name})"]
+            )
             if value is None:
-                raise ValueError(f"column {name!r} had no values when the imputer was fitted, so there is none to fill in")
-            written[output] = _filled(name, found[name], value) if name in found else pa.repeat(pa.scalar(value), table.num_rows)
+                raise ValueError(
+                    f"column {name!r} had no values when the imputer was fitted, so there is none to fill in"
+                )
+            written[output] = (
+                _filled(name, found[name], value)
+                if name in found
+                else pa.repeat(pa.scalar(value), table.num_rows)
+            )
         return with_columns(table, written)
 
     def _check_columns(self, names: Sequence[str]) -> None:
@@ -97,9 +110,15 @@ def _most_frequent(found: dict[str, list[Any]] | None) -> Any:
 def _filled(name: str, column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
     """The column without null and NaN, in a type that holds the value, too."""
     plain = decoded(column)
-    missing = pc.is_null(plain, nan_is_null=True) if pa.types.is_floating(plain.type) else pc.is_null(plain)
+    missing = (
+        pc.is_null(plain, nan_is_null=True)
+        if pa.types.is_floating(plain.type)
+        else pc.is_null(plain)
+    )
     both = alike(plain, pa.array([value]))
     if both is None:
-        raise TypeError(f"column {name!r} is of type {plain.type}, which {value!r} does not fit: choose another value")
+        raise TypeError(
+            f"column {name!r} is of type {plain.type}, which {value!r} does not fit: choose another value"
+        )
     filled = pc.if_else(missing, both[1][0], both[0])
     return filled.dictionary_encode() if pa.types.is_dictionary(column.type) else filled

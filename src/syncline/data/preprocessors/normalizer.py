@@ -8,11 +8,17 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.preprocessors.base import ColumnPreprocessor, array_of_numbers, from_numbers, with_columns
+from syncline.data.preprocessors.base import (
+    ColumnPreprocessor,
+    array_of_numbers,
+    from_numbers,
+    with_columns,
+)
 
 Norm = Literal["l1", "l2", "max"]
 
-# From the columns of a batch, float `(columns, rows)`, to the length of each row; what is missing does not count.
+# From the columns of a batch, float `(columns, rows)`, to the length of each row; what is missing
+# does not count.
 _NORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "l1": lambda values: np.nansum(np.abs(values), axis=0),
     "l2": lambda values: np.sqrt(np.nansum(values**2, axis=0)),
@@ -24,14 +30,16 @@ class Normalizer(ColumnPreprocessor):
     """Divides the columns of each row by their norm; a row of zeros becomes NaN.
 
     Args:
-        columns: Names of the columns of numbers that make up a row.
-        norm: "l1" (sum of absolute values), "l2" (root of the sum of squares) or "max" (greatest absolute value).
+        columns: Names of the columns of numbers that make up a row. norm: "l1" (sum of absolute
+        values), "l2" (root of the sum of squares) or "max" (greatest absolute value).
         output_columns: Names of the results, by default those of the columns.
     """
 
     _is_fittable = False
 
-    def __init__(self, columns: list[str], norm: Norm = "l2", *, output_columns: list[str] | None = None) -> None:
+    def __init__(
+        self, columns: list[str], norm: Norm = "l2", *, output_columns: list[str] | None = None
+    ) -> None:
         super().__init__(columns, output_columns)
         if norm not in _NORMS:
             raise ValueError(f"norm={norm!r} is not known: choose {', '.join(map(repr, _NORMS))}")
@@ -45,7 +53,12 @@ class Normalizer(ColumnPreprocessor):
     def _transform_arrow(self, table: pa.Table) -> pa.Table:
         self._check_columns(table.column_names)
         columns = [table.column(name) for name in self._columns]
-        values = np.stack([array_of_numbers(self, name, column) for name, column in zip(self._columns, columns, strict=True)])
+        values = np.stack(
+            [
+                array_of_numbers(self, name, column)
+                for name, column in zip(self._columns, columns, strict=True)
+            ]
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = values / _NORMS[self._norm](values)
         results = (from_numbers(row, column) for row, column in zip(scaled, columns, strict=True))

@@ -1,6 +1,7 @@
 """Scalers: columns moved and stretched by what was measured of them.
 
-A column without any values when fitted becomes null; a constant one becomes zeros (with `MaxAbsScaler` only one of zeros does).
+A column without any values when fitted becomes null; a constant one becomes zeros (with
+`MaxAbsScaler` only one of zeros does).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from syncline.data.aggregate import AbsMax, ApproximateQuantile, Max, Mean, Min,
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors.base import ColumnPreprocessor, numbers
 
-# What is below this is taken for zero, so that rounding errors of a constant column are not blown up.
+# What is below this is taken for zero, so that rounding errors of a constant column are not blown
+# up.
 _EPSILON = 1e-8
 
 
@@ -99,16 +101,16 @@ class MaxAbsScaler(_Scaler):
 
 
 class RobustScaler(_Scaler):
-    """Subtracts the median and divides by the distance between two quantiles, which outliers do not move.
+    """Subtracts the median and divides by the distance between two quantiles, which outliers do not
+    move.
 
     Where the quantiles are equal, all results are 0, also those of missing values.
     `stats_`: `low_quantile(column)`, `median(column)` and `high_quantile(column)`.
 
     Args:
-        columns: Names of columns of numbers.
-        quantile_range: The two quantiles, between 0 and 1.
-        output_columns: Names of the results, by default those of the columns.
-        quantile_precision: Values kept per column to find the quantiles: exact up to that many rows.
+        columns: Names of columns of numbers. quantile_range: The two quantiles, between 0 and 1.
+        output_columns: Names of the results, by default those of the columns. quantile_precision:
+        Values kept per column to find the quantiles: exact up to that many rows.
     """
 
     DEFAULT_QUANTILE_PRECISION = 800
@@ -137,17 +139,25 @@ class RobustScaler(_Scaler):
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         low, high = self._quantile_range
         plan.add_aggregator(
-            aggregator_fn=lambda name: ApproximateQuantile(name, [low, 0.5, high], self._quantile_precision), columns=self._columns
+            aggregator_fn=lambda name: ApproximateQuantile(
+                name, [low, 0.5, high], self._quantile_precision
+            ),
+            columns=self._columns,
         )
 
     def _learn(self, statistics: dict[str, Any]) -> None:
         for name in self._columns:
             quantiles = statistics[f"approx_quantile({name})"] or (None, None, None)
-            for statistic, quantile in zip(("low_quantile", "median", "high_quantile"), quantiles, strict=True):
+            for statistic, quantile in zip(
+                ("low_quantile", "median", "high_quantile"), quantiles, strict=True
+            ):
                 self.stats_[f"{statistic}({name})"] = quantile
 
     def _shift_and_scale(self, name: str) -> tuple[float, float] | None:
-        low, median, high = (self.stats_[f"{statistic}({name})"] for statistic in ("low_quantile", "median", "high_quantile"))
+        low, median, high = (
+            self.stats_[f"{statistic}({name})"]
+            for statistic in ("low_quantile", "median", "high_quantile")
+        )
         return None if median is None else (median, high - low)
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:

@@ -30,7 +30,12 @@ class Tokenizer(ColumnPreprocessor):
 
     _is_fittable = False
 
-    def __init__(self, columns: list[str], tokenization_fn: Tokenize | None = None, output_columns: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        columns: list[str],
+        tokenization_fn: Tokenize | None = None,
+        output_columns: list[str] | None = None,
+    ) -> None:
         super().__init__(columns, output_columns)
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
 
@@ -49,9 +54,15 @@ def tokens(name: str, column: pa.ChunkedArray, tokenize: Tokenize) -> pa.Array |
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.list_(pa.string()))
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise TypeError(f"column {name!r} is of type {column.type}, but only strings can be cut into tokens: cast it to strings before")
+        raise TypeError(
+            f"column {name!r} is of type {column.type}, but only strings can be cut into tokens: cast it to strings before"
+        )
     if tokenize is simple_split_tokenizer:
         return pc.split_pattern(column, " ")
     texts = (text for chunk in column.chunks for text in column_values.to_pylist(chunk))
     lists = [None if text is None else list(tokenize(text)) for text in texts]
-    return column_values.from_values(name, lists) if any(lists) else pa.array(lists, pa.list_(pa.string()))
+    return (
+        column_values.from_values(name, lists)
+        if any(lists)
+        else pa.array(lists, pa.list_(pa.string()))
+    )

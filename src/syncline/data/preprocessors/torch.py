@@ -1,4 +1,6 @@
-"""`TorchVisionPreprocessor`: image columns through a transform of torchvision, or through any function on tensors."""
+"""`TorchVisionPreprocessor`: image columns through a transform of torchvision, or through any
+function on tensors.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
 class TorchVisionPreprocessor(SerializablePreprocessorBase):
     """Applies a transform to each image, or to whole batches of them.
 
-    The transform gets a tensor, or if it raises TypeError for that (as `ToTensor` does) an ndarray. Results of several shapes become
-    ragged tensors.
+    The transform gets a tensor, or if it raises TypeError for that (as `ToTensor` does) an ndarray.
+    Results of several shapes become ragged tensors.
 
     Args:
-        columns: Names of columns of images `(height, width, channels)`.
-        transform: From an image, or with `batched` from `(batch, height, width, channels)`, to a tensor or ndarray.
-        output_columns: Names of the results, by default those of the columns.
-        batched: Whether the transform takes batches.
+        columns: Names of columns of images `(height, width, channels)`. transform: From an image,
+        or with `batched` from `(batch, height, width, channels)`, to a tensor or ndarray.
+        output_columns: Names of the results, by default those of the columns. batched: Whether the
+        transform takes batches.
     """
 
     _is_fittable = False
@@ -80,7 +82,10 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
         for name in self._columns:
             if name not in np_data:
                 raise UnknownColumnError(name, list(np_data))
-        written = {output: self._transform_images(np_data[name]) for name, output in zip(self._columns, self._output_columns, strict=True)}
+        written = {
+            output: self._transform_images(np_data[name])
+            for name, output in zip(self._columns, self._output_columns, strict=True)
+        }
         return {**np_data, **written}
 
     def _transform_images(self, images: np.ndarray) -> np.ndarray:
@@ -95,12 +100,17 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
     def _apply(self, array: np.ndarray) -> np.ndarray:
         torch = optional.load("torch", purpose="TorchVisionPreprocessor", install="torch")
         try:
-            # Torch warns of arrays that it must not write to, as those that share memory with a block are.
-            result: Any = self._torchvision_transform(torch.as_tensor(array if array.flags.writeable else array.copy()))
+            # Torch warns of arrays that it must not write to, as those that share memory with a
+            # block are.
+            result: Any = self._torchvision_transform(
+                torch.as_tensor(array if array.flags.writeable else array.copy())
+            )
         except TypeError:
             result = self._torchvision_transform(array)
         if isinstance(result, torch.Tensor):
             result = result.numpy()
         if not isinstance(result, np.ndarray):
-            raise ValueError(f"the transform returned {type(result).__name__}, but a torch.Tensor or an ndarray is needed")
+            raise ValueError(
+                f"the transform returned {type(result).__name__}, but a torch.Tensor or an ndarray is needed"
+            )
         return result

@@ -13,7 +13,8 @@ Method = Literal["yeo-johnson", "box-cox"]
 
 
 class PowerTransformer(ColumnPreprocessor):
-    """Raises numbers to a power that you choose, in the way of Yeo and Johnson (2000) or of Box and Cox (1964).
+    """Raises numbers to a power that you choose, in the way of Yeo and Johnson (2000) or of Box and
+    Cox (1964).
 
     Args:
         columns: Names of columns of numbers; for "box-cox" positive ones (others become NaN).
@@ -25,11 +26,18 @@ class PowerTransformer(ColumnPreprocessor):
     _is_fittable = False
 
     def __init__(
-        self, columns: list[str], power: float, method: Method = "yeo-johnson", *, output_columns: list[str] | None = None
+        self,
+        columns: list[str],
+        power: float,
+        method: Method = "yeo-johnson",
+        *,
+        output_columns: list[str] | None = None,
     ) -> None:
         super().__init__(columns, output_columns)
         if method not in get_args(Method):
-            raise ValueError(f"method={method!r} is not known: choose {', '.join(map(repr, get_args(Method)))}")
+            raise ValueError(
+                f"method={method!r} is not known: choose {', '.join(map(repr, get_args(Method)))}"
+            )
         self._power = power
         self._method = method
 

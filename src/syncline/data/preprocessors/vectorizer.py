@@ -1,4 +1,6 @@
-"""Vectorizers: strings to vectors of how often tokens come in them. A missing string has no vector: null."""
+"""Vectorizers: strings to vectors of how often tokens come in them. A missing string has no vector:
+null.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from syncline.data.preprocessors.tokenizer import Tokenize, simple_split_tokeniz
 class _Vectorizer(ColumnPreprocessor):
     """Cuts strings into tokens and counts them by place."""
 
-    def __init__(self, columns: list[str], tokenization_fn: Tokenize | None, output_columns: list[str] | None) -> None:
+    def __init__(
+        self, columns: list[str], tokenization_fn: Tokenize | None, output_columns: list[str] | None
+    ) -> None:
         super().__init__(columns, output_columns)
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
 
@@ -30,10 +34,14 @@ class _Vectorizer(ColumnPreprocessor):
         """From a string to its tokens."""
         return self._tokenization_fn
 
-    def _vectors(self, column: pa.ChunkedArray, codes: np.ndarray, parents: np.ndarray, width: int) -> Any:
+    def _vectors(
+        self, column: pa.ChunkedArray, codes: np.ndarray, parents: np.ndarray, width: int
+    ) -> Any:
         """An int64 tensor `(width,)` per row, null where the column is."""
         missing = column.is_null().to_numpy() if column.null_count else None
-        return tensors.tensor_array(counts_matrix(codes, parents, len(column), width), missing=missing)
+        return tensors.tensor_array(
+            counts_matrix(codes, parents, len(column), width), missing=missing
+        )
 
 
 class HashingVectorizer(_Vectorizer):
@@ -49,7 +57,12 @@ class HashingVectorizer(_Vectorizer):
     _is_fittable = False
 
     def __init__(
-        self, columns: list[str], num_features: int, tokenization_fn: Tokenize | None = None, *, output_columns: list[str] | None = None
+        self,
+        columns: list[str],
+        num_features: int,
+        tokenization_fn: Tokenize | None = None,
+        *,
+        output_columns: list[str] | None = None,
     ) -> None:
         super().__init__(columns, tokenization_fn, output_columns)
         self._num_features = num_features
@@ -63,13 +76,17 @@ class HashingVectorizer(_Vectorizer):
         lists = _lists(name, column, self._tokenization_fn)
         # Each distinct token is hashed once.
         found = pc.list_flatten(lists).dictionary_encode()
-        places = np.array([simple_hash(token, self._num_features) for token in found.dictionary.to_pylist()], np.int64)
+        places = np.array(
+            [simple_hash(token, self._num_features) for token in found.dictionary.to_pylist()],
+            np.int64,
+        )
         parents = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
         return self._vectors(column, places[found.indices.to_numpy()], parents, self._num_features)
 
 
 class CountVectorizer(_Vectorizer):
-    """An int64 tensor per row: how often each token of the vocabulary comes in it, the most frequent token first.
+    """An int64 tensor per row: how often each token of the vocabulary comes in it, the most
+    frequent token first.
 
     `stats_`: `token_counts(column)`, a Counter of the vocabulary.
 
@@ -98,13 +115,20 @@ class CountVectorizer(_Vectorizer):
 
     def _plan_statistics(self, plan: StatComputationPlan) -> None:
         plan.add_aggregator(
-            aggregator_fn=lambda name: _TokenCounter(name, f"token_counts({name})", self._tokenization_fn),
+            aggregator_fn=lambda name: _TokenCounter(
+                name, f"token_counts({name})", self._tokenization_fn
+            ),
             columns=self._columns,
-            post_process_fn=lambda found: Counter(dict(counter_of(found).most_common(self._max_features))),
+            post_process_fn=lambda found: Counter(
+                dict(counter_of(found).most_common(self._max_features))
+            ),
         )
 
     def _transform_column(self, name: str, column: pa.ChunkedArray) -> Any:
-        vocabulary = {token: place for place, (token, _) in enumerate(self.stats_[f"token_counts({name})"].most_common())}
+        vocabulary = {
+            token: place
+            for place, (token, _) in enumerate(self.stats_[f"token_counts({name})"].most_common())
+        }
         lists = _lists(name, column, self._tokenization_fn)
         codes, parents = categories.element_codes_of(name, pa.chunked_array([lists]), vocabulary)
         return self._vectors(column, codes, parents, len(vocabulary))

@@ -1,9 +1,12 @@
-"""`WriteJob`: how files come into a directory all together or not at all, and how a job that was killed goes on.
+"""`WriteJob`: how files come into a directory all together or not at all, and how a job that was
+killed goes on.
 
-Tasks write into a staging directory, at positions of the input (`record.py` shows the layout). A position counts as done once its files are
-on the disk and the journal says so; a job that starts again under the same id leaves those out. The commit then writes its decision
-and publishes: by one rename where a whole directory appears or is replaced on this machine's disk, otherwise file by file. Killed before
-the decision, the target is as it was; killed after it, the next start finishes, and readers of this library see the result at once.
+Tasks write into a staging directory, at positions of the input (`record.py` shows the layout). A
+position counts as done once its files are on the disk and the journal says so; a job that starts
+again under the same id leaves those out. The commit then writes its decision and publishes: by one
+rename where a whole directory appears or is replaced on this machine's disk, otherwise file by
+file. Killed before the decision, the target is as it was; killed after it, the next start finishes,
+and readers of this library see the result at once.
 
 Faults may be injected at the points in `POINTS`. Not covered: what is written (`file_datasink.py`).
 """
@@ -24,10 +27,22 @@ from pyarrow import fs as pyarrow_fs
 from syncline import faults
 from syncline.data import filesystem as filesystems
 from syncline.data.sinks.lock import DirectoryLock
-from syncline.data.sinks.record import DATA, DONE, RECORD, STAGING_PREFIX, STATE, CommitRecord, is_hidden, read_record, relative_to
+from syncline.data.sinks.record import (
+    DATA,
+    DONE,
+    RECORD,
+    STAGING_PREFIX,
+    STATE,
+    CommitRecord,
+    is_hidden,
+    read_record,
+    relative_to,
+)
 
 PUBLISHED_MARK = ".committed-"
-"""Name of a file that lies in `data` until the directory is swapped, so that a swap is never done twice."""
+"""Name of a file that lies in `data` until the directory is swapped, so that a swap is never done
+twice.
+"""
 
 POINTS = (
     "data.sink.staged",
@@ -68,7 +83,9 @@ class WriteJob:
         overwrite: The result replaces what is there.
     """
 
-    def __init__(self, filesystem: pyarrow_fs.FileSystem, target: str, job_id: str, *, overwrite: bool) -> None:
+    def __init__(
+        self, filesystem: pyarrow_fs.FileSystem, target: str, job_id: str, *, overwrite: bool
+    ) -> None:
         self.filesystem = filesystem
         self.target = os.path.realpath(target) if filesystems.is_local(filesystem) else target
         self.job_id = job_id
@@ -90,11 +107,16 @@ class WriteJob:
         info = self.filesystem.get_file_info(self.target)
         if info.type != pyarrow_fs.FileType.Directory:
             return bool(info.type != pyarrow_fs.FileType.NotFound)
-        names = [entry.base_name for entry in self.filesystem.get_file_info(pyarrow_fs.FileSelector(self.target))]
+        names = [
+            entry.base_name
+            for entry in self.filesystem.get_file_info(pyarrow_fs.FileSelector(self.target))
+        ]
         return not names or any(not name.startswith(STAGING_PREFIX) for name in names)
 
     def recover(self) -> bool:
-        """Finish the commits that were decided but cut short below this target. True if this job's own was one of them."""
+        """Finish the commits that were decided but cut short below this target. True if this job's
+        own was one of them.
+        """
         mine = False
         for staging in self._decided():
             lock = DirectoryLock.taken(self.filesystem, staging)
@@ -108,9 +130,11 @@ class WriteJob:
         return mine
 
     def start(self) -> dict[int, Done]:
-        """Make the staging directory, or take the one that this job left; the positions that are done already.
+        """Make the staging directory, or take the one that this job left; the positions that are
+        done already.
 
-        If the same job runs elsewhere at this moment, this one becomes another job, with a number behind its id.
+        If the same job runs elsewhere at this moment, this one becomes another job, with a number
+        behind its id.
         """
         given = self.job_id
         for number in itertools.count(1):
@@ -122,7 +146,9 @@ class WriteJob:
         return {done.position: done for done in self._journal()}
 
     def has_progress(self) -> bool:
-        """Whether there is anything to go on with: a position that is done, or a commit that was decided."""
+        """Whether there is anything to go on with: a position that is done, or a commit that was
+        decided.
+        """
         return bool(self._journal()) or read_record(self.filesystem, self.staging) is not None
 
     def release(self) -> None:
@@ -131,7 +157,9 @@ class WriteJob:
             self._lock.release()
 
     def read_state(self) -> dict[str, Any]:
-        """What `write_state` wrote last in this staging directory; empty if there is nothing yet."""
+        """What `write_state` wrote last in this staging directory; empty if there is nothing
+        yet.
+        """
         try:
             with self.filesystem.open_input_stream(filesystems.join(self.staging, STATE)) as file:
                 state: dict[str, Any] = json.loads(file.read())
@@ -151,20 +179,25 @@ class WriteJob:
         """Enter a position into the journal, after its files have reached the disk."""
         faults.reach("data.sink.staged")
         self._sync([self.staged(relative) for relative in done.files])
-        self._write(filesystems.join(self.staging, DONE, f"{done.position:06d}.json"), json.dumps(asdict(done)).encode())
+        self._write(
+            filesystems.join(self.staging, DONE, f"{done.position:06d}.json"),
+            json.dumps(asdict(done)).encode(),
+        )
         faults.reach("data.sink.done")
 
     def commit(self, done: Iterable[Done]) -> None:
         """Publish the files of these positions.
 
         Raises:
-            ValueError: Two positions, or a position and an older file that stays, have the same name. Nothing was published.
+            ValueError: Two positions, or a position and an older file that stays, have the same
+            name. Nothing was published.
         """
         faults.reach("data.commit.begin")
         files = self._distinct(done)
         swap = self.staging == self._beside
         if swap and os.path.isdir(self.target) and not self.overwrite and os.listdir(self.target):
-            # Somebody else has written there meanwhile, so that this result comes to theirs, file by file.
+            # Somebody else has written there meanwhile, so that this result comes to theirs, file
+            # by file.
             os.rename(self.staging, self._inside)
             self.staging, swap = self._inside, False
         if not files and not self.overwrite:
@@ -175,7 +208,12 @@ class WriteJob:
             self._check_free(files, present)
         if swap:
             self._prepare_swap(files)
-        record = CommitRecord(job=self.job_id, files=tuple(files), replaced=tuple(present if self.overwrite else ()), swap=swap)
+        record = CommitRecord(
+            job=self.job_id,
+            files=tuple(files),
+            replaced=tuple(present if self.overwrite else ()),
+            swap=swap,
+        )
         self._write(filesystems.join(self.staging, RECORD), record.encode())
         faults.reach("data.commit.decided")
         self._finish(self.staging, record)
@@ -190,7 +228,11 @@ class WriteJob:
     def _make_staging(self) -> None:
         local = filesystems.is_local(self.filesystem)
         # What an earlier start has staged decides, even if the target has changed since.
-        beside = local and not os.path.isdir(self._inside) and (os.path.isdir(self._beside) or self._may_swap())
+        beside = (
+            local
+            and not os.path.isdir(self._inside)
+            and (os.path.isdir(self._beside) or self._may_swap())
+        )
         self.staging = self._beside if beside else self._inside
         for name in (DATA, DONE):
             filesystems.make_directory(self.filesystem, filesystems.join(self.staging, name))
@@ -202,7 +244,11 @@ class WriteJob:
             found.append(beside)
         selector = pyarrow_fs.FileSelector(self.target, allow_not_found=True)
         if self.filesystem.get_file_info(self.target).type == pyarrow_fs.FileType.Directory:
-            found += [info.path for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(STAGING_PREFIX)]
+            found += [
+                info.path
+                for info in self.filesystem.get_file_info(selector)
+                if info.base_name.startswith(STAGING_PREFIX)
+            ]
         return found
 
     def _may_swap(self) -> bool:
@@ -214,11 +260,19 @@ class WriteJob:
         parent = _existing(os.path.dirname(self.target))
         if not os.access(parent, os.W_OK):
             return False
-        return not os.path.exists(self.target) or os.stat(parent).st_dev == os.stat(self.target).st_dev
+        return (
+            not os.path.exists(self.target) or os.stat(parent).st_dev == os.stat(self.target).st_dev
+        )
 
     def _journal(self) -> list[Done]:
-        selector = pyarrow_fs.FileSelector(filesystems.join(self.staging, DONE), allow_not_found=True)
-        names = sorted(info.path for info in self.filesystem.get_file_info(selector) if info.path.endswith(".json"))
+        selector = pyarrow_fs.FileSelector(
+            filesystems.join(self.staging, DONE), allow_not_found=True
+        )
+        names = sorted(
+            info.path
+            for info in self.filesystem.get_file_info(selector)
+            if info.path.endswith(".json")
+        )
         return [_read_done(self.filesystem, name) for name in names]
 
     def _distinct(self, done: Iterable[Done]) -> list[str]:
@@ -236,7 +290,11 @@ class WriteJob:
         """The files of the target, relative to it."""
         selector = pyarrow_fs.FileSelector(self.target, recursive=True, allow_not_found=True)
         paths = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
-        return [relative for relative in (relative_to(self.target, path) for path in paths) if not is_hidden(relative)]
+        return [
+            relative
+            for relative in (relative_to(self.target, path) for path in paths)
+            if not is_hidden(relative)
+        ]
 
     def _check_free(self, files: Sequence[str], present: Sequence[str]) -> None:
         taken = sorted(set(files) & set(present))
@@ -247,7 +305,9 @@ class WriteJob:
             )
 
     def _prepare_swap(self, files: Sequence[str]) -> None:
-        """Leave only the result in `data`: a task that was killed may have left something else there."""
+        """Leave only the result in `data`: a task that was killed may have left something else
+        there.
+        """
         data = os.path.join(self.staging, DATA)
         wanted = {os.path.join(data, relative) for relative in files}
         for directory, _, names in os.walk(data, topdown=False):
@@ -271,7 +331,8 @@ class WriteJob:
         if record.swap:
             _unlink(os.path.join(self.target, f"{PUBLISHED_MARK}{record.job}"))
         faults.reach("data.commit.cleaned")
-        # The decision goes last: without it, a journal that was still there would look like work to go on with.
+        # The decision goes last: without it, a journal that was still there would look like work to
+        # go on with.
         self.filesystem.delete_file(filesystems.join(staging, RECORD))
         self._delete(staging)
 
@@ -290,11 +351,16 @@ class WriteJob:
         filesystems.sync(self.filesystem, os.path.dirname(self.target))
 
     def _move(self, staging: str, record: CommitRecord) -> None:
-        parents = {posixpath.dirname(filesystems.join(self.target, relative)) for relative in record.files}
+        parents = {
+            posixpath.dirname(filesystems.join(self.target, relative)) for relative in record.files
+        }
         for parent in sorted(parents):
             filesystems.make_directory(self.filesystem, parent)
         for relative in record.files:
-            source, target = filesystems.join(staging, DATA, relative), filesystems.join(self.target, relative)
+            source, target = (
+                filesystems.join(staging, DATA, relative),
+                filesystems.join(self.target, relative),
+            )
             if self.filesystem.get_file_info(source).type == pyarrow_fs.FileType.NotFound:
                 continue  # moved before the earlier attempt stopped
             self.filesystem.move(source, target)

@@ -39,7 +39,9 @@ class CSVDatasink(BlockBasedFileDatasink):
         self._arguments = dict(arrow_csv_args or {})
         # Arrow's options cannot be pickled, so their values travel.
         options = self._arguments.pop("write_options", None)
-        self._options = None if options is None else {name: getattr(options, name) for name in _OPTIONS}
+        self._options = (
+            None if options is None else {name: getattr(options, name) for name in _OPTIONS}
+        )
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
         """One CSV file. ValueError names the columns that CSV cannot hold."""
@@ -47,7 +49,9 @@ class CSVDatasink(BlockBasedFileDatasink):
         unfit = [field.name for field in table.schema if _is_unfit(field.type)]
         if unfit:
             types = ", ".join(f"{name!r} ({table.schema.field(name).type})" for name in unfit)
-            raise ValueError(f"CSV holds plain values only, but these columns are none: {types}: drop or convert them, or write Parquet")
+            raise ValueError(
+                f"CSV holds plain values only, but these columns are none: {types}: drop or convert them, or write Parquet"
+            )
         arguments = resolved_arguments(self._arguments, self._arguments_fn)
         options = None if self._options is None else csv.WriteOptions(**self._options)
         csv.write_csv(table, file, arguments.pop("write_options", options), **arguments)

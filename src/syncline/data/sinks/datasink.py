@@ -1,7 +1,7 @@
 """`Datasink`: the one way in which rows leave a dataset.
 
-The driver calls `set_job`, `on_write_start`, then `write` once for each position of the input, on any worker, then `on_write_complete` or
-`on_write_failed`. Not covered: files (`file_datasink.py`).
+The driver calls `set_job`, `on_write_start`, then `write` once for each position of the input, on
+any worker, then `on_write_complete` or `on_write_failed`. Not covered: files (`file_datasink.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class SaveMode(str, Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> None:
-        raise ValueError(f"mode={value!r}: choose one of {', '.join(repr(mode.value) for mode in cls)}")
+        raise ValueError(
+            f"mode={value!r}: choose one of {', '.join(repr(mode.value) for mode in cls)}"
+        )
 
 
 @dataclass
@@ -48,7 +50,9 @@ class TaskContext:
     """Which task is running. Created by the executor."""
 
     task_idx: int = 0
-    """Position in the input of the rows that the task gets; the same for a task that runs again, and in a job that goes on."""
+    """Position in the input of the rows that the task gets; the same for a task that runs again,
+    and in a job that goes on.
+    """
     op_name: str = ""
     """Name of the operator."""
     target_max_block_size_override: int | None = None
@@ -109,16 +113,20 @@ class WriteResult(Generic[WriteReturnType]):
 class Datasink(Generic[WriteReturnType]):
     """Where rows go. Subclass it and implement `write`.
 
-    A sink is pickled to the workers after `on_write_start`. `write` may run twice for one position, if a worker dies; what it returns for
-    the last time counts. Errors that it raises end the job.
+    A sink is pickled to the workers after `on_write_start`. `write` may run twice for one position,
+    if a worker dies; what it returns for the last time counts. Errors that it raises end the job.
     """
 
     def identity(self) -> Mapping[str, Any]:
-        """What decides where and how it writes, by name: of the base all attributes. A job goes on only where this is the same."""
+        """What decides where and how it writes, by name: of the base all attributes. A job goes on
+        only where this is the same.
+        """
         return vars(self)
 
     def set_job(self, job_id: str) -> None:
-        """Before anything else: the id of the job, the same for a job that is started again with the same input and plan."""
+        """Before anything else: the id of the job, the same for a job that is started again with
+        the same input and plan.
+        """
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
         """On the driver, before the first task.
@@ -128,23 +136,33 @@ class Datasink(Generic[WriteReturnType]):
         """
 
     def positions_done(self) -> frozenset[int]:
-        """After `on_write_start`: positions of the input that an earlier run of this job has written. They need not be read again."""
+        """After `on_write_start`: positions of the input that an earlier run of this job has
+        written. They need not be read again.
+        """
         return frozenset()
 
     def earlier_result(self) -> WriteResult[WriteReturnType] | None:
-        """After `on_write_start`: what was written at these positions; it becomes part of the result."""
+        """After `on_write_start`: what was written at these positions; it becomes part of the
+        result.
+        """
         return None
 
     def kept_state(self) -> Mapping[str, Any]:
-        """After `on_write_start`: what `keep_state` kept in an earlier run of this job; empty if there was none."""
+        """After `on_write_start`: what `keep_state` kept in an earlier run of this job; empty if
+        there was none.
+        """
         return {}
 
     def keep_state(self, state: Mapping[str, Any]) -> None:
-        """On the driver, now and then: keep a few values (JSON) for a run that goes on. Sinks that cannot go on need not."""
+        """On the driver, now and then: keep a few values (JSON) for a run that goes on. Sinks that
+        cannot go on need not.
+        """
 
     @property
     def skips_write(self) -> bool:
-        """After `on_write_start`: whether there is nothing to do at all, not even `on_write_complete`."""
+        """After `on_write_start`: whether there is nothing to do at all, not even
+        `on_write_complete`.
+        """
         return False
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> WriteReturnType:
@@ -157,7 +175,9 @@ class Datasink(Generic[WriteReturnType]):
         raise NotImplementedError(f"{type(self).__name__} must implement write(blocks, ctx)")
 
     def on_write_complete(self, write_result: WriteResult[WriteReturnType]) -> None:
-        """On the driver, after the last task: the place to make the result visible. An error here counts as a failed write."""
+        """On the driver, after the last task: the place to make the result visible. An error here
+        counts as a failed write.
+        """
 
     def on_write_failed(self, error: Exception) -> None:
         """On the driver, after a failure; errors in here are logged only."""
@@ -174,12 +194,16 @@ class Datasink(Generic[WriteReturnType]):
 
     @property
     def writes_in_threads(self) -> bool:
-        """Whether it may write on threads of the program, since it lets the others run: what comes with this package does."""
+        """Whether it may write on threads of the program, since it lets the others run: what comes
+        with this package does.
+        """
         return type(self).__module__.startswith(f"{__package__}.")
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """Rows that one call of `write` gets at least, except the last; None for as many as there are in a block."""
+        """Rows that one call of `write` gets at least, except the last; None for as many as there
+        are in a block.
+        """
         return None
 
     @property

@@ -1,7 +1,8 @@
-"""Sinks that write files below one directory: the formats say how to write a block or a row, and everything else is here.
+"""Sinks that write files below one directory: the formats say how to write a block or a row, and
+everything else is here.
 
-Names come from a `FilenameProvider`; how files become visible, and how a killed job goes on, is `commit.py`'s. Transient errors of the
-filesystem are tried again.
+Names come from a `FilenameProvider`; how files become visible, and how a killed job goes on, is
+`commit.py`'s. Transient errors of the filesystem are tried again.
 """
 
 from __future__ import annotations
@@ -35,14 +36,12 @@ class FileDatasink(Datasink[Done]):
     """Base of sinks that write files. Subclasses implement `write_table`.
 
     Args:
-        path: The directory, a path or URI.
-        filesystem: A pyarrow or fsspec filesystem; found from the path if None.
-        try_create_dir: Make the directory if it does not exist.
-        open_stream_args: For `filesystem.open_output_stream`, for instance `{"compression": "gzip"}`.
-        filename_provider: Names the files.
-        dataset_uuid: Put before the names that are not given.
-        file_format: Their extension.
-        mode: What to do if there is something already; a `SaveMode` or its value.
+        path: The directory, a path or URI. filesystem: A pyarrow or fsspec filesystem; found from
+        the path if None. try_create_dir: Make the directory if it does not exist. open_stream_args:
+        For `filesystem.open_output_stream`, for instance `{"compression": "gzip"}`.
+        filename_provider: Names the files. dataset_uuid: Put before the names that are not given.
+        file_format: Their extension. mode: What to do if there is something already; a `SaveMode`
+        or its value.
 
     Raises:
         ValueError: A mode that files do not have.
@@ -64,11 +63,15 @@ class FileDatasink(Datasink[Done]):
         self.filesystem, (self.path,) = filesystems.resolve(path, filesystem)
         self.try_create_dir = try_create_dir
         self.open_stream_args = dict(open_stream_args or {})
-        self.filename_provider = filename_provider or FilenameProvider(dataset_uuid=dataset_uuid, file_format=file_format)
+        self.filename_provider = filename_provider or FilenameProvider(
+            dataset_uuid=dataset_uuid, file_format=file_format
+        )
         self.file_format = file_format
         self.mode = SaveMode(mode)
         if self.mode is SaveMode.UPSERT:
-            raise ValueError("mode='upsert' needs a table format with keys, and files have none: use 'append' or 'overwrite'")
+            raise ValueError(
+                "mode='upsert' needs a table format with keys, and files have none: use 'append' or 'overwrite'"
+            )
         self._patterns = tuple(DataContext.get_current().retried_io_errors)
         self._resumable = False
         self._skip = False
@@ -81,7 +84,9 @@ class FileDatasink(Datasink[Done]):
         return {name: value for name, value in vars(self).items() if name not in _OF_THE_RUN}
 
     def set_job(self, job_id: str) -> None:
-        """The job is `job_id`; what it stages stays after a failure, so that the next run under this id goes on."""
+        """The job is `job_id`; what it stages stays after a failure, so that the next run under
+        this id goes on.
+        """
         self._job = self._new_job(job_id)
         self._resumable = True
 
@@ -94,15 +99,25 @@ class FileDatasink(Datasink[Done]):
             NotADirectoryError: It is a file.
         """
         if self.filesystem.get_file_info(self.path).type == pyarrow_fs.FileType.File:
-            raise NotADirectoryError(f"{self.path!r} is a file, and results are directories: write to another path, or remove the file")
+            raise NotADirectoryError(
+                f"{self.path!r} is a file, and results are directories: write to another path, or remove the file"
+            )
         if self._job.recover():
-            logger.info("The write to %s was decided before the program ended; it is complete now", self.path)
+            logger.info(
+                "The write to %s was decided before the program ended; it is complete now",
+                self.path,
+            )
             self._skip = True
             return
         if self._job.exists():
             self._meet_existing()
-        elif not self.try_create_dir and self.filesystem.get_file_info(self.path).type == pyarrow_fs.FileType.NotFound:
-            raise FileNotFoundError(f"there is no directory {self.path!r}, and try_create_dir=False: create it, or let the write do so")
+        elif (
+            not self.try_create_dir
+            and self.filesystem.get_file_info(self.path).type == pyarrow_fs.FileType.NotFound
+        ):
+            raise FileNotFoundError(
+                f"there is no directory {self.path!r}, and try_create_dir=False: create it, or let the write do so"
+            )
         if self._skip:
             return
         with self._room_is_missed():
@@ -111,7 +126,9 @@ class FileDatasink(Datasink[Done]):
             if not self._state:
                 self._name_files()
         if self._earlier:
-            logger.info("The write to %s goes on: %d positions are done", self.path, len(self._earlier))
+            logger.info(
+                "The write to %s goes on: %d positions are done", self.path, len(self._earlier)
+            )
 
     def positions_done(self) -> frozenset[int]:
         """Positions whose files are staged already."""
@@ -120,7 +137,9 @@ class FileDatasink(Datasink[Done]):
     def earlier_result(self) -> WriteResult[Done]:
         """What is staged already."""
         done = [self._earlier[position] for position in sorted(self._earlier)]
-        return WriteResult(sum(one.num_rows for one in done), sum(one.size_bytes for one in done), done)
+        return WriteResult(
+            sum(one.num_rows for one in done), sum(one.size_bytes for one in done), done
+        )
 
     def kept_state(self) -> Mapping[str, Any]:
         """Of the staging directory."""
@@ -142,7 +161,12 @@ class FileDatasink(Datasink[Done]):
         with self._room_is_missed():
             files = list(self.write_table(table, ctx)) if table.num_rows else []
             size_bytes = block_functions.size_bytes(table)
-            done = Done(position=ctx.task_idx, files=tuple(files), num_rows=table.num_rows, size_bytes=size_bytes)
+            done = Done(
+                position=ctx.task_idx,
+                files=tuple(files),
+                num_rows=table.num_rows,
+                size_bytes=size_bytes,
+            )
             self._job.mark_done(done)
         return done
 
@@ -153,14 +177,23 @@ class FileDatasink(Datasink[Done]):
     def on_write_complete(self, write_result: WriteResult[Done]) -> None:
         """Publish everything."""
         with self._room_is_missed():
-            self._job.commit({**self._earlier, **{done.position: done for done in write_result.write_returns}}.values())
+            self._job.commit(
+                {
+                    **self._earlier,
+                    **{done.position: done for done in write_result.write_returns},
+                }.values()
+            )
 
     def on_write_failed(self, error: Exception) -> None:
-        """Leave the target as it was. What was staged stays if the job has an id under which it can go on, and a position is done."""
+        """Leave the target as it was. What was staged stays if the job has an id under which it can
+        go on, and a position is done.
+        """
         if self._skip:
             return
         if self._resumable and self._job.has_progress():
-            logger.info("The same write to %s would go on with what is in %s", self.path, self._job.staging)
+            logger.info(
+                "The same write to %s would go on with what is in %s", self.path, self._job.staging
+            )
         else:
             self._job.discard()
         self._job.release()
@@ -195,7 +228,8 @@ class FileDatasink(Datasink[Done]):
         return str(ctx.kwargs.get(WRITE_UUID) or self._state.get(WRITE_UUID, self._job.job_id))
 
     def _name_files(self) -> None:
-        # Names differ from those of any other job, also of the same one when it is done and runs once more.
+        # Names differ from those of any other job, also of the same one when it is done and runs
+        # once more.
         try:
             self.keep_state({WRITE_UUID: uuid.uuid4().hex})
         except OSError:
@@ -217,7 +251,9 @@ class FileDatasink(Datasink[Done]):
             ) from None
 
     def _new_job(self, job_id: str) -> WriteJob:
-        return WriteJob(self.filesystem, self.path, job_id, overwrite=self.mode is SaveMode.OVERWRITE)
+        return WriteJob(
+            self.filesystem, self.path, job_id, overwrite=self.mode is SaveMode.OVERWRITE
+        )
 
     def _meet_existing(self) -> None:
         if self.mode in (SaveMode.CREATE, SaveMode.ERROR):
@@ -232,24 +268,31 @@ class BlockBasedFileDatasink(FileDatasink):
     """A file for each write task. Subclasses implement `write_block_to_file`.
 
     Args:
-        path: The directory.
-        min_rows_per_file: Rows of every file but the last at least; None for as many as there are in a block.
-        file_datasink_kwargs: As `FileDatasink` takes them.
+        path: The directory. min_rows_per_file: Rows of every file but the last at least; None for
+        as many as there are in a block. file_datasink_kwargs: As `FileDatasink` takes them.
     """
 
-    def __init__(self, path: str, *, min_rows_per_file: int | None = None, **file_datasink_kwargs: Any) -> None:
+    def __init__(
+        self, path: str, *, min_rows_per_file: int | None = None, **file_datasink_kwargs: Any
+    ) -> None:
         super().__init__(path, **file_datasink_kwargs)
         if min_rows_per_file is not None and min_rows_per_file <= 0:
             raise ValueError(f"min_rows_per_file={min_rows_per_file}: a file has at least one row")
         self._min_rows_per_file = min_rows_per_file
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """Write the rows (at least one; `block.to_arrow()`) to an open file. May be called again after an error that is transient."""
-        raise NotImplementedError(f"{type(self).__name__} must implement write_block_to_file(block, file)")
+        """Write the rows (at least one; `block.to_arrow()`) to an open file. May be called again
+        after an error that is transient.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement write_block_to_file(block, file)"
+        )
 
     def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
         """One file."""
-        name = self.filename_provider.get_filename_for_block(table, self.write_uuid(ctx), ctx.task_idx, 0)
+        name = self.filename_provider.get_filename_for_block(
+            table, self.write_uuid(ctx), ctx.task_idx, 0
+        )
         self.stage(name, lambda file: self.write_block_to_file(BlockAccessor(table), file))
         yield name
 
@@ -264,12 +307,16 @@ class RowBasedFileDatasink(FileDatasink):
 
     def write_row_to_file(self, row: dict[str, Any], file: pa.NativeFile) -> None:
         """Write one row to an open file. May be called again after an error that is transient."""
-        raise NotImplementedError(f"{type(self).__name__} must implement write_row_to_file(row, file)")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement write_row_to_file(row, file)"
+        )
 
     def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
         """A file for each row."""
         for index, row in enumerate(block_functions.rows(table)):
-            name = self.filename_provider.get_filename_for_row(row, self.write_uuid(ctx), ctx.task_idx, 0, index)
+            name = self.filename_provider.get_filename_for_row(
+                row, self.write_uuid(ctx), ctx.task_idx, 0, index
+            )
             self._write_row(name, row)
             yield name
 
@@ -277,6 +324,8 @@ class RowBasedFileDatasink(FileDatasink):
         self.stage(name, lambda file: self.write_row_to_file(row, file))
 
 
-def resolved_arguments(fixed: Mapping[str, Any] | None, function: Callable[[], Mapping[str, Any]] | None) -> dict[str, Any]:
+def resolved_arguments(
+    fixed: Mapping[str, Any] | None, function: Callable[[], Mapping[str, Any]] | None
+) -> dict[str, Any]:
     """Arguments of a writer: those given, and over them what the function returns on the worker."""
     return {**(fixed or {}), **(function() if function is not None else {})}

@@ -22,14 +22,18 @@ class ImageDatasink(RowBasedFileDatasink):
         file_datasink_kwargs: As `RowBasedFileDatasink` takes them.
     """
 
-    def __init__(self, path: str, column: str, file_format: str = "png", **file_datasink_kwargs: Any) -> None:
+    def __init__(
+        self, path: str, column: str, file_format: str = "png", **file_datasink_kwargs: Any
+    ) -> None:
         super().__init__(path, file_format=file_format, **file_datasink_kwargs)
         pillow = load("PIL.Image", purpose="write_images", install="syncline[images]")
         self.column = column
         self._format = "jpeg" if file_format.lower() == "jpg" else file_format
         pillow.init()
         if self._format.upper() not in pillow.SAVE:
-            raise ValueError(f"file_format={file_format!r}: pillow writes {', '.join(sorted(pillow.SAVE)).lower()}")
+            raise ValueError(
+                f"file_format={file_format!r}: pillow writes {', '.join(sorted(pillow.SAVE)).lower()}"
+            )
 
     def write_row_to_file(self, row: dict[str, Any], file: pa.NativeFile) -> None:
         """One image."""
@@ -37,7 +41,9 @@ class ImageDatasink(RowBasedFileDatasink):
             raise ValueError(f"the rows have no column {self.column!r}, only {list(row)}")
         array = np.asarray(row[self.column])
         try:
-            image = load("PIL.Image", purpose="write_images", install="syncline[images]").fromarray(array)
+            image = load("PIL.Image", purpose="write_images", install="syncline[images]").fromarray(
+                array
+            )
         except (TypeError, ValueError) as error:
             raise TypeError(
                 f"column {self.column!r} holds {array.dtype} {array.shape}, which pillow cannot make an image of: "

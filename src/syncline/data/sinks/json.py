@@ -15,10 +15,9 @@ class JSONDatasink(BlockBasedFileDatasink):
     """Writes JSON Lines.
 
     Args:
-        path: The directory.
-        pandas_json_args_fn: Returns more of `pandas_json_args`, called for each file.
-        pandas_json_args: For `pandas.DataFrame.to_json`; `orient="records"` and `lines=True` unless they say otherwise.
-        file_format: Extension of the names.
+        path: The directory. pandas_json_args_fn: Returns more of `pandas_json_args`, called for
+        each file. pandas_json_args: For `pandas.DataFrame.to_json`; `orient="records"` and
+        `lines=True` unless they say otherwise. file_format: Extension of the names.
         file_datasink_kwargs: As `BlockBasedFileDatasink` takes them.
     """
 
@@ -37,6 +36,10 @@ class JSONDatasink(BlockBasedFileDatasink):
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
         """One file of lines."""
-        arguments = {"orient": "records", "lines": True, **resolved_arguments(self._arguments, self._arguments_fn)}
+        arguments = {
+            "orient": "records",
+            "lines": True,
+            **resolved_arguments(self._arguments, self._arguments_fn),
+        }
         text = block.to_pandas().to_json(None, **arguments)
         file.write(text.encode())

@@ -47,7 +47,9 @@ class LanceDatasink(Datasink[list[Any]]):
         self.schema = schema
         self.mode = SaveMode(mode)
         if self.mode not in (SaveMode.CREATE, SaveMode.APPEND, SaveMode.OVERWRITE):
-            raise ValueError(f"write_lance knows the modes 'create', 'append' and 'overwrite', not {self.mode.value!r}")
+            raise ValueError(
+                f"write_lance knows the modes 'create', 'append' and 'overwrite', not {self.mode.value!r}"
+            )
         self._min_rows = min_rows_per_file
         self._max_rows = max_rows_per_file
         self._storage_version = data_storage_version
@@ -62,7 +64,9 @@ class LanceDatasink(Datasink[list[Any]]):
         except (ValueError, FileNotFoundError, OSError):
             present = None
         if present is not None and self.mode is SaveMode.CREATE:
-            raise ValueError(f"there is a Lance dataset at {self.uri!r} already: pass mode='append' or mode='overwrite'")
+            raise ValueError(
+                f"there is a Lance dataset at {self.uri!r} already: pass mode='append' or mode='overwrite'"
+            )
         if present is not None and self.mode is SaveMode.APPEND:
             self._read_version = present.version
             self.schema = self.schema or present.schema
@@ -96,7 +100,12 @@ class LanceDatasink(Datasink[list[Any]]):
             operation = lance.LanceOperation.Append(fragments)
         else:
             operation = lance.LanceOperation.Overwrite(pieces[0][1], fragments)
-        lance.LanceDataset.commit(self.uri, operation, read_version=self._read_version, storage_options=self._storage_options)
+        lance.LanceDataset.commit(
+            self.uri,
+            operation,
+            read_version=self._read_version,
+            storage_options=self._storage_options,
+        )
 
     @property
     def min_rows_per_write(self) -> int:

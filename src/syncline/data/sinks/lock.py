@@ -1,6 +1,8 @@
-"""Who works in a staging directory: a lock that the system frees when the program ends, however it ends.
+"""Who works in a staging directory: a lock that the system frees when the program ends, however it
+ends.
 
-Covered: directories of this machine. On other filesystems nobody can know, and every job counts as one that nobody runs.
+Covered: directories of this machine. On other filesystems nobody can know, and every job counts as
+one that nobody runs.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class DirectoryLock:
 
     @classmethod
     def taken(cls, filesystem: pyarrow_fs.FileSystem, directory: str) -> DirectoryLock | None:
-        """The lock of an existing directory, or None if another job holds it or has just deleted the directory."""
+        """The lock of an existing directory, or None if another job holds it or has just deleted
+        the directory.
+        """
         if not filesystems.is_local(filesystem):
             return cls(None)
         try:

@@ -21,12 +21,16 @@ class NumpyDatasink(BlockBasedFileDatasink):
         file_datasink_kwargs: As `BlockBasedFileDatasink` takes them.
     """
 
-    def __init__(self, path: str, column: str, *, file_format: str = "npy", **file_datasink_kwargs: Any) -> None:
+    def __init__(
+        self, path: str, column: str, *, file_format: str = "npy", **file_datasink_kwargs: Any
+    ) -> None:
         super().__init__(path, file_format=file_format, **file_datasink_kwargs)
         self.column = column
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
         """One array."""
         if self.column not in block.column_names():
-            raise ValueError(f"the rows have no column {self.column!r}, only {block.column_names()}")
+            raise ValueError(
+                f"the rows have no column {self.column!r}, only {block.column_names()}"
+            )
         np.save(file, np.asarray(block.to_numpy(self.column)))

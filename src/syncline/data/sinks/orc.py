@@ -34,15 +34,23 @@ class ORCDatasink(BlockBasedFileDatasink):
     ) -> None:
         super().__init__(path, file_format=file_format, **file_datasink_kwargs)
         if "compression" in self.open_stream_args:
-            raise ValueError("ORC compresses its stripes itself: pass compression=… to write_orc, not in the arguments of the stream")
+            raise ValueError(
+                "ORC compresses its stripes itself: pass compression=… to write_orc, not in the arguments of the stream"
+            )
         self._arguments_fn = arrow_orc_args_fn
         self._arguments = dict(arrow_orc_args or {})
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
         """One ORC file. ValueError names the columns that ORC cannot hold."""
         table = block.to_arrow()
-        unfit = [field for field in table.schema if pa.types.is_null(field.type) or isinstance(field.type, pa.BaseExtensionType)]
+        unfit = [
+            field
+            for field in table.schema
+            if pa.types.is_null(field.type) or isinstance(field.type, pa.BaseExtensionType)
+        ]
         if unfit:
             types = ", ".join(f"{field.name!r} ({field.type})" for field in unfit)
-            raise ValueError(f"ORC has no type for these columns: {types}: cast or drop them, or write Parquet")
+            raise ValueError(
+                f"ORC has no type for these columns: {types}: cast or drop them, or write Parquet"
+            )
         orc.write_table(table, file, **resolved_arguments(self._arguments, self._arguments_fn))

@@ -1,4 +1,6 @@
-"""Writing Parquet: a file for each write task, or several where rows per file are bounded or columns become directories."""
+"""Writing Parquet: a file for each write task, or several where rows per file are bounded or
+columns become directories.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from syncline.data.sinks.file_datasink import FileDatasink, resolved_arguments
 from syncline.data.sinks.filename_provider import split_extension
 from syncline.data.sinks.record import relative_to
 
-# What pyarrow puts into a row group if nobody says; a file that asks for more rows gets larger groups.
+# What pyarrow puts into a row group if nobody says; a file that asks for more rows gets larger
+# groups.
 _ROWS_PER_GROUP = 1024 * 1024
 _LARGEST_OFFSET = 2**31 - 1
 
@@ -24,13 +27,12 @@ class ParquetDatasink(FileDatasink):
     """Writes Parquet files.
 
     Args:
-        path: The directory.
-        partition_cols: Columns that become `name=value` directories.
+        path: The directory. partition_cols: Columns that become `name=value` directories.
         arrow_parquet_args_fn: Returns more of `arrow_parquet_args`, called by each write task.
-        arrow_parquet_args: For `pyarrow.parquet.write_table` (compression, row_group_size, …), besides `schema` and `partitioning_flavor`.
-        min_rows_per_file: Rows of every file but the last at least.
-        max_rows_per_file: Rows of every file at most.
-        min_bytes_per_file: Bytes in memory of the rows of every file but the last at least; not together with the other two.
+        arrow_parquet_args: For `pyarrow.parquet.write_table` (compression, row_group_size, …),
+        besides `schema` and `partitioning_flavor`. min_rows_per_file: Rows of every file but the
+        last at least. max_rows_per_file: Rows of every file at most. min_bytes_per_file: Bytes in
+        memory of the rows of every file but the last at least; not together with the other two.
         file_datasink_kwargs: As `FileDatasink` takes them.
     """
 
@@ -52,7 +54,8 @@ class ParquetDatasink(FileDatasink):
         self._arguments_fn = arrow_parquet_args_fn
         self._arguments = dict(arrow_parquet_args or {})
         if "compression" in self.open_stream_args:
-            # The format compresses its pages itself; a compressed stream around them could not be read.
+            # The format compresses its pages itself; a compressed stream around them could not be
+            # read.
             self._arguments.setdefault("compression", self.open_stream_args.pop("compression"))
         self._min_rows = min_rows_per_file
         self._max_rows = max_rows_per_file
@@ -64,8 +67,14 @@ class ParquetDatasink(FileDatasink):
         schema = arguments.pop("schema", None)
         flavor = arguments.pop("partitioning_flavor", "hive")
         self._check_columns(table)
-        table = _with_long_offsets(table) if schema is None else table.select(schema.names).cast(schema)
-        stem, extension = split_extension(self.filename_provider.get_filename_for_block(table, self.write_uuid(ctx), ctx.task_idx, 0))
+        table = (
+            _with_long_offsets(table) if schema is None else table.select(schema.names).cast(schema)
+        )
+        stem, extension = split_extension(
+            self.filename_provider.get_filename_for_block(
+                table, self.write_uuid(ctx), ctx.task_idx, 0
+            )
+        )
         template = f"{stem}{extension}" if "{i}" in stem else f"{stem}-{{i}}{extension}"
         return iter(self._stage(table, template, flavor, arguments))
 
@@ -79,8 +88,12 @@ class ParquetDatasink(FileDatasink):
         """`min_bytes_per_file`."""
         return self._min_bytes
 
-    def _stage(self, table: pa.Table, template: str, flavor: str | None, arguments: dict[str, Any]) -> list[str]:
-        group_rows = arguments.pop("row_group_size", None) or min(max(self._min_rows or 0, _ROWS_PER_GROUP), self._max_rows or 2**62)
+    def _stage(
+        self, table: pa.Table, template: str, flavor: str | None, arguments: dict[str, Any]
+    ) -> list[str]:
+        group_rows = arguments.pop("row_group_size", None) or min(
+            max(self._min_rows or 0, _ROWS_PER_GROUP), self._max_rows or 2**62
+        )
         root = self._job.staged("")
         written: list[str] = []
 
@@ -117,19 +130,29 @@ class ParquetDatasink(FileDatasink):
 
 
 def _check_limits(min_rows: int | None, max_rows: int | None, min_bytes: int | None) -> None:
-    for name, value in (("min_rows_per_file", min_rows), ("max_rows_per_file", max_rows), ("min_bytes_per_file", min_bytes)):
+    for name, value in (
+        ("min_rows_per_file", min_rows),
+        ("max_rows_per_file", max_rows),
+        ("min_bytes_per_file", min_bytes),
+    ):
         if value is not None and value <= 0:
             raise ValueError(f"{name}={value}: it must be above 0")
     if min_rows is not None and max_rows is not None and min_rows > max_rows:
         raise ValueError(f"min_rows_per_file={min_rows} is more than max_rows_per_file={max_rows}")
     if min_bytes is not None and (min_rows is not None or max_rows is not None):
-        raise ValueError("min_bytes_per_file goes alone: leave out min_rows_per_file and max_rows_per_file")
+        raise ValueError(
+            "min_bytes_per_file goes alone: leave out min_rows_per_file and max_rows_per_file"
+        )
 
 
 def _with_long_offsets(table: pa.Table) -> pa.Table:
-    """The table with 64-bit offsets in columns of text and bytes that are too long for 32 bits in one row group."""
+    """The table with 64-bit offsets in columns of text and bytes that are too long for 32 bits in
+    one row group.
+    """
     longer = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
     for index, field in enumerate(table.schema):
         if field.type in longer and table.column(index).nbytes > _LARGEST_OFFSET:
-            table = table.set_column(index, field.name, table.column(index).cast(longer[field.type]))
+            table = table.set_column(
+                index, field.name, table.column(index).cast(longer[field.type])
+            )
     return table

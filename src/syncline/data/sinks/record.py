@@ -6,8 +6,9 @@
         STATE                   what else a start that goes on has to know: the names' id, the seed, from where on rows are needed
         COMMIT                  the decision to publish; until it is there, nothing of the job counts, and from then on all of it does
 
-Publishing many files takes many renames. A program that is killed between them leaves the record, by which readers see the whole result at
-once (`visible_files`) and the next write job finishes the renames (`commit.py`).
+Publishing many files takes many renames. A program that is killed between them leaves the record,
+by which readers see the whole result at once (`visible_files`) and the next write job finishes the
+renames (`commit.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class CommitRecord:
     replaced: tuple[str, ...] = ()
     """Paths below the target that go."""
     swap: bool = False
-    """The directory is published by one rename, before which readers see the former content and after which they see the new."""
+    """The directory is published by one rename, before which readers see the former content and
+    after which they see the new.
+    """
 
     def encode(self) -> bytes:
         """The record as it lies on the filesystem."""
@@ -49,7 +52,12 @@ class CommitRecord:
     def decode(cls, data: bytes) -> CommitRecord:
         """The opposite of `encode`."""
         fields = json.loads(data)
-        return cls(job=fields["job"], files=tuple(fields["files"]), replaced=tuple(fields["replaced"]), swap=fields["swap"])
+        return cls(
+            job=fields["job"],
+            files=tuple(fields["files"]),
+            replaced=tuple(fields["replaced"]),
+            swap=fields["swap"],
+        )
 
 
 def read_record(filesystem: pyarrow_fs.FileSystem, staging: str) -> CommitRecord | None:
@@ -62,20 +70,30 @@ def read_record(filesystem: pyarrow_fs.FileSystem, staging: str) -> CommitRecord
 
 
 def is_hidden(relative: str) -> bool:
-    """Whether a path below a directory is none of its content: a part begins with "." or, unless it is a partition, with "_"."""
+    """Whether a path below a directory is none of its content: a part begins with "." or, unless it
+    is a partition, with "_".
+    """
     parts = [part for part in relative.split("/") if part]
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
 
 
 def relative_to(directory: str, path: str) -> str:
-    """The path of a file below `directory`. Some filesystems begin paths in listings with a slash, whatever they were asked for."""
+    """The path of a file below `directory`. Some filesystems begin paths in listings with a slash,
+    whatever they were asked for.
+    """
     return path.lstrip("/").removeprefix(directory.strip("/")).lstrip("/")
 
 
-def visible_files(filesystem: pyarrow_fs.FileSystem, directory: str, entries: Sequence[pyarrow_fs.FileInfo]) -> list[pyarrow_fs.FileInfo]:
-    """Of everything below `directory` the files that belong to its content, those of decided commits included."""
+def visible_files(
+    filesystem: pyarrow_fs.FileSystem, directory: str, entries: Sequence[pyarrow_fs.FileInfo]
+) -> list[pyarrow_fs.FileInfo]:
+    """Of everything below `directory` the files that belong to its content, those of decided
+    commits included.
+    """
     files = {entry.path: entry for entry in entries if entry.is_file}
-    visible = {path: entry for path, entry in files.items() if not is_hidden(relative_to(directory, path))}
+    visible = {
+        path: entry for path, entry in files.items() if not is_hidden(relative_to(directory, path))
+    }
     for path in files:
         staging, name = posixpath.split(path)
         if name == RECORD and posixpath.basename(staging).startswith(STAGING_PREFIX):

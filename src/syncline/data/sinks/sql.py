@@ -1,4 +1,6 @@
-"""Writing rows through any DB-API connection. Each write task is one transaction; a job that is started again writes its rows again."""
+"""Writing rows through any DB-API connection. Each write task is one transaction; a job that is
+started again writes its rows again.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ class SQLDatasink(Datasink[None]):
     """Runs one statement for each row.
 
     Args:
-        sql: The statement, with a parameter for each column in their order: `INSERT INTO t VALUES (?, ?)`.
-        connection_factory: Opens a connection; called by each write task.
+        sql: The statement, with a parameter for each column in their order: `INSERT INTO t VALUES
+        (?, ?)`. connection_factory: Opens a connection; called by each write task.
     """
 
     def __init__(self, sql: str, connection_factory: Callable[[], Connection]) -> None:
@@ -34,4 +36,6 @@ class SQLDatasink(Datasink[None]):
                 try:
                     cursor.executemany(self.sql, values)
                 except Exception as error:
-                    raise error.with_traceback(None)  # the database says what is wrong; how it came there says nothing
+                    raise error.with_traceback(
+                        None
+                    )  # the database says what is wrong; how it came there says nothing

@@ -16,13 +16,19 @@ class TFRecordDatasink(BlockBasedFileDatasink):
     """Writes an Example for each row.
 
     Args:
-        path: The directory.
-        tf_schema: A `tensorflow_metadata` Schema that says the kind of every column; found from the columns' types if None.
-        file_format: Extension of the names.
+        path: The directory. tf_schema: A `tensorflow_metadata` Schema that says the kind of every
+        column; found from the columns' types if None. file_format: Extension of the names.
         file_datasink_kwargs: As `BlockBasedFileDatasink` takes them.
     """
 
-    def __init__(self, path: str, *, tf_schema: Any = None, file_format: str = "tfrecords", **file_datasink_kwargs: Any) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        tf_schema: Any = None,
+        file_format: str = "tfrecords",
+        **file_datasink_kwargs: Any,
+    ) -> None:
         super().__init__(path, file_format=file_format, **file_datasink_kwargs)
         self._kinds: dict[str, FeatureKind] | None = kinds_from_schema(tf_schema)
 

@@ -1,4 +1,6 @@
-"""Writing WebDataset shards: tar files in which the files of one row lie together, named `<key>.<column>`."""
+"""Writing WebDataset shards: tar files in which the files of one row lie together, named
+`<key>.<column>`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ class WebDatasetDatasink(BlockBasedFileDatasink):
     """Writes a tar file for each block.
 
     Args:
-        path: The directory.
-        encoder: How values become bytes: True for the rules of the columns' names (`webdataset_codecs`), a function on the row, a list of
+        path: The directory. encoder: How values become bytes: True for the rules of the columns'
+        names (`webdataset_codecs`), a function on the row, a list of
             these, or None for rows that hold bytes and text already.
         file_datasink_kwargs: As `BlockBasedFileDatasink` takes them.
     """

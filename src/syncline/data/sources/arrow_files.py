@@ -1,8 +1,10 @@
-"""Blocks in Arrow's IPC file format, one a file, with a manifest that names them: what `Dataset.cache(path)` keeps.
+"""Blocks in Arrow's IPC file format, one a file, with a manifest that names them: what
+`Dataset.cache(path)` keeps.
 
-`<directory>/manifest.json` is written last, by a rename: without it there is nothing, whatever else lies there. The files of each writer
-lie in a directory of its own, `data-<token>`, so that writers never meet. Files of this machine are mapped, not read.
-Not covered: which directory belongs to which plan (`data.cache`).
+`<directory>/manifest.json` is written last, by a rename: without it there is nothing, whatever else
+lies there. The files of each writer lie in a directory of its own, `data-<token>`, so that writers
+never meet. Files of this machine are mapped, not read. Not covered: which directory belongs to
+which plan (`data.cache`).
 """
 
 from __future__ import annotations
@@ -61,13 +63,18 @@ class ArrowFilesDatasource(Datasource):
         manifest: What `read_manifest` found in it.
     """
 
-    def __init__(self, filesystem: pyarrow_fs.FileSystem, directory: str, manifest: Manifest) -> None:
+    def __init__(
+        self, filesystem: pyarrow_fs.FileSystem, directory: str, manifest: Manifest
+    ) -> None:
         self._filesystem = filesystem
         self._directory = directory
         self._manifest = manifest
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """A task for each file, whatever `parallelism` is."""
         tasks = []
@@ -75,7 +82,11 @@ class ArrowFilesDatasource(Datasource):
             path = filesystems.join(self._directory, file.name)
             metadata = BlockMetadata(file.num_rows, file.size_bytes, input_files=(path,))
             read = functools.partial(_read, self._filesystem, path)
-            tasks.append(ReadTask(read, metadata, self._manifest.schema, per_task_row_limit, fragment=file.name))
+            tasks.append(
+                ReadTask(
+                    read, metadata, self._manifest.schema, per_task_row_limit, fragment=file.name
+                )
+            )
         return tasks
 
     def estimate_inmemory_data_size(self) -> int:
@@ -92,7 +103,9 @@ class ArrowFilesDatasource(Datasource):
 
     def lies_in(self, directory: str) -> bool:
         """Whether the files are those of a writer's own directory."""
-        return any(file.name.startswith(f"{os.path.basename(directory)}/") for file in self._manifest.files)
+        return any(
+            file.name.startswith(f"{os.path.basename(directory)}/") for file in self._manifest.files
+        )
 
     def identity(self) -> str:
         """Of the files' names: no two writers use the same."""
@@ -107,15 +120,22 @@ def file_name(data: str, number: int) -> str:
 def write_block(filesystem: pyarrow_fs.FileSystem, path: str, table: pa.Table) -> None:
     """One block into a file, which has reached the disk of this machine when this returns."""
     filesystems.make_directory(filesystem, os.path.dirname(path))
-    with filesystem.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, table.schema) as writer:
+    with (
+        filesystem.open_output_stream(path, compression=None) as stream,
+        pa.ipc.new_file(stream, table.schema) as writer,
+    ):
         writer.write_table(table.combine_chunks())
     filesystems.sync(filesystem, path)
 
 
 def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest | None:
-    """What the directory holds; None if there is nothing (yet), or something that another version has written."""
+    """What the directory holds; None if there is nothing (yet), or something that another version
+    has written.
+    """
     try:
-        with filesystem.open_input_stream(filesystems.join(directory, _MANIFEST), compression=None) as stream:
+        with filesystem.open_input_stream(
+            filesystems.join(directory, _MANIFEST), compression=None
+        ) as stream:
             content = json.loads(stream.read())
     except FileNotFoundError:
         return None
@@ -124,21 +144,31 @@ def read_manifest(filesystem: pyarrow_fs.FileSystem, directory: str) -> Manifest
     schema = content["schema"]
     return Manifest(
         files=tuple(ArrowFile(**file) for file in content["files"]),
-        schema=None if schema is None else pa.ipc.read_schema(pa.BufferReader(base64.b64decode(schema))),
+        schema=None
+        if schema is None
+        else pa.ipc.read_schema(pa.BufferReader(base64.b64decode(schema))),
         origin=content["origin"],
     )
 
 
-def publish(filesystem: pyarrow_fs.FileSystem, directory: str, data: str, manifest: Manifest) -> bool:
-    """Make the files visible, all at once. False if another writer was first; on other machines' filesystems the last one counts then."""
+def publish(
+    filesystem: pyarrow_fs.FileSystem, directory: str, data: str, manifest: Manifest
+) -> bool:
+    """Make the files visible, all at once. False if another writer was first; on other machines'
+    filesystems the last one counts then.
+    """
     content = {
         "version": _VERSION,
         "origin": manifest.origin,
-        "schema": None if manifest.schema is None else base64.b64encode(manifest.schema.serialize()).decode(),
+        "schema": None
+        if manifest.schema is None
+        else base64.b64encode(manifest.schema.serialize()).decode(),
         "files": [asdict(file) for file in manifest.files],
     }
     staged = filesystems.join(directory, data, _MANIFEST)
-    filesystems.make_directory(filesystem, os.path.dirname(staged))  # nobody else has made it where there are no blocks
+    filesystems.make_directory(
+        filesystem, os.path.dirname(staged)
+    )  # nobody else has made it where there are no blocks
     with filesystem.open_output_stream(staged, compression=None) as stream:
         stream.write(json.dumps(content).encode())
     filesystems.sync(filesystem, staged)
@@ -165,7 +195,11 @@ def _linked(staged: str, published: str) -> bool:
 
 
 def _read(filesystem: pyarrow_fs.FileSystem, path: str) -> Iterator[pa.Table]:
-    source = pa.memory_map(path) if filesystems.is_local(filesystem) else filesystem.open_input_file(path)
+    source = (
+        pa.memory_map(path)
+        if filesystems.is_local(filesystem)
+        else filesystem.open_input_file(path)
+    )
     with pa.ipc.open_file(source) as reader:
         yield reader.read_all()
 
@@ -173,4 +207,8 @@ def _read(filesystem: pyarrow_fs.FileSystem, path: str) -> Iterator[pa.Table]:
 def leftovers(filesystem: pyarrow_fs.FileSystem, directory: str) -> Sequence[str]:
     """Directories of writers below `directory`, finished or not."""
     selector = pyarrow_fs.FileSelector(directory, allow_not_found=True)
-    return [info.path for info in filesystem.get_file_info(selector) if info.base_name.startswith(DATA_PREFIX)]
+    return [
+        info.path
+        for info in filesystem.get_file_info(selector)
+        if info.base_name.startswith(DATA_PREFIX)
+    ]

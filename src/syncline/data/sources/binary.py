@@ -14,7 +14,9 @@ _BLOCK_BYTES = 64 * 1024**2
 
 
 class BinaryDatasource(FileBasedDatasource):
-    """Reads whole files. Arguments as `FileBasedDatasource` takes them. Compressed files are decompressed."""
+    """Reads whole files. Arguments as `FileBasedDatasource` takes them. Compressed files are
+    decompressed.
+    """
 
     _COLUMN_NAME = "bytes"
 
@@ -24,7 +26,9 @@ class BinaryDatasource(FileBasedDatasource):
         for index, file in enumerate(files):
             content = self._file_bytes(file)
             if contents and size + len(content) > _BLOCK_BYTES:
-                yield self._decorated_rows(pa.table({"bytes": _column(contents)}), files[start:index])
+                yield self._decorated_rows(
+                    pa.table({"bytes": _column(contents)}), files[start:index]
+                )
                 start, contents, size = index, [], 0
             contents.append(content)
             size += len(content)

@@ -25,14 +25,23 @@ class CSVDatasource(FileBasedDatasource):
 
     _FILE_EXTENSIONS = ["csv", "csv.gz", "csv.br", "csv.zst", "csv.lz4"]
 
-    def __init__(self, paths: Any, arrow_csv_args: dict[str, Any] | None = None, **file_based_datasource_kwargs: Any) -> None:
+    def __init__(
+        self,
+        paths: Any,
+        arrow_csv_args: dict[str, Any] | None = None,
+        **file_based_datasource_kwargs: Any,
+    ) -> None:
         arguments = dict(arrow_csv_args or {})
-        self.read_options = arguments.pop("read_options", None) or csv.ReadOptions(block_size=_PIECE_BYTES)
+        self.read_options = arguments.pop("read_options", None) or csv.ReadOptions(
+            block_size=_PIECE_BYTES
+        )
         self.parse_options = arguments.pop("parse_options", None) or csv.ParseOptions()
         self.convert_options = arguments.pop("convert_options", None) or csv.ConvertOptions()
         arguments.pop("memory_pool", None)
         if arguments:
-            raise TypeError(f"read_csv got {sorted(arguments)}: it takes read_options, parse_options and convert_options of pyarrow.csv")
+            raise TypeError(
+                f"read_csv got {sorted(arguments)}: it takes read_options, parse_options and convert_options of pyarrow.csv"
+            )
         super().__init__(paths, **file_based_datasource_kwargs)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
@@ -50,7 +59,16 @@ class CSVDatasource(FileBasedDatasource):
             ) from error
 
     def _options(self) -> object:
-        parse = {name: getattr(self.parse_options, name) for name in ("delimiter", "quote_char", "escape_char", "newlines_in_values")}
-        convert = {name: getattr(self.convert_options, name) for name in ("column_types", "null_values", "include_columns")}
-        read = {name: getattr(self.read_options, name) for name in ("skip_rows", "column_names", "autogenerate_column_names", "encoding")}
+        parse = {
+            name: getattr(self.parse_options, name)
+            for name in ("delimiter", "quote_char", "escape_char", "newlines_in_values")
+        }
+        convert = {
+            name: getattr(self.convert_options, name)
+            for name in ("column_types", "null_values", "include_columns")
+        }
+        read = {
+            name: getattr(self.read_options, name)
+            for name in ("skip_rows", "column_names", "autogenerate_column_names", "encoding")
+        }
         return (self._open_stream_args, parse, convert, read)

@@ -1,8 +1,8 @@
 """`Datasource`: the one way in which rows enter a dataset, and `ReadTask`: one piece of it.
 
-A source lists its pieces; the executor runs each of them anywhere, at any time, again after a failure. Pieces are deterministic and in a
-stable order: the same source with the same `parallelism` gives the same pieces, which is what resuming relies on.
-Not covered: files (`file_based.py`).
+A source lists its pieces; the executor runs each of them anywhere, at any time, again after a
+failure. Pieces are deterministic and in a stable order: the same source with the same `parallelism`
+gives the same pieces, which is what resuming relies on. Not covered: files (`file_based.py`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ class ReadTask:
     """One piece of a source: calling it yields tables.
 
     Args:
-        read_fn: Returns tables, DataFrames or mappings of columns; called once for each time that the piece is read.
-        metadata: What is known of all its rows together.
-        schema: Schema of the tables, where it is known.
-        per_task_row_limit: The most rows to yield.
-        fragment: Name of the piece, the same as long as its content is; made from `metadata` if None.
+        read_fn: Returns tables, DataFrames or mappings of columns; called once for each time that
+        the piece is read. metadata: What is known of all its rows together. schema: Schema of the
+        tables, where it is known. per_task_row_limit: The most rows to yield. fragment: Name of the
+        piece, the same as long as its content is; made from `metadata` if None.
     """
 
     def __init__(
@@ -100,7 +99,11 @@ class ReadTask:
     def num_rows(self) -> int | None:
         """Exact number of rows that calling the task yields, or None if it is not known."""
         known = self._metadata.num_rows
-        return known if known is None or self._per_task_row_limit is None else min(known, self._per_task_row_limit)
+        return (
+            known
+            if known is None or self._per_task_row_limit is None
+            else min(known, self._per_task_row_limit)
+        )
 
     def __call__(self) -> Iterator[pa.Table]:
         """Tables with rows; one without any, for its schema's sake, if there are none."""
@@ -113,7 +116,8 @@ class ReadTask:
                 empty = table if empty is None else empty
                 continue
             if left is not None and table.num_rows >= left:
-                # Taken out of what it was cut from, so that a limit of ten rows does not keep a whole file in memory.
+                # Taken out of what it was cut from, so that a limit of ten rows does not keep a
+                # whole file in memory.
                 if left > 0:
                     yield table if table.num_rows == left else blocks.compact(table.slice(0, left))
                 return
@@ -128,10 +132,12 @@ class ReadTask:
 
 
 class Datasource:
-    """Where rows come from. Subclass it and implement `get_read_tasks`; everything else has an answer that is true of any source.
+    """Where rows come from. Subclass it and implement `get_read_tasks`; everything else has an
+    answer that is true of any source.
 
-    Sources are immutable once they are part of a dataset: `apply_projection`, `apply_predicate` and `apply_limit` return copies. They are
-    pickled with the plan, and their tasks with whatever the tasks refer to.
+    Sources are immutable once they are part of a dataset: `apply_projection`, `apply_predicate` and
+    `apply_limit` return copies. They are pickled with the plan, and their tasks with whatever the
+    tasks refer to.
     """
 
     _projection: tuple[str, ...] | None = None
@@ -143,7 +149,10 @@ class Datasource:
         return type(self).__name__.removesuffix("Datasource") or type(self).__name__
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """The pieces in the order of their rows.
 
@@ -152,14 +161,18 @@ class Datasource:
             per_task_row_limit: The most rows to read of any piece.
             data_context: The dataset's context; the current one if None.
         """
-        raise NotImplementedError(f"{type(self).__name__} must implement get_read_tasks(parallelism, per_task_row_limit, data_context)")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement get_read_tasks(parallelism, per_task_row_limit, data_context)"
+        )
 
     def estimate_inmemory_data_size(self) -> int | None:
         """About how many bytes all rows take in memory, or None."""
         return None
 
     def schema(self) -> pa.Schema | None:
-        """Schema of the rows, after the projection, or None where it is not known without reading."""
+        """Schema of the rows, after the projection, or None where it is not known without
+        reading.
+        """
         return None
 
     def num_rows(self) -> int | None:
@@ -186,7 +199,8 @@ class Datasource:
     def reads_in_threads(self) -> bool:
         """Whether its tasks may run on threads of the program, since they let the others run.
 
-        True for what comes with this package, mostly native decoders; Python code of the program's reads in worker processes.
+        True for what comes with this package, mostly native decoders; Python code of the program's
+        reads in worker processes.
         """
         return type(self).__module__.startswith(f"{__package__}.")
 
@@ -195,11 +209,17 @@ class Datasource:
         return False
 
     def apply_projection(self: Source, columns: Sequence[str] | Mapping[str, str] | None) -> Source:
-        """A copy that reads only these columns, in this order; None for all. Names are never changed: of a mapping, its keys count."""
+        """A copy that reads only these columns, in this order; None for all. Names are never
+        changed: of a mapping, its keys count.
+        """
         clone = copy.copy(self)
         if columns is not None:
             wanted = tuple(columns)
-            clone._projection = wanted if self._projection is None else tuple(name for name in wanted if name in self._projection)
+            clone._projection = (
+                wanted
+                if self._projection is None
+                else tuple(name for name in wanted if name in self._projection)
+            )
         return clone
 
     def get_projection_map(self) -> dict[str, str] | None:
@@ -207,13 +227,19 @@ class Datasource:
         return None if self._projection is None else {name: name for name in self._projection}
 
     def supports_predicate_pushdown(self) -> bool:
-        """Whether `apply_predicate` may be used: what is read then satisfies the predicate, row by row."""
+        """Whether `apply_predicate` may be used: what is read then satisfies the predicate, row by
+        row.
+        """
         return False
 
     def apply_predicate(self: Source, predicate_expr: Expr) -> Source:
         """A copy that reads only the rows for which this and all earlier predicates are true."""
         clone = copy.copy(self)
-        clone._predicate_expr = predicate_expr if self._predicate_expr is None else self._predicate_expr & predicate_expr
+        clone._predicate_expr = (
+            predicate_expr
+            if self._predicate_expr is None
+            else self._predicate_expr & predicate_expr
+        )
         return clone
 
     def get_current_predicate(self) -> Expr | None:
@@ -232,9 +258,11 @@ class Datasource:
 
 
 def limit_tasks(tasks: Iterable[ReadTask], limit: int) -> list[ReadTask]:
-    """The first tasks, as many as the first `limit` rows may need, each bounded to what it can contribute.
+    """The first tasks, as many as the first `limit` rows may need, each bounded to what it can
+    contribute.
 
-    Tasks of unknown size count as empty. With exact sizes the tasks together yield exactly min(limit, all) rows.
+    Tasks of unknown size count as empty. With exact sizes the tasks together yield exactly
+    min(limit, all) rows.
     """
     kept: list[ReadTask] = []
     left = limit
@@ -242,7 +270,9 @@ def limit_tasks(tasks: Iterable[ReadTask], limit: int) -> list[ReadTask]:
         if left <= 0:
             break
         bound = left if task.per_task_row_limit is None else min(left, task.per_task_row_limit)
-        kept.append(ReadTask(task.read_fn, task.metadata, task.schema, bound, fragment=task.fragment))
+        kept.append(
+            ReadTask(task.read_fn, task.metadata, task.schema, bound, fragment=task.fragment)
+        )
         left -= kept[-1].num_rows or 0
     return kept
 

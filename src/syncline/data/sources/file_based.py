@@ -1,7 +1,9 @@
-"""`FileBasedDatasource`: sources that read files. A format says how to read one open file; everything else is here.
+"""`FileBasedDatasource`: sources that read files. A format says how to read one open file;
+everything else is here.
 
-Covered: listing at construction (a missing path fails there), runs of files as read tasks, compression, retries, partition columns, the
-column `path`, errors that name the file. Not covered: pieces of files (`parquet.py`).
+Covered: listing at construction (a missing path fails there), runs of files as read tasks,
+compression, retries, partition columns, the column `path`, errors that name the file. Not covered:
+pieces of files (`parquet.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from syncline.data.context import DataContext
 from syncline.data.sources import files as file_lists
 from syncline.data.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
 from syncline.data.sources.files import FileInfo, FileShuffleConfig
-from syncline.data.sources.partitioning import Partitioning, PathPartitionFilter, PathPartitionParser, append_columns
+from syncline.data.sources.partitioning import (
+    Partitioning,
+    PathPartitionFilter,
+    PathPartitionParser,
+    append_columns,
+)
 
 if TYPE_CHECKING:
     Shuffle = Literal["files"] | FileShuffleConfig | None
@@ -30,7 +37,8 @@ Source = TypeVar("Source", bound="FileBasedDatasource")
 
 # Endings by which pyarrow decompresses.
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
-# Small tables are put together up to this size, since every block has its price; large ones pass as they are.
+# Small tables are put together up to this size, since every block has its price; large ones pass as
+# they are.
 _JOIN_BELOW_BYTES = 4 * 1024**2
 
 
@@ -39,15 +47,14 @@ class FileBasedDatasource(Datasource):
 
     Args:
         paths: Files and directories: paths or URIs on one filesystem. Globs are not expanded.
-        filesystem: A pyarrow or fsspec filesystem; found from the first path if None.
-        schema: Kept for subclasses; what `schema()` answers.
-        open_stream_args: For `filesystem.open_input_stream`, for instance `{"compression": "gzip"}`.
-        partition_filter: Keeps the files that it accepts.
-        partitioning: Columns that stand in the paths; they come after the file's own.
-        ignore_missing_paths: Leave out paths that do not exist.
-        shuffle: "files" or a `FileShuffleConfig` reads the files in another order, in each epoch a new one.
-        include_paths: Add the column `path`, last.
-        file_extensions: Read only files with these endings.
+        filesystem: A pyarrow or fsspec filesystem; found from the first path if None. schema: Kept
+        for subclasses; what `schema()` answers. open_stream_args: For
+        `filesystem.open_input_stream`, for instance `{"compression": "gzip"}`. partition_filter:
+        Keeps the files that it accepts. partitioning: Columns that stand in the paths; they come
+        after the file's own. ignore_missing_paths: Leave out paths that do not exist. shuffle:
+        "files" or a `FileShuffleConfig` reads the files in another order, in each epoch a new one.
+        include_paths: Add the column `path`, last. file_extensions: Read only files with these
+        endings.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -75,7 +82,9 @@ class FileBasedDatasource(Datasource):
         file_extensions: Sequence[str] | None = None,
     ) -> None:
         self._filesystem, resolved = filesystems.resolve(paths, filesystem)
-        self._local_only = str(paths if isinstance(paths, str | os.PathLike) else next(iter(paths))).startswith("local://")
+        self._local_only = str(
+            paths if isinstance(paths, str | os.PathLike) else next(iter(paths))
+        ).startswith("local://")
         self._schema = schema
         self._open_stream_args = dict(open_stream_args or {})
         self._parser = None if partitioning is None else PathPartitionParser(partitioning)
@@ -103,11 +112,17 @@ class FileBasedDatasource(Datasource):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement _read_stream(f, path)")
 
-    def _open_input_source(self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: Any) -> pa.NativeFile:
-        """Open one file for `_read_stream`: a stream, decompressed by the ending of its name. Formats that seek override this."""
+    def _open_input_source(
+        self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: Any
+    ) -> pa.NativeFile:
+        """Open one file for `_read_stream`: a stream, decompressed by the ending of its name.
+        Formats that seek override this.
+        """
         open_args.setdefault("compression", "detect")
         if not filesystems.is_local(filesystem):
-            open_args.setdefault("buffer_size", DataContext.get_current().streaming_read_buffer_size)
+            open_args.setdefault(
+                "buffer_size", DataContext.get_current().streaming_read_buffer_size
+            )
         return filesystem.open_input_stream(path, **open_args)
 
     def _rows_per_file(self) -> int | None:
@@ -115,27 +130,47 @@ class FileBasedDatasource(Datasource):
         return None
 
     def _read_files(self, files: Sequence[FileInfo]) -> Iterator[pa.Table]:
-        """Tables of several files in their order, with partition columns and paths. Formats that read many small files override this."""
+        """Tables of several files in their order, with partition columns and paths. Formats that
+        read many small files override this.
+        """
         for file in files:
-            tables = (self._decorated(blocks.from_batch(batch), file.path) for batch in self._replayed(file.path))
+            tables = (
+                self._decorated(blocks.from_batch(batch), file.path)
+                for batch in self._replayed(file.path)
+            )
             yield from self._named(tables, file.path)
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """A task for each run of files that are about equal in bytes together."""
         rows_per_file = self._rows_per_file()
         reader = self._reader()
         tasks = []
         for run in file_lists.runs(self.ordered_files(data_context), parallelism):
-            read = run if per_task_row_limit is None or not rows_per_file else run[: -(-per_task_row_limit // rows_per_file)]
+            read = (
+                run
+                if per_task_row_limit is None or not rows_per_file
+                else run[: -(-per_task_row_limit // rows_per_file)]
+            )
             metadata = BlockMetadata(
                 num_rows=rows_per_file * len(run) if rows_per_file is not None else None,
                 size_bytes=self._decoded_bytes(run),
                 input_files=tuple(file.path for file in run),
             )
             name = f"{run[0].path}+{len(run) - 1}"
-            tasks.append(ReadTask(functools.partial(reader._read_run, read), metadata, self.schema(), per_task_row_limit, fragment=name))
+            tasks.append(
+                ReadTask(
+                    functools.partial(reader._read_run, read),
+                    metadata,
+                    self.schema(),
+                    per_task_row_limit,
+                    fragment=name,
+                )
+            )
         return tasks
 
     def ordered_files(self, data_context: DataContext | None = None) -> list[FileInfo]:
@@ -146,7 +181,9 @@ class FileBasedDatasource(Datasource):
         config = self._shuffle
         if config.seed is None:
             # Nobody chose a seed: that of the execution is known to whoever goes on with it.
-            config = FileShuffleConfig(seed=context._execution_seed or 0, reseed_after_execution=True)
+            config = FileShuffleConfig(
+                seed=context._execution_seed or 0, reseed_after_execution=True
+            )
         seed = config.get_seed(context._execution_idx)
         assert seed is not None
         return file_lists.shuffled(self._files, seed)
@@ -174,7 +211,13 @@ class FileBasedDatasource(Datasource):
         """Changes with the files' paths, sizes and times, and with what is read of them."""
         files = [(file.path, file.size, file.mtime_ns) for file in self._files]
         return digest(
-            type(self).__qualname__, files, self._shuffle, self._projection, self._predicate_expr, self._include_paths, self._options()
+            type(self).__qualname__,
+            files,
+            self._shuffle,
+            self._projection,
+            self._predicate_expr,
+            self._include_paths,
+            self._options(),
         )
 
     @property
@@ -198,7 +241,9 @@ class FileBasedDatasource(Datasource):
         return sum(sizes) if len(sizes) == len(files) else None
 
     def _reader(self: Source) -> Source:
-        """What read tasks hold: without the list of all files, which would travel with each of them."""
+        """What read tasks hold: without the list of all files, which would travel with each of
+        them.
+        """
         reader = copy.copy(self)
         reader._files = []
         return reader
@@ -207,8 +252,12 @@ class FileBasedDatasource(Datasource):
         return joined(self._read_files(files))
 
     def _replayed(self, path: str) -> Iterator[Any]:
-        """What `_read_stream` yields; after a transient error the file is opened again and what came before is skipped."""
-        return filesystems.iterate_with_retry(lambda: self._batches(path), f"reading {path}", self._patterns)
+        """What `_read_stream` yields; after a transient error the file is opened again and what
+        came before is skipped.
+        """
+        return filesystems.iterate_with_retry(
+            lambda: self._batches(path), f"reading {path}", self._patterns
+        )
 
     def _batches(self, path: str) -> Iterator[Any]:
         with self._open_input_source(self._filesystem, path, **self._open_stream_args) as file:
@@ -227,10 +276,16 @@ class FileBasedDatasource(Datasource):
         """The same for a table that has one row for each of `files`."""
         if self._parser is not None:
             values = [self._parser(file.path) for file in files]
-            for name, type_ in self._parser.types(list(dict.fromkeys(name for row in values for name in row))).items():
-                table = table.append_column(name, pa.array([row.get(name) for row in values], type_))
+            for name, type_ in self._parser.types(
+                list(dict.fromkeys(name for row in values for name in row))
+            ).items():
+                table = table.append_column(
+                    name, pa.array([row.get(name) for row in values], type_)
+                )
         if self._include_paths:
-            table = table.append_column("path", pa.array([file.path for file in files], pa.string()))
+            table = table.append_column(
+                "path", pa.array([file.path for file in files], pa.string())
+            )
         return table
 
     def _named(self, tables: Iterable[pa.Table], path: str) -> Iterator[pa.Table]:
@@ -245,12 +300,20 @@ class FileBasedDatasource(Datasource):
             raise OSError(f"{path} cannot be read: {error}") from error
 
     def _file_bytes(self, file: FileInfo) -> bytes:
-        """Content of one file, decompressed by the ending of its name or as `open_stream_args` says."""
-        if filesystems.is_local(self._filesystem) and not self._open_stream_args and not file.path.endswith(_COMPRESSED):
+        """Content of one file, decompressed by the ending of its name or as `open_stream_args`
+        says.
+        """
+        if (
+            filesystems.is_local(self._filesystem)
+            and not self._open_stream_args
+            and not file.path.endswith(_COMPRESSED)
+        ):
             return _local_bytes(file)
 
         def read() -> bytes:
-            with FileBasedDatasource._open_input_source(self, self._filesystem, file.path, **self._open_stream_args) as stream:
+            with FileBasedDatasource._open_input_source(
+                self, self._filesystem, file.path, **self._open_stream_args
+            ) as stream:
                 content: bytes = stream.read()
                 return content
 
@@ -258,7 +321,9 @@ class FileBasedDatasource(Datasource):
 
 
 def _local_bytes(file: FileInfo) -> bytes:
-    """Content of a file of this machine, by the system's own calls: for small files, Python's file objects cost twice as much."""
+    """Content of a file of this machine, by the system's own calls: for small files, Python's file
+    objects cost twice as much.
+    """
     descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = os.read(descriptor, (file.size or 0) + 1)
@@ -296,4 +361,6 @@ def _shuffle_config(shuffle: Shuffle) -> FileShuffleConfig | None:
     if shuffle is None or shuffle.seed is not None or shuffle.reseed_after_execution:
         return shuffle
     # One order for all executions of this dataset.
-    return FileShuffleConfig(seed=int.from_bytes(os.urandom(4), "little"), reseed_after_execution=False)
+    return FileShuffleConfig(
+        seed=int.from_bytes(os.urandom(4), "little"), reseed_after_execution=False
+    )

@@ -1,8 +1,10 @@
-"""Which files a dataset reads: from the paths that a program gives to a list of files with sizes, in a stable order.
+"""Which files a dataset reads: from the paths that a program gives to a list of files with sizes,
+in a stable order.
 
-Covered: files and directories (read recursively, sorted; names that begin with "." or "_" are left out), results that a write job has
-committed but not finished moving (see `sinks/commit.py`), extensions, filters by partition, shuffling by a seed. Globs are not expanded.
-Not covered: reading (`file_based.py`).
+Covered: files and directories (read recursively, sorted; names that begin with "." or "_" are left
+out), results that a write job has committed but not finished moving (see `sinks/commit.py`),
+extensions, filters by partition, shuffling by a seed. Globs are not expanded. Not covered: reading
+(`file_based.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class FileInfo:
     size: int | None
     """Bytes, None where the filesystem does not say."""
     mtime_ns: int | None = None
-    """When it was last changed, in nanoseconds since the epoch; None where the filesystem does not say."""
+    """When it was last changed, in nanoseconds since the epoch; None where the filesystem does not
+    say.
+    """
 
 
 @dataclass
@@ -84,10 +88,16 @@ def list_files(
         )
     if partition_filter is not None:
         kept = set(partition_filter([file.path for file in found]))
-        found = _left([file for file in found if file.path in kept], found, "partition_filter accepts none of them")
+        found = _left(
+            [file for file in found if file.path in kept],
+            found,
+            "partition_filter accepts none of them",
+        )
     if extensions is not None:
         matching = [file for file in found if has_extension(file.path, extensions)]
-        found = _left(matching, found, f"none ends with one of {list(extensions)} (file_extensions)")
+        found = _left(
+            matching, found, f"none ends with one of {list(extensions)} (file_extensions)"
+        )
     return found
 
 
@@ -104,14 +114,22 @@ def shuffled(files: Sequence[FileInfo], seed: int) -> list[FileInfo]:
 
 
 def runs(files: Sequence[FileInfo], count: int) -> list[list[FileInfo]]:
-    """At most `count` runs of neighbouring files, about equal in bytes (in number where a size is unknown), none empty."""
+    """At most `count` runs of neighbouring files, about equal in bytes (in number where a size is
+    unknown), none empty.
+    """
     count = max(1, min(count, len(files)))
     # Every file weighs something, so that empty ones are spread as well.
-    weights = np.array([(file.size or 0) + 1 for file in files] if all(file.size is not None for file in files) else [1] * len(files))
+    weights = np.array(
+        [(file.size or 0) + 1 for file in files]
+        if all(file.size is not None for file in files)
+        else [1] * len(files)
+    )
     middles = np.cumsum(weights) - weights / 2
     places = np.minimum((middles * count / weights.sum()).astype(int), count - 1)
     cuts = np.flatnonzero(np.diff(places)) + 1
-    return [list(files[start:end]) for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True)]
+    return [
+        list(files[start:end]) for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True)
+    ]
 
 
 def _below(filesystem: pyarrow_fs.FileSystem, directory: str) -> list[FileInfo]:
@@ -126,7 +144,9 @@ def _file(info: pyarrow_fs.FileInfo) -> FileInfo:
 
 def _left(kept: list[FileInfo], found: list[FileInfo], reason: str) -> list[FileInfo]:
     if not kept:
-        raise ValueError(f"no file is left to read of {_some([file.path for file in found])}: {reason}")
+        raise ValueError(
+            f"no file is left to read of {_some([file.path for file in found])}: {reason}"
+        )
     return kept
 
 

@@ -1,6 +1,8 @@
-"""Reading images: a row for each file, in the column `image` as an array `(height, width)` or `(height, width, channels)`.
+"""Reading images: a row for each file, in the column `image` as an array `(height, width)` or
+`(height, width, channels)`.
 
-JPEG goes through simplejpeg straight into the block where its colours allow, everything else through pillow; both decode without the GIL.
+JPEG goes through simplejpeg straight into the block where its colours allow, everything else
+through pillow; both decode without the GIL.
 """
 
 from __future__ import annotations
@@ -20,12 +22,25 @@ from syncline.data.sources.files import FileInfo
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Blocks of decoded images: large enough to be worth their price, small enough that the first one is there soon.
+# Blocks of decoded images: large enough to be worth their price, small enough that the first one is
+# there soon.
 _BLOCK_BYTES = 16 * 1024**2
 _FIRST_BLOCK_FILES = 64
 # What an image file takes in memory compared with the disk, where nothing better is known.
 _DECODED_RATIO = 6
-_CHANNELS = {"1": 1, "L": 1, "P": 1, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "CMYK": 4, "I": 4, "F": 4}
+_CHANNELS = {
+    "1": 1,
+    "L": 1,
+    "P": 1,
+    "RGB": 3,
+    "YCbCr": 3,
+    "LAB": 3,
+    "HSV": 3,
+    "RGBA": 4,
+    "CMYK": 4,
+    "I": 4,
+    "F": 4,
+}
 _JPEG = b"\xff\xd8\xff"
 
 
@@ -33,9 +48,9 @@ class ImageDatasource(FileBasedDatasource):
     """Reads images.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
-        size: Height and width that every image is resized to, bilinearly; None leaves them, so that the column may be ragged.
-        mode: Pillow's mode that every image is converted to ("RGB", "L", …); None leaves them.
+        paths: As `FileBasedDatasource` takes them. size: Height and width that every image is
+        resized to, bilinearly; None leaves them, so that the column may be ragged. mode: Pillow's
+        mode that every image is converted to ("RGB", "L", …); None leaves them.
         file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
 
     Raises:
@@ -47,11 +62,17 @@ class ImageDatasource(FileBasedDatasource):
     _FILE_EXTENSIONS = ["png", "jpg", "jpeg", "tif", "tiff", "bmp", "gif", "webp"]
 
     def __init__(
-        self, paths: Any, size: tuple[int, int] | None = None, mode: str | None = None, **file_based_datasource_kwargs: Any
+        self,
+        paths: Any,
+        size: tuple[int, int] | None = None,
+        mode: str | None = None,
+        **file_based_datasource_kwargs: Any,
     ) -> None:
         load("PIL.Image", purpose="read_images", install="syncline[images]")
         if size is not None and (len(size) != 2 or min(size) <= 0):
-            raise ValueError(f"size={size}: it is the height and the width of the images, both above 0")
+            raise ValueError(
+                f"size={size}: it is the height and the width of the images, both above 0"
+            )
         super().__init__(paths, **file_based_datasource_kwargs)
         self.size = None if size is None else (int(size[0]), int(size[1]))
         self.mode = mode
@@ -61,7 +82,9 @@ class ImageDatasource(FileBasedDatasource):
         start, count = 0, _FIRST_BLOCK_FILES
         while start < len(files):
             run = files[start : start + count]
-            array = decoder.decode_all(((self._file_bytes(file), file.path) for file in run), len(run))
+            array = decoder.decode_all(
+                ((self._file_bytes(file), file.path) for file in run), len(run)
+            )
             yield self._decorated_rows(blocks.from_batch({"image": array}), run)
             start += len(run)
             image_bytes = max(1, sum(image.nbytes for image in array) // len(run))
@@ -98,23 +121,31 @@ class ImageDecoder:
         """One image, uint8 for most modes. ValueError names the file if it is none.
 
         Args:
-            content: Of the file.
-            name: Its name, for the error.
-            room: Where to put the image if its shape fits; whether that was done shows in `room` being returned.
+            content: Of the file. name: Its name, for the error. room: Where to put the image if its
+            shape fits; whether that was done shows in `room` being returned.
         """
         try:
             jpeg = self._decode_jpeg(content, room if self._size is None else None)
             if jpeg is not None:
-                return jpeg if self._size in (None, jpeg.shape[:2]) else np.asarray(self._resized(self._pillow.fromarray(jpeg)))
+                return (
+                    jpeg
+                    if self._size in (None, jpeg.shape[:2])
+                    else np.asarray(self._resized(self._pillow.fromarray(jpeg)))
+                )
             image = self._resized(self._pillow.open(io.BytesIO(content)))
-            return np.asarray(image if self._mode in (None, image.mode) else image.convert(self._mode))
+            return np.asarray(
+                image if self._mode in (None, image.mode) else image.convert(self._mode)
+            )
         except self._pillow.UnidentifiedImageError as error:
-            raise ValueError(f"{name} cannot be read as an image: it is none, or of a format that pillow does not know") from error
+            raise ValueError(
+                f"{name} cannot be read as an image: it is none, or of a format that pillow does not know"
+            ) from error
         except (OSError, ValueError, SyntaxError) as error:
             raise ValueError(f"{name} cannot be read as an image: {error}") from error
 
     def decode_all(self, contents: Iterator[tuple[bytes, str]], count: int) -> np.ndarray:
-        """Images `(count, height, width[, channels])`, or an array of objects where their shapes differ.
+        """Images `(count, height, width[, channels])`, or an array of objects where their shapes
+        differ.
 
         Args:
             contents: Content and name of each file.
@@ -128,14 +159,18 @@ class ImageDecoder:
                 continue
             if images is None:
                 images = np.empty((count, *image.shape), image.dtype)
-            elif images.dtype != object and (image.shape != images.shape[1:] or image.dtype != images.dtype):
+            elif images.dtype != object and (
+                image.shape != images.shape[1:] or image.dtype != images.dtype
+            ):
                 images = _as_objects(images, index)
             images[index] = image
         assert images is not None
         return images
 
     def _decode_jpeg(self, content: bytes, room: np.ndarray | None) -> np.ndarray | None:
-        """The image, or None where pillow is asked: no JPEG, a damaged one, or colours that simplejpeg would turn into others."""
+        """The image, or None where pillow is asked: no JPEG, a damaged one, or colours that
+        simplejpeg would turn into others.
+        """
         if self._jpeg is None or not content.startswith(_JPEG):
             return None
         try:
@@ -156,7 +191,9 @@ class ImageDecoder:
     def _resized(self, image: Image) -> Image:
         if self._size is None or image.size == (self._size[1], self._size[0]):
             return image
-        return image.resize((self._size[1], self._size[0]), resample=self._pillow.Resampling.BILINEAR)
+        return image.resize(
+            (self._size[1], self._size[0]), resample=self._pillow.Resampling.BILINEAR
+        )
 
 
 def _simplejpeg() -> Any:

@@ -1,4 +1,6 @@
-"""Reading JSON files: one object a line (streamed), or one document that holds a list of objects or a single one."""
+"""Reading JSON files: one object a line (streamed), or one document that holds a list of objects or
+a single one.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,25 @@ class JSONDatasource(FileBasedDatasource):
     """Reads JSON files.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
-        lines: The files hold one object a line. False looks at the first character: "[" begins a document.
-        arrow_json_args: `read_options` and `parse_options` of `pyarrow.json`.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        paths: As `FileBasedDatasource` takes them. lines: The files hold one object a line. False
+        looks at the first character: "[" begins a document. arrow_json_args: `read_options` and
+        `parse_options` of `pyarrow.json`. file_based_datasource_kwargs: As `FileBasedDatasource`
+        takes them.
     """
 
-    _FILE_EXTENSIONS = [f"{name}{packed}" for packed in ("", ".gz", ".br", ".zst", ".lz4") for name in ("json", "jsonl")]
+    _FILE_EXTENSIONS = [
+        f"{name}{packed}"
+        for packed in ("", ".gz", ".br", ".zst", ".lz4")
+        for name in ("json", "jsonl")
+    ]
 
     def __init__(
-        self, paths: Any, *, lines: bool = False, arrow_json_args: dict[str, Any] | None = None, **file_based_datasource_kwargs: Any
+        self,
+        paths: Any,
+        *,
+        lines: bool = False,
+        arrow_json_args: dict[str, Any] | None = None,
+        **file_based_datasource_kwargs: Any,
     ) -> None:
         arguments = dict(arrow_json_args or {})
         self.lines = lines
@@ -38,7 +49,9 @@ class JSONDatasource(FileBasedDatasource):
         self.read_options = arguments.pop("read_options", None)
         arguments.pop("memory_pool", None)
         if arguments:
-            raise TypeError(f"read_json got {sorted(arguments)}: it takes read_options and parse_options of pyarrow.json")
+            raise TypeError(
+                f"read_json got {sorted(arguments)}: it takes read_options and parse_options of pyarrow.json"
+            )
         super().__init__(paths, **file_based_datasource_kwargs)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
@@ -76,7 +89,9 @@ class JSONDatasource(FileBasedDatasource):
     def _parse(self, lines: bytes) -> pa.Table:
         # The piece is one block to Arrow, so that no object straddles two of them.
         options = json.ReadOptions(use_threads=True, block_size=max(len(lines), 1))
-        return json.read_json(pa.BufferReader(lines), read_options=options, parse_options=self.parse_options)
+        return json.read_json(
+            pa.BufferReader(lines), read_options=options, parse_options=self.parse_options
+        )
 
     def _document(self, text: bytes, path: str) -> pa.Table:
         try:
@@ -85,14 +100,20 @@ class JSONDatasource(FileBasedDatasource):
             raise _unreadable(path, error) from error
         rows = [document] if isinstance(document, dict) else document
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(f"{path} holds {type(document).__name__} in JSON, and rows need objects: one a line, or a list of them")
+            raise ValueError(
+                f"{path} holds {type(document).__name__} in JSON, and rows need objects: one a line, or a list of them"
+            )
         try:
             return blocks.from_rows(rows)
         except TypeError as error:
             raise _unreadable(path, error) from error
 
     def _options(self) -> object:
-        return (self._open_stream_args, self.lines, self.parse_options and self.parse_options.explicit_schema)
+        return (
+            self._open_stream_args,
+            self.lines,
+            self.parse_options and self.parse_options.explicit_schema,
+        )
 
 
 class _NotLines(ValueError):

@@ -53,11 +53,17 @@ class LanceDatasource(Datasource):
         self._scanner_options = dict(scanner_options or {})
         if filter is not None:
             self._scanner_options["filter"] = filter
-        datasets = [lance.dataset(name, version=version, storage_options=self._storage_options) for name in self._uris]
+        datasets = [
+            lance.dataset(name, version=version, storage_options=self._storage_options)
+            for name in self._uris
+        ]
         # The version that was found is read by every task, whatever is written meanwhile.
         self._versions = [dataset.version for dataset in datasets]
         self._schema = schemas.unify(dataset.schema for dataset in datasets)
-        self._rows = [[(fragment.fragment_id, fragment.count_rows()) for fragment in dataset.get_fragments()] for dataset in datasets]
+        self._rows = [
+            [(fragment.fragment_id, fragment.count_rows()) for fragment in dataset.get_fragments()]
+            for dataset in datasets
+        ]
         self._patterns = (*_PATTERNS, *DataContext.get_current().retried_io_errors)
         if columns is not None:
             self._projection = tuple(columns)
@@ -69,7 +75,11 @@ class LanceDatasource(Datasource):
 
     def num_rows(self) -> int | None:
         """Exact without a filter."""
-        return None if self._is_filtered() else sum(rows for fragments in self._rows for _, rows in fragments)
+        return (
+            None
+            if self._is_filtered()
+            else sum(rows for fragments in self._rows for _, rows in fragments)
+        )
 
     def input_files(self) -> list[str]:
         """The URIs."""
@@ -77,7 +87,14 @@ class LanceDatasource(Datasource):
 
     def identity(self) -> str:
         """Of the versions, which never change."""
-        return digest("Lance", self._uris, self._versions, self._projection, self._predicate_expr, self._scanner_options)
+        return digest(
+            "Lance",
+            self._uris,
+            self._versions,
+            self._projection,
+            self._predicate_expr,
+            self._scanner_options,
+        )
 
     def supports_projection_pushdown(self) -> bool:
         """Other columns are not read."""
@@ -88,41 +105,72 @@ class LanceDatasource(Datasource):
         return "filter" not in self._scanner_options
 
     def apply_predicate(self, predicate_expr: Expr) -> LanceDatasource:
-        """A copy that reads only rows for which the predicate is true. ValueError for one that Arrow cannot evaluate."""
+        """A copy that reads only rows for which the predicate is true. ValueError for one that
+        Arrow cannot evaluate.
+        """
         predicate_expr.to_pyarrow()
         return super().apply_predicate(predicate_expr)
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """Runs of fragments, about equal in number."""
-        pieces = [(index, fragment, rows) for index, fragments in enumerate(self._rows) for fragment, rows in fragments]
+        pieces = [
+            (index, fragment, rows)
+            for index, fragments in enumerate(self._rows)
+            for fragment, rows in fragments
+        ]
         size = max(1, -(-len(pieces) // max(1, parallelism)))
         tasks = []
         for start in range(0, len(pieces), size):
             run = pieces[start : start + size]
             rows = None if self._is_filtered() else sum(rows for _, _, rows in run)
-            metadata = BlockMetadata(rows, None, input_files=tuple(dict.fromkeys(self._uris[index] for index, _, _ in run)))
+            metadata = BlockMetadata(
+                rows,
+                None,
+                input_files=tuple(dict.fromkeys(self._uris[index] for index, _, _ in run)),
+            )
             read = functools.partial(self._read, [(index, fragment) for index, fragment, _ in run])
-            tasks.append(ReadTask(read, metadata, self.schema(), per_task_row_limit, fragment=f"{run[0][:2]}..{run[-1][:2]}"))
+            tasks.append(
+                ReadTask(
+                    read,
+                    metadata,
+                    self.schema(),
+                    per_task_row_limit,
+                    fragment=f"{run[0][:2]}..{run[-1][:2]}",
+                )
+            )
         return tasks
 
     def _read(self, run: Sequence[tuple[int, int]]) -> Iterator[pa.Table]:
         for index, fragment in run:
             batches = filesystems.iterate_with_retry(
-                functools.partial(self._batches, index, fragment), f"reading {self._uris[index]}", self._patterns
+                functools.partial(self._batches, index, fragment),
+                f"reading {self._uris[index]}",
+                self._patterns,
             )
             for batch in batches:
                 yield schemas.conform(pa.Table.from_batches([batch]), self.schema())
 
     def _batches(self, index: int, fragment: int) -> Iterator[pa.RecordBatch]:
         lance = load("lance", purpose="read_lance", install="pylance")
-        dataset = lance.dataset(self._uris[index], version=self._versions[index], storage_options=self._storage_options)
+        dataset = lance.dataset(
+            self._uris[index], version=self._versions[index], storage_options=self._storage_options
+        )
         options = dict(self._scanner_options)
         if self._predicate_expr is not None:
             options["filter"] = self._predicate_expr.to_pyarrow()
         columns = [name for name in self.schema().names if name in dataset.schema.names]
-        return iter(dataset.scanner(columns=columns, fragments=[dataset.get_fragment(fragment)], **options).to_batches())
+        return iter(
+            dataset.scanner(
+                columns=columns, fragments=[dataset.get_fragment(fragment)], **options
+            ).to_batches()
+        )
 
     def _is_filtered(self) -> bool:
-        return self._predicate_expr is not None or bool({"filter", "limit", "offset"} & set(self._scanner_options))
+        return self._predicate_expr is not None or bool(
+            {"filter", "limit", "offset"} & set(self._scanner_options)
+        )

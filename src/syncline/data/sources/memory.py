@@ -29,14 +29,19 @@ class MemoryDatasource(Datasource):
         self._tables = [blocks.from_batch(table) for table in tables]
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """A task for each table, whatever `parallelism` is."""
         return [
             ReadTask(
                 functools.partial(_selected, table, self._projection),
                 BlockMetadata(table.num_rows, blocks.size_bytes(table)),
-                table.schema if self._projection is None else table.select(list(self._projection)).schema,
+                table.schema
+                if self._projection is None
+                else table.select(list(self._projection)).schema,
                 per_task_row_limit,
                 fragment=f"table {index}",
             )
@@ -52,7 +57,11 @@ class MemoryDatasource(Datasource):
         if not self._tables:
             return None
         unified = schemas.unify(table.schema for table in self._tables)
-        return unified if self._projection is None else pa.schema([unified.field(name) for name in self._projection])
+        return (
+            unified
+            if self._projection is None
+            else pa.schema([unified.field(name) for name in self._projection])
+        )
 
     def num_rows(self) -> int:
         """Exact."""
@@ -76,9 +85,14 @@ def _selected(table: pa.Table, columns: Sequence[str] | None) -> list[pa.Table]:
 
 
 def tables_from_items(items: Sequence[Any], num_blocks: int) -> list[pa.Table]:
-    """At most `num_blocks` tables: mappings are rows, anything else is the value of a column `item`."""
+    """At most `num_blocks` tables: mappings are rows, anything else is the value of a column
+    `item`.
+    """
     rows = [item if isinstance(item, Mapping) else {"item": item} for item in items]
-    return [blocks.from_rows(rows[start:end], first_row=start) for start, end in cut(len(rows), num_blocks)]
+    return [
+        blocks.from_rows(rows[start:end], first_row=start)
+        for start, end in cut(len(rows), num_blocks)
+    ]
 
 
 def tables_from_pandas(frames: Any) -> list[pa.Table]:
@@ -94,13 +108,22 @@ def tables_from_numpy(arrays: np.ndarray | Sequence[np.ndarray]) -> list[pa.Tabl
 
 def tables_from_arrow(tables: Any) -> list[pa.Table]:
     """The tables; one or a list of them. Bytes are tables in Arrow's IPC stream format."""
-    return [pa.ipc.open_stream(table).read_all() if isinstance(table, bytes) else blocks.from_batch(table) for table in _listed(tables)]
+    return [
+        pa.ipc.open_stream(table).read_all()
+        if isinstance(table, bytes)
+        else blocks.from_batch(table)
+        for table in _listed(tables)
+    ]
 
 
 def split_tables(tables: Sequence[pa.Table], num_blocks: int) -> list[pa.Table]:
-    """The same rows in the same order in `num_blocks` tables (fewer if there are fewer rows), cut without a copy."""
+    """The same rows in the same order in `num_blocks` tables (fewer if there are fewer rows), cut
+    without a copy.
+    """
     rows = sum(table.num_rows for table in tables)
-    return [blocks.concat(list(_between(tables, start, end))) for start, end in cut(rows, num_blocks)]
+    return [
+        blocks.concat(list(_between(tables, start, end))) for start, end in cut(rows, num_blocks)
+    ]
 
 
 def _between(tables: Sequence[pa.Table], start: int, end: int) -> Iterator[pa.Table]:

@@ -37,7 +37,9 @@ class NumpyDatasource(FileBasedDatasource):
         **file_based_datasource_kwargs: Any,
     ) -> None:
         super().__init__(paths, **file_based_datasource_kwargs)
-        self.numpy_load_args = {name: value for name, value in (numpy_load_args or {}).items() if name != "allow_pickle"}
+        self.numpy_load_args = {
+            name: value for name, value in (numpy_load_args or {}).items() if name != "allow_pickle"
+        }
         self.allow_pickle = allow_pickle
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[dict[str, np.ndarray]]:
@@ -46,7 +48,8 @@ class NumpyDatasource(FileBasedDatasource):
             raise ValueError(
                 f"{path} holds {'one number' if isinstance(array, np.ndarray) else 'no array'}, and rows need an array (rows, …)"
             )
-        # Pieces of a mapped file are copied when they are needed, so that a file may be larger than memory, and may change afterwards.
+        # Pieces of a mapped file are copied when they are needed, so that a file may be larger than
+        # memory, and may change afterwards.
         row_bytes = max(1, array.dtype.itemsize * math.prod(array.shape[1:]))
         rows = max(1, _BLOCK_BYTES // row_bytes)
         for start in range(0, max(1, len(array)), rows):
@@ -55,13 +58,19 @@ class NumpyDatasource(FileBasedDatasource):
     def _load(self, f: pa.NativeFile, path: str) -> Any:
         arguments = {**self.numpy_load_args, "allow_pickle": self.allow_pickle}
         try:
-            if filesystems.is_local(self._filesystem) and not self._open_stream_args and not self.allow_pickle:
+            if (
+                filesystems.is_local(self._filesystem)
+                and not self._open_stream_args
+                and not self.allow_pickle
+            ):
                 return np.load(path, mmap_mode="r", **arguments)
             return np.load(io.BytesIO(f.read()), **arguments)
         except (ValueError, EOFError) as error:
             if "object" in str(error).lower() and not self.allow_pickle:
                 hint = "pass allow_pickle=True if you trust the file"
-                raise ValueError(f"{path} cannot be read as an array: it holds Python objects ({hint}), or is no .npy file") from error
+                raise ValueError(
+                    f"{path} cannot be read as an array: it holds Python objects ({hint}), or is no .npy file"
+                ) from error
             raise ValueError(f"{path} cannot be read as an array: {error}") from error
 
     def _options(self) -> object:

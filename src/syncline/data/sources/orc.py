@@ -14,7 +14,9 @@ from syncline.data.sources.file_based import FileBasedDatasource
 
 
 class ORCDatasource(FileBasedDatasource):
-    """Reads ORC files. Arguments as `FileBasedDatasource` takes them; a file that is no ORC fails here if it is the first."""
+    """Reads ORC files. Arguments as `FileBasedDatasource` takes them; a file that is no ORC fails
+    here if it is the first.
+    """
 
     _FILE_EXTENSIONS = ["orc"]
 
@@ -29,19 +31,31 @@ class ORCDatasource(FileBasedDatasource):
         """Columns that are not needed are not decoded."""
         return True
 
-    def _open_input_source(self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: Any) -> pa.NativeFile:
+    def _open_input_source(
+        self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: Any
+    ) -> pa.NativeFile:
         return filesystem.open_input_file(path)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         file = self._opened(f, path)
-        columns = None if self._projection is None else [name for name in self._projection if name in file.schema.names]
-        schema = file.schema if columns is None else pa.schema([file.schema.field(name) for name in columns])
+        columns = (
+            None
+            if self._projection is None
+            else [name for name in self._projection if name in file.schema.names]
+        )
+        schema = (
+            file.schema
+            if columns is None
+            else pa.schema([file.schema.field(name) for name in columns])
+        )
         if not schema.names:
             yield blocks.from_columns({}, file.nrows)
             return
         yield schema.empty_table()
         for stripe in range(file.nstripes):
-            yield pa.Table.from_batches([file.read_stripe(stripe, columns=columns)]).select(schema.names)
+            yield pa.Table.from_batches([file.read_stripe(stripe, columns=columns)]).select(
+                schema.names
+            )
 
     def _decorated(self, table: pa.Table, path: str) -> pa.Table:
         table = super()._decorated(table, path)

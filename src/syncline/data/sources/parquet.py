@@ -1,8 +1,10 @@
-"""Reading Parquet: only the files, row groups and columns that are needed, with exact numbers of rows from the footers.
+"""Reading Parquet: only the files, row groups and columns that are needed, with exact numbers of
+rows from the footers.
 
-A read task is a run of row groups, of about `target_max_block_size` decoded bytes at most, or a single larger row group, which is streamed.
-Partition columns and the column `path` are constants of a file to the scan, so that filters on them leave out whole files.
-Not covered: other table formats on top of Parquet.
+A read task is a run of row groups, of about `target_max_block_size` decoded bytes at most, or a
+single larger row group, which is streamed. Partition columns and the column `path` are constants of
+a file to the scan, so that filters on them leave out whole files. Not covered: other table formats
+on top of Parquet.
 """
 
 from __future__ import annotations
@@ -36,13 +38,14 @@ if TYPE_CHECKING:
 TensorColumnSchema = Mapping[str, tuple[Any, tuple[int, ...]]]
 """Column of bytes -> (dtype, shape) of the array that each value holds in C order."""
 
-# As many footers are read when the dataset is made, which finds files that do not fit; the others wait until they are needed.
+# As many footers are read when the dataset is made, which finds files that do not fit; the others
+# wait until they are needed.
 _FOOTERS_AT_ONCE = 256
 _THREADS = 16
 # Bytes of one value of Parquet's physical types; None where the values say themselves.
 _WIDTHS = {"BOOLEAN": 0.125, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
-# Short text that is written once for many rows takes more room when it is read; of long values (images) there is a dictionary page only
-# until the writer gives it up.
+# Short text that is written once for many rows takes more room when it is read; of long values
+# (images) there is a dictionary page only until the writer gives it up.
 _DICTIONARY_RATIO = 3
 _LONG_VALUE_BYTES = 32
 
@@ -65,13 +68,14 @@ class ParquetDatasource(FileBasedDatasource):
     """Reads Parquet files.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
-        columns: Names of the columns to read, in this order; None for all.
-        tensor_column_schema: Columns of bytes that become tensors.
-        arrow_parquet_args: `filter` (a pyarrow expression), `schema` (what the files are read as), `batch_size` (rows), `use_threads` (of
-            Arrow within one read task) and the options of `pyarrow.dataset.ParquetFragmentScanOptions`.
-        partitioning: Columns that stand in the paths; a column that the file has itself counts more.
-        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+        paths: As `FileBasedDatasource` takes them. columns: Names of the columns to read, in this
+        order; None for all. tensor_column_schema: Columns of bytes that become tensors.
+        arrow_parquet_args: `filter` (a pyarrow expression), `schema` (what the files are read as),
+        `batch_size` (rows), `use_threads` (of
+            Arrow within one read task) and the options of
+            `pyarrow.dataset.ParquetFragmentScanOptions`.
+        partitioning: Columns that stand in the paths; a column that the file has itself counts
+        more. file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
 
     Raises:
         FileNotFoundError: A path does not exist.
@@ -99,7 +103,10 @@ class ParquetDatasource(FileBasedDatasource):
         self._use_threads: bool = arguments.pop("use_threads", False)
         self._given_schema: pa.Schema | None = arguments.pop("schema", None)
         self._scan_options = _scan_options(arguments)
-        self._tensor_columns = {name: (np.dtype(dtype), tuple(shape)) for name, (dtype, shape) in (tensor_column_schema or {}).items()}
+        self._tensor_columns = {
+            name: (np.dtype(dtype), tuple(shape))
+            for name, (dtype, shape) in (tensor_column_schema or {}).items()
+        }
         self._fragments: dict[str, pyarrow_dataset.ParquetFileFragment] = {}
         self._load(self._files[:_FOOTERS_AT_ONCE])
         self._file_schema = self._given_schema or self._unified(self._files[:_FOOTERS_AT_ONCE])
@@ -107,10 +114,15 @@ class ParquetDatasource(FileBasedDatasource):
         self._full_schema = self._with_constants(self._file_schema)
         self._check_known([*(columns or ()), *self._tensor_columns])
         if columns is not None:
-            self._projection = (*columns, *(["path"] if self._include_paths and "path" not in columns else []))
+            self._projection = (
+                *columns,
+                *(["path"] if self._include_paths and "path" not in columns else []),
+            )
 
     def schema(self) -> pa.Schema:
-        """Known from the footers: the files' columns, those of their paths, `path`; after the projection."""
+        """Known from the footers: the files' columns, those of their paths, `path`; after the
+        projection.
+        """
         names = self._full_schema.names if self._projection is None else self._projection
         return pa.schema([self._tensor_field(self._full_schema.field(name)) for name in names])
 
@@ -127,22 +139,34 @@ class ParquetDatasource(FileBasedDatasource):
         if not known:
             return None
         ratio = self._ratio()
-        decoded = sum(piece.decoded_bytes for file in known for piece in self._row_groups(file.path, None, ratio))
+        decoded = sum(
+            piece.decoded_bytes
+            for file in known
+            for piece in self._row_groups(file.path, None, ratio)
+        )
         sizes = [file.size for file in self._files]
         if len(known) == len(self._files) or any(size is None for size in sizes):
             return int(decoded * len(self._files) / len(known))
-        return int(decoded * sum(size or 0 for size in sizes) / max(1, sum(file.size or 0 for file in known)))
+        return int(
+            decoded
+            * sum(size or 0 for size in sizes)
+            / max(1, sum(file.size or 0 for file in known))
+        )
 
     def supports_projection_pushdown(self) -> bool:
         """Other columns are not read."""
         return True
 
     def supports_predicate_pushdown(self) -> bool:
-        """Row groups whose statistics rule the predicate out are not read, nor files whose paths do."""
+        """Row groups whose statistics rule the predicate out are not read, nor files whose paths
+        do.
+        """
         return True
 
     def apply_predicate(self, predicate_expr: Expr) -> ParquetDatasource:
-        """A copy that reads only rows for which the predicate is true. ValueError for one that Arrow cannot evaluate, see `to_arrow`."""
+        """A copy that reads only rows for which the predicate is true. ValueError for one that
+        Arrow cannot evaluate, see `to_arrow`.
+        """
         predicate_expr.to_pyarrow()
         return super().apply_predicate(predicate_expr)
 
@@ -151,7 +175,10 @@ class ParquetDatasource(FileBasedDatasource):
         return True
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """Runs of row groups, about equal in decoded bytes."""
         context = data_context or DataContext.get_current()
@@ -161,9 +188,17 @@ class ParquetDatasource(FileBasedDatasource):
         target = min(limit, total / max(1, parallelism))
         reader = self._reader()
         batch_bytes = context.target_max_block_size
-        return [self._task(run, functools.partial(reader._read, run, batch_bytes), per_task_row_limit) for run in _runs(pieces, target)]
+        return [
+            self._task(run, functools.partial(reader._read, run, batch_bytes), per_task_row_limit)
+            for run in _runs(pieces, target)
+        ]
 
-    def _task(self, run: Sequence[Piece], read: functools.partial[Iterator[pa.Table]], row_limit: int | None) -> ReadTask:
+    def _task(
+        self,
+        run: Sequence[Piece],
+        read: functools.partial[Iterator[pa.Table]],
+        row_limit: int | None,
+    ) -> ReadTask:
         exact = self._filter() is None
         metadata = BlockMetadata(
             num_rows=sum(piece.num_rows for piece in run) if exact else None,
@@ -197,26 +232,47 @@ class ParquetDatasource(FileBasedDatasource):
         fragment = self._fragments[path]
         if expression is not None:
             schema = self._scan_schema(fragment.physical_schema)
-            # With the constants of the path, which loading left out because they need the schema of all files.
+            # With the constants of the path, which loading left out because they need the schema of
+            # all files.
             fragment = self._fragment(path, tuple(range(fragment.metadata.num_row_groups)))
-            fragment = self._explained(path, lambda: fragment.subset(filter=expression, schema=schema))
+            fragment = self._explained(
+                path, lambda: fragment.subset(filter=expression, schema=schema)
+            )
         return [
-            Piece(path=path, row_groups=(group.id,), num_rows=group.num_rows, decoded_bytes=int(group.total_byte_size * ratio) + 1)
+            Piece(
+                path=path,
+                row_groups=(group.id,),
+                num_rows=group.num_rows,
+                decoded_bytes=int(group.total_byte_size * ratio) + 1,
+            )
             for group in fragment.row_groups
             if group.num_rows
         ]
 
     def _may_match(self, path: str) -> bool:
-        """False if the constants of a file rule out the predicate, so that its footer need not be read."""
+        """False if the constants of a file rule out the predicate, so that its footer need not be
+        read.
+        """
         if self._predicate_expr is None or not self._constant_types:
             return True
         values, types = self._constants_of(path)
-        row = pa.table({name: pa.array([values.get(name)], type_) for name, type_ in {**self._constant_types, **types}.items()})
-        parts = [part for part in self._predicate_expr.conjuncts() if part.columns() and part.columns() <= set(row.column_names)]
+        row = pa.table(
+            {
+                name: pa.array([values.get(name)], type_)
+                for name, type_ in {**self._constant_types, **types}.items()
+            }
+        )
+        parts = [
+            part
+            for part in self._predicate_expr.conjuncts()
+            if part.columns() and part.columns() <= set(row.column_names)
+        ]
         return all(pc.all(part.evaluate(row)).as_py() for part in parts)
 
     def _ratio(self) -> float:
-        """Decoded bytes of the columns that are read for each encoded byte of all columns, found from the first row group."""
+        """Decoded bytes of the columns that are read for each encoded byte of all columns, found
+        from the first row group.
+        """
         self._load(self._files[:1])
         metadata = self._fragments[self._files[0].path].metadata
         if metadata.num_row_groups == 0:
@@ -224,13 +280,19 @@ class ParquetDatasource(FileBasedDatasource):
         group = metadata.row_group(0)
         names = None if self._projection is None else set(self._projection)
         chunks = [group.column(index) for index in range(group.num_columns)]
-        wanted = [chunk for chunk in chunks if names is None or chunk.path_in_schema.split(".")[0] in names]
+        wanted = [
+            chunk
+            for chunk in chunks
+            if names is None or chunk.path_in_schema.split(".")[0] in names
+        ]
         return sum(map(_decoded_bytes, wanted)) / max(1, int(group.total_byte_size))
 
     # Footers and schemas
 
     def _load(self, files: Sequence[FileInfo]) -> None:
-        """Read the footers that have not been read yet. ValueError names a file that is no Parquet."""
+        """Read the footers that have not been read yet. ValueError names a file that is no
+        Parquet.
+        """
         missing = [file.path for file in files if file.path not in self._fragments]
         if not missing:
             return
@@ -242,11 +304,15 @@ class ParquetDatasource(FileBasedDatasource):
 
     def _footer(self, path: str) -> pyarrow_dataset.ParquetFileFragment:
         def read() -> pyarrow_dataset.ParquetFileFragment:
-            fragment = arrow_dataset().ParquetFileFormat().make_fragment(path, filesystem=self._filesystem)
+            fragment = (
+                arrow_dataset().ParquetFileFormat().make_fragment(path, filesystem=self._filesystem)
+            )
             fragment.ensure_complete_metadata()
             return fragment
 
-        return self._explained(path, lambda: filesystems.call_with_retry(read, f"reading {path}", self._patterns))
+        return self._explained(
+            path, lambda: filesystems.call_with_retry(read, f"reading {path}", self._patterns)
+        )
 
     def _unified(self, files: Sequence[FileInfo]) -> pa.Schema:
         unified = self._fragments[files[0].path].physical_schema.remove_metadata()
@@ -261,12 +327,16 @@ class ParquetDatasource(FileBasedDatasource):
         try:
             return schemas.unify([known, own])
         except SchemaMismatchError as error:
-            raise SchemaMismatchError(f"{path} does not fit the files before it, such as {self._files[0].path}: {error}") from error
+            raise SchemaMismatchError(
+                f"{path} does not fit the files before it, such as {self._files[0].path}: {error}"
+            ) from error
 
     def _constants_of(self, path: str) -> tuple[dict[str, Any], dict[str, pa.DataType]]:
         """Values and types of the columns that one file's path gives."""
         values: dict[str, Any] = {} if self._parser is None else self._parser(path)
-        values = {name: value for name, value in values.items() if name not in self._file_schema.names}
+        values = {
+            name: value for name, value in values.items() if name not in self._file_schema.names
+        }
         types = {} if self._parser is None else self._parser.types(list(values))
         if self._include_paths:
             values, types = {**values, "path": path}, {**types, "path": pa.string()}
@@ -278,10 +348,17 @@ class ParquetDatasource(FileBasedDatasource):
         return schema
 
     def _scan_schema(self, physical: pa.Schema) -> pa.Schema:
-        """The full schema in the types of one file: what differs is converted after the scan, tensors included."""
+        """The full schema in the types of one file: what differs is converted after the scan,
+        tensors included.
+        """
         if self._given_schema is not None:
             return self._full_schema
-        return pa.schema([physical.field(field.name) if field.name in physical.names else field for field in self._full_schema])
+        return pa.schema(
+            [
+                physical.field(field.name) if field.name in physical.names else field
+                for field in self._full_schema
+            ]
+        )
 
     def _check_known(self, names: Sequence[str]) -> None:
         for name in names:
@@ -296,14 +373,23 @@ class ParquetDatasource(FileBasedDatasource):
             return self._scan_filter if predicate is None else predicate
         return predicate & self._scan_filter
 
-    def _fragment(self, path: str, row_groups: tuple[int, ...]) -> pyarrow_dataset.ParquetFileFragment:
+    def _fragment(
+        self, path: str, row_groups: tuple[int, ...]
+    ) -> pyarrow_dataset.ParquetFileFragment:
         guarantee = pc.scalar(True)
         for name, value in self._constants_of(path)[0].items():
-            guarantee = guarantee & (pc.field(name).is_null() if value is None else pc.field(name) == pc.scalar(value))
+            guarantee = guarantee & (
+                pc.field(name).is_null() if value is None else pc.field(name) == pc.scalar(value)
+            )
         return (
             arrow_dataset()
             .ParquetFileFormat(default_fragment_scan_options=self._scan_options)
-            .make_fragment(path, filesystem=self._filesystem, partition_expression=guarantee, row_groups=row_groups)
+            .make_fragment(
+                path,
+                filesystem=self._filesystem,
+                partition_expression=guarantee,
+                row_groups=row_groups,
+            )
         )
 
     def _reader(self) -> ParquetDatasource:
@@ -316,7 +402,9 @@ class ParquetDatasource(FileBasedDatasource):
 
     def _read_piece(self, piece: Piece, batch_bytes: int | None) -> Iterator[pa.Table]:
         schema = self.schema()
-        batches = filesystems.iterate_with_retry(lambda: self._batches_of(piece, batch_bytes), f"reading {piece.path}", self._patterns)
+        batches = filesystems.iterate_with_retry(
+            lambda: self._batches_of(piece, batch_bytes), f"reading {piece.path}", self._patterns
+        )
         try:
             for batch in batches:
                 table = pa.Table.from_batches([batch])
@@ -330,13 +418,22 @@ class ParquetDatasource(FileBasedDatasource):
             message = f"{piece.path} is not the file that it was when the dataset was made: {error}; make the dataset again"
             raise OSError(message) from error
         except OSError as error:
-            kind = type(error) if isinstance(error, FileNotFoundError | PermissionError) else OSError
-            raise kind(f"{piece.path} cannot be read as Parquet (row groups {list(piece.row_groups)}): {error}") from error
+            kind = (
+                type(error) if isinstance(error, FileNotFoundError | PermissionError) else OSError
+            )
+            raise kind(
+                f"{piece.path} cannot be read as Parquet (row groups {list(piece.row_groups)}): {error}"
+            ) from error
 
     def _batches_of(self, piece: Piece, batch_bytes: int | None) -> Iterator[pa.RecordBatch]:
         fragment = self._fragment(piece.path, piece.row_groups)
-        # One batch for a whole run if it may be one block: fewer, larger columns are quicker everywhere after this.
-        rows = piece.num_rows if batch_bytes is None else min(piece.num_rows, piece.num_rows * batch_bytes // max(1, piece.decoded_bytes))
+        # One batch for a whole run if it may be one block: fewer, larger columns are quicker
+        # everywhere after this.
+        rows = (
+            piece.num_rows
+            if batch_bytes is None
+            else min(piece.num_rows, piece.num_rows * batch_bytes // max(1, piece.decoded_bytes))
+        )
         scanner = fragment.scanner(
             schema=self._scan_schema(fragment.physical_schema),
             columns=self.schema().names,
@@ -377,7 +474,9 @@ class ParquetDatasource(FileBasedDatasource):
 
 
 def _runs(pieces: Sequence[Piece], target: float) -> list[list[Piece]]:
-    """Neighbouring row groups together, up to `target` bytes; neighbours in one file as one piece."""
+    """Neighbouring row groups together, up to `target` bytes; neighbours in one file as one
+    piece.
+    """
     runs: list[list[Piece]] = []
     size = math.inf
     for piece in pieces:
@@ -404,11 +503,19 @@ def _decoded_bytes(chunk: Any) -> float:
     width = _WIDTHS.get(chunk.physical_type)
     if width is not None:
         return float(chunk.num_values * width)
-    repeated = chunk.has_dictionary_page and chunk.total_uncompressed_size < _LONG_VALUE_BYTES * chunk.num_values
-    return float(chunk.total_uncompressed_size * (_DICTIONARY_RATIO if repeated else 1) + 4 * chunk.num_values)
+    repeated = (
+        chunk.has_dictionary_page
+        and chunk.total_uncompressed_size < _LONG_VALUE_BYTES * chunk.num_values
+    )
+    return float(
+        chunk.total_uncompressed_size * (_DICTIONARY_RATIO if repeated else 1)
+        + 4 * chunk.num_values
+    )
 
 
-def _with_tensor(table: pa.Table, name: str, dtype: np.dtype, shape: tuple[int, ...], path: str) -> pa.Table:
+def _with_tensor(
+    table: pa.Table, name: str, dtype: np.dtype, shape: tuple[int, ...], path: str
+) -> pa.Table:
     """The table with a column of bytes as tensors of one shape."""
     values = table.column(name)
     row_bytes = dtype.itemsize * math.prod(shape)
@@ -423,7 +530,9 @@ def _with_tensor(table: pa.Table, name: str, dtype: np.dtype, shape: tuple[int, 
     return table.set_column(table.column_names.index(name), name, tensors.tensor_array(array))
 
 
-def _scan_options(arguments: Mapping[str, Any]) -> pyarrow_dataset.ParquetFragmentScanOptions | None:
+def _scan_options(
+    arguments: Mapping[str, Any],
+) -> pyarrow_dataset.ParquetFragmentScanOptions | None:
     try:
         return arrow_dataset().ParquetFragmentScanOptions(**arguments) if arguments else None
     except TypeError as error:

@@ -1,7 +1,9 @@
-"""Columns that stand in the paths of files: `year=2024/month=5/part.parquet` (hive) or `cat/0.png` (directories).
+"""Columns that stand in the paths of files: `year=2024/month=5/part.parquet` (hive) or `cat/0.png`
+(directories).
 
-Covered: parsing one path (`PathPartitionParser`), keeping files by their values (`PathPartitionFilter`), adding the columns to a table.
-Values are strings unless `field_types` says otherwise. Not covered: writing partitions (`sinks/parquet.py`).
+Covered: parsing one path (`PathPartitionParser`), keeping files by their values
+(`PathPartitionFilter`), adding the columns to a table. Values are strings unless `field_types` says
+otherwise. Not covered: writing partitions (`sinks/parquet.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from syncline.data import filesystem as filesystems
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """How hive writes a null into a path."""
 
-_ARROW_TYPES: dict[type, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_ARROW_TYPES: dict[type, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+}
 
 
 class PartitionStyle(str, Enum):
@@ -41,7 +48,9 @@ class Partitioning:
     base_dir: str | None = None
     """Only directories below this one count; None looks at the whole path."""
     field_names: list[str] | None = None
-    """Names of the columns in the order of the directories: needed for "dir", a check for "hive"."""
+    """Names of the columns in the order of the directories: needed for "dir", a check for
+    "hive".
+    """
     field_types: dict[str, type] | None = field(default_factory=dict)
     """int, float, bool or str for a column; str for those that are not named."""
     filesystem: Any = None
@@ -52,10 +61,14 @@ class Partitioning:
         self.base_dir = self.base_dir or ""
         self.field_types = self.field_types or {}
         if self.style is PartitionStyle.DIRECTORY and not self.field_names:
-            raise ValueError("Partitioning('dir') has no names for its columns: pass field_names=[…], one for each level of directories")
+            raise ValueError(
+                "Partitioning('dir') has no names for its columns: pass field_names=[…], one for each level of directories"
+            )
         for name, type_ in self.field_types.items():
             if type_ not in _ARROW_TYPES:
-                raise ValueError(f"field_types[{name!r}] is {type_!r}: choose str, int, float or bool")
+                raise ValueError(
+                    f"field_types[{name!r}] is {type_!r}: choose str, int, float or bool"
+                )
 
     @cached_property
     def normalized_base_dir(self) -> str:
@@ -66,7 +79,9 @@ class Partitioning:
 
 
 HIVE = Partitioning(PartitionStyle.HIVE)
-"""`name=value` directories anywhere in a path: what the readers of tables look for unless they are told otherwise."""
+"""`name=value` directories anywhere in a path: what the readers of tables look for unless they are
+told otherwise.
+"""
 
 
 class PathPartitionParser:
@@ -88,7 +103,9 @@ class PathPartitionParser:
         filesystem: Any = None,
     ) -> PathPartitionParser:
         """A parser from the fields of `Partitioning`."""
-        return PathPartitionParser(Partitioning(style, base_dir, field_names, field_types, filesystem))
+        return PathPartitionParser(
+            Partitioning(style, base_dir, field_names, field_types, filesystem)
+        )
 
     @property
     def scheme(self) -> Partitioning:
@@ -96,14 +113,22 @@ class PathPartitionParser:
         return self._scheme
 
     def __call__(self, path: str) -> dict[str, Any]:
-        """Columns and values of one path; empty where it has none or lies outside of `base_dir`. ValueError if the names do not fit."""
+        """Columns and values of one path; empty where it has none or lies outside of `base_dir`.
+        ValueError if the names do not fit.
+        """
         base = self._scheme.normalized_base_dir
         if not path.startswith(base):
             return {}
         directories = [part for part in path[len(base) :].split("/")[:-1] if part]
-        found = self._hive(directories) if self._scheme.style is PartitionStyle.HIVE else self._directories(directories)
+        found = (
+            self._hive(directories)
+            if self._scheme.style is PartitionStyle.HIVE
+            else self._directories(directories)
+        )
         types = self._scheme.field_types or {}
-        return {name: _typed(name, value, types.get(name, str), path) for name, value in found.items()}
+        return {
+            name: _typed(name, value, types.get(name, str), path) for name, value in found.items()
+        }
 
     def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """Arrow's types of columns."""
@@ -114,7 +139,9 @@ class PathPartitionParser:
         pairs = [part.split("=") for part in directories if part.count("=") == 1]
         names = self._scheme.field_names
         if names and pairs and [name for name, _ in pairs] != list(names):
-            raise ValueError(f"the path has the partitions {[name for name, _ in pairs]}, but field_names={names}")
+            raise ValueError(
+                f"the path has the partitions {[name for name, _ in pairs]}, but field_names={names}"
+            )
         # Object stores and file systems get values percent-encoded.
         return {name: urllib.parse.unquote(value) for name, value in pairs}
 
@@ -125,18 +152,30 @@ class PathPartitionParser:
                 f"the path has {len(directories)} levels of directories, {directories}, but field_names={names}: "
                 "name every level, or set base_dir to the directory below which they begin"
             )
-        return {name: value for name, value in zip(names, directories, strict=bool(directories)) if name is not None} if directories else {}
+        return (
+            {
+                name: value
+                for name, value in zip(names, directories, strict=bool(directories))
+                if name is not None
+            }
+            if directories
+            else {}
+        )
 
 
 class PathPartitionFilter:
     """Keeps the files whose partition values a function accepts.
 
     Args:
-        path_partition_parser: Reads the values.
-        filter_fn: Gets the values (empty for a file that has none) and says whether to read the file.
+        path_partition_parser: Reads the values. filter_fn: Gets the values (empty for a file that
+        has none) and says whether to read the file.
     """
 
-    def __init__(self, path_partition_parser: PathPartitionParser, filter_fn: Callable[[dict[str, Any]], bool]) -> None:
+    def __init__(
+        self,
+        path_partition_parser: PathPartitionParser,
+        filter_fn: Callable[[dict[str, Any]], bool],
+    ) -> None:
         self._parser = path_partition_parser
         self._filter_fn = filter_fn
 
@@ -150,7 +189,9 @@ class PathPartitionFilter:
         filesystem: Any = None,
     ) -> PathPartitionFilter:
         """A filter from a function and the fields of `Partitioning`."""
-        return PathPartitionFilter(PathPartitionParser.of(style, base_dir, field_names, field_types, filesystem), filter_fn)
+        return PathPartitionFilter(
+            PathPartitionParser.of(style, base_dir, field_names, field_types, filesystem), filter_fn
+        )
 
     def __call__(self, paths: list[str]) -> list[str]:
         """The paths that are kept, in their order."""
@@ -166,7 +207,9 @@ class PathPartitionFilter:
         return self._parser
 
 
-def append_columns(table: pa.Table, values: Mapping[str, Any], types: Mapping[str, pa.DataType], path: str) -> pa.Table:
+def append_columns(
+    table: pa.Table, values: Mapping[str, Any], types: Mapping[str, pa.DataType], path: str
+) -> pa.Table:
     """The table with one constant column for each value, last.
 
     ValueError where the table has the column already, with other values in it.
@@ -178,7 +221,11 @@ def append_columns(table: pa.Table, values: Mapping[str, Any], types: Mapping[st
             continue
         present = table[name]
         try:
-            same = present.equals(pa.chunked_array([column.cast(present.type)])) if table.num_rows else True
+            same = (
+                present.equals(pa.chunked_array([column.cast(present.type)]))
+                if table.num_rows
+                else True
+            )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             same = False
         if not same:

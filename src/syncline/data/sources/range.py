@@ -30,7 +30,11 @@ class RangeDatasource(Datasource):
     """
 
     def __init__(
-        self, n: int, block_format: Literal["arrow", "tensor"] = "arrow", tensor_shape: Sequence[int] = (1,), column_name: str | None = None
+        self,
+        n: int,
+        block_format: Literal["arrow", "tensor"] = "arrow",
+        tensor_shape: Sequence[int] = (1,),
+        column_name: str | None = None,
     ) -> None:
         if n < 0:
             raise ValueError(f"range({n}): the number of rows is 0 or more")
@@ -39,7 +43,10 @@ class RangeDatasource(Datasource):
         self._name = column_name or ("data" if block_format == "tensor" else "id")
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """Slices of equal lengths."""
         limit = (data_context or DataContext.get_current()).target_max_block_size
@@ -76,7 +83,9 @@ class RangeDatasource(Datasource):
         return max(1, 8 * math.prod(self._shape))
 
 
-def _numbers(start: int, end: int, rows: int, shape: tuple[int, ...], name: str) -> Iterator[pa.Table]:
+def _numbers(
+    start: int, end: int, rows: int, shape: tuple[int, ...], name: str
+) -> Iterator[pa.Table]:
     for first in range(start, end, rows):
         yield _table(first, min(end, first + rows), shape, name)
 
@@ -84,5 +93,7 @@ def _numbers(start: int, end: int, rows: int, shape: tuple[int, ...], name: str)
 def _table(start: int, end: int, shape: tuple[int, ...], name: str) -> pa.Table:
     numbers = np.arange(start, end, dtype=np.int64)
     if shape:
-        numbers = np.ascontiguousarray(np.broadcast_to(numbers.reshape(-1, *(1 for _ in shape)), (end - start, *shape)))
+        numbers = np.ascontiguousarray(
+            np.broadcast_to(numbers.reshape(-1, *(1 for _ in shape)), (end - start, *shape))
+        )
     return blocks.from_batch({name: numbers})

@@ -1,4 +1,6 @@
-"""Reading the result of a query through any DB-API connection: in one task, or in shards by a hash of key columns."""
+"""Reading the result of a query through any DB-API connection: in one task, or in shards by a hash
+of key columns.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,8 @@ class SQLDatasource(Datasource):
     """Reads the rows of a query.
 
     Args:
-        sql: The query.
-        connection_factory: Opens a connection; called by each task.
-        shard_hash_fn: Function of the database that turns the key into a number ("MD5" where that gives one).
+        sql: The query. connection_factory: Opens a connection; called by each task. shard_hash_fn:
+        Function of the database that turns the key into a number ("MD5" where that gives one).
         shard_keys: Columns whose hash decides which task reads a row; None for one task.
         sql_params: Parameters of the query, as the database's `execute` takes them.
 
@@ -54,12 +55,20 @@ class SQLDatasource(Datasource):
         self.sql_params = sql_params
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """One task, or one for each shard."""
         shards = self._shards(parallelism)
         queries = (
-            [self.sql] if shards == 1 else [f"SELECT * FROM ({self.sql}) AS t WHERE {self._shard(shards)} = {n}" for n in range(shards)]
+            [self.sql]
+            if shards == 1
+            else [
+                f"SELECT * FROM ({self.sql}) AS t WHERE {self._shard(shards)} = {n}"
+                for n in range(shards)
+            ]
         )
         return [
             ReadTask(
@@ -77,9 +86,15 @@ class SQLDatasource(Datasource):
         if parallelism <= 1 or not self.shard_keys:
             return False
         try:
-            self._one_value(f"SELECT COUNT(1) FROM ({self.sql}) AS t WHERE {self._shard(parallelism)} = 0")
+            self._one_value(
+                f"SELECT COUNT(1) FROM ({self.sql}) AS t WHERE {self._shard(parallelism)} = 0"
+            )
         except Exception as error:  # each database has errors of its own
-            logger.info("The query is read in one task, since the database does not compute %s (%s)", self._shard(parallelism), error)
+            logger.info(
+                "The query is read in one task, since the database does not compute %s (%s)",
+                self._shard(parallelism),
+                error,
+            )
             return False
         return True
 
@@ -94,7 +109,11 @@ class SQLDatasource(Datasource):
         return max(1, min(parallelism, -(-rows // _ROWS_PER_TASK)))
 
     def _shard(self, shards: int) -> str:
-        key = self.shard_keys[0] if len(self.shard_keys) == 1 else f"CONCAT({','.join(self.shard_keys)})"
+        key = (
+            self.shard_keys[0]
+            if len(self.shard_keys) == 1
+            else f"CONCAT({','.join(self.shard_keys)})"
+        )
         return f"MOD(ABS({self.shard_hash_fn}({key})), {shards})"
 
     def _one_value(self, query: str) -> int:
@@ -103,7 +122,9 @@ class SQLDatasource(Datasource):
             return int(cursor.fetchone()[0])
 
 
-def read_query(query: str, connection_factory: Callable[[], Connection], params: Any) -> Iterator[pa.Table]:
+def read_query(
+    query: str, connection_factory: Callable[[], Connection], params: Any
+) -> Iterator[pa.Table]:
     """Tables of a query's rows; one without rows first, for the names of its columns."""
     with connected(connection_factory) as cursor:
         _execute(cursor, query, params)
@@ -111,13 +132,16 @@ def read_query(query: str, connection_factory: Callable[[], Connection], params:
         yield pa.table({name: pa.nulls(0) for name in names})
         first = 0
         while rows := cursor.fetchmany(_ROWS_PER_FETCH):
-            yield blocks.from_rows([dict(zip(names, row, strict=True)) for row in rows], first_row=first)
+            yield blocks.from_rows(
+                [dict(zip(names, row, strict=True)) for row in rows], first_row=first
+            )
             first += len(rows)
 
 
 @contextmanager
 def connected(connection_factory: Callable[[], Connection]) -> Iterator[Cursor]:
-    """A cursor on a new connection: committed at the end of the block, rolled back if it fails, and closed.
+    """A cursor on a new connection: committed at the end of the block, rolled back if it fails, and
+    closed.
 
     TypeError if the factory returns no DB-API connection.
     """
@@ -149,4 +173,6 @@ def _execute(cursor: Cursor, query: str, params: Any) -> None:
         else:
             cursor.execute(query, params)
     except Exception as error:
-        raise error.with_traceback(None)  # the database says what is wrong with the query; how it came there says nothing
+        raise error.with_traceback(
+            None
+        )  # the database says what is wrong with the query; how it came there says nothing

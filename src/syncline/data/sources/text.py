@@ -25,7 +25,14 @@ class TextDatasource(FileBasedDatasource):
 
     _COLUMN_NAME = "text"
 
-    def __init__(self, paths: Any, *, drop_empty_lines: bool = False, encoding: str = "utf-8", **file_based_datasource_kwargs: Any) -> None:
+    def __init__(
+        self,
+        paths: Any,
+        *,
+        drop_empty_lines: bool = False,
+        encoding: str = "utf-8",
+        **file_based_datasource_kwargs: Any,
+    ) -> None:
         codecs.lookup(encoding)  # LookupError here and not on a worker
         super().__init__(paths, **file_based_datasource_kwargs)
         self.drop_empty_lines = drop_empty_lines
@@ -41,8 +48,11 @@ class TextDatasource(FileBasedDatasource):
             try:
                 text = rest + decoder.decode(chunk, final=ended)
             except UnicodeDecodeError as error:
-                raise ValueError(f"{path} is no text in {self.encoding!r} ({error}): pass encoding=…, or read_binary_files") from error
-            # Cut after the last line feed: what follows may be half a line, or a carriage return whose line feed is still to come.
+                raise ValueError(
+                    f"{path} is no text in {self.encoding!r} ({error}): pass encoding=…, or read_binary_files"
+                ) from error
+            # Cut after the last line feed: what follows may be half a line, or a carriage return
+            # whose line feed is still to come.
             cut = len(text) if ended else text.rfind("\n") + 1
             rest = text[cut:]
             lines = text[:cut].splitlines()

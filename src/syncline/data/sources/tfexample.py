@@ -1,4 +1,5 @@
-"""`tf.train.Example` messages without TensorFlow: parsed and made by protobuf from the format's public definition.
+"""`tf.train.Example` messages without TensorFlow: parsed and made by protobuf from the format's
+public definition.
 
 Example { Features features = 1 }            Feature { oneof { BytesList = 1; FloatList = 2; Int64List = 3 } }
 Features { map<string, Feature> feature = 1 }    each list: repeated value = 1
@@ -28,22 +29,42 @@ class FeatureKind(IntEnum):
     FLOAT = 3
 
 
-_LIST_OF = {FeatureKind.BYTES: "bytes_list", FeatureKind.INT: "int64_list", FeatureKind.FLOAT: "float_list"}
+_LIST_OF = {
+    FeatureKind.BYTES: "bytes_list",
+    FeatureKind.INT: "int64_list",
+    FeatureKind.FLOAT: "float_list",
+}
 _KIND_OF = {name: kind for kind, name in _LIST_OF.items()}
-_ARROW_TYPES = {FeatureKind.BYTES: pa.binary(), FeatureKind.INT: pa.int64(), FeatureKind.FLOAT: pa.float32()}
+_ARROW_TYPES = {
+    FeatureKind.BYTES: pa.binary(),
+    FeatureKind.INT: pa.int64(),
+    FeatureKind.FLOAT: pa.float32(),
+}
 
 
 @functools.cache
 def example_class() -> Any:
-    """The message class; its instances have the fields above. ImportError if protobuf is not installed."""
+    """The message class; its instances have the fields above. ImportError if protobuf is not
+    installed.
+    """
     descriptor_pb2 = _protobuf("descriptor_pb2")
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="syncline_tfexample.proto", package=_PACKAGE, syntax="proto3")
-    for name, type_ in (("BytesList", field.TYPE_BYTES), ("FloatList", field.TYPE_FLOAT), ("Int64List", field.TYPE_INT64)):
-        file.message_type.add(name=name).field.add(name="value", number=1, label=field.LABEL_REPEATED, type=type_)
+    file = descriptor_pb2.FileDescriptorProto(
+        name="syncline_tfexample.proto", package=_PACKAGE, syntax="proto3"
+    )
+    for name, type_ in (
+        ("BytesList", field.TYPE_BYTES),
+        ("FloatList", field.TYPE_FLOAT),
+        ("Int64List", field.TYPE_INT64),
+    ):
+        file.message_type.add(name=name).field.add(
+            name="value", number=1, label=field.LABEL_REPEATED, type=type_
+        )
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, (name, kind) in enumerate((("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), 1):
+    for number, (name, kind) in enumerate(
+        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), 1
+    ):
         _refer(feature, name, number, kind, field.LABEL_OPTIONAL).oneof_index = 0
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
@@ -54,12 +75,16 @@ def example_class() -> Any:
     _refer(file.message_type.add(name="Example"), "features", 1, "Features", field.LABEL_OPTIONAL)
     pool = _protobuf("descriptor_pool").DescriptorPool()
     pool.Add(file)
-    return _protobuf("message_factory").GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Example"))
+    return _protobuf("message_factory").GetMessageClass(
+        pool.FindMessageTypeByName(f"{_PACKAGE}.Example")
+    )
 
 
 def _refer(owner: Any, name: str, number: int, to: str, label: int) -> Any:
     message_kind = 11  # FieldDescriptorProto.TYPE_MESSAGE
-    return owner.field.add(name=name, number=number, label=label, type=message_kind, type_name=f".{_PACKAGE}.{to}")
+    return owner.field.add(
+        name=name, number=number, label=label, type=message_kind, type_name=f".{_PACKAGE}.{to}"
+    )
 
 
 def _protobuf(module: str) -> Any:
@@ -67,12 +92,21 @@ def _protobuf(module: str) -> Any:
 
 
 def kinds_from_schema(tf_schema: Any) -> dict[str, FeatureKind] | None:
-    """Kinds by name from a `tensorflow_metadata` Schema (anything with `.feature`, each with `.name` and `.type`)."""
-    return None if tf_schema is None else {feature.name: FeatureKind(feature.type) for feature in tf_schema.feature}
+    """Kinds by name from a `tensorflow_metadata` Schema (anything with `.feature`, each with
+    `.name` and `.type`).
+    """
+    return (
+        None
+        if tf_schema is None
+        else {feature.name: FeatureKind(feature.type) for feature in tf_schema.feature}
+    )
 
 
-def decode_examples(contents: Iterable[bytes], kinds: dict[str, FeatureKind] | None, path: str) -> pa.Table:
-    """A row for each message. Without `kinds`, a feature is a plain column where each message holds at most one value, else one of lists.
+def decode_examples(
+    contents: Iterable[bytes], kinds: dict[str, FeatureKind] | None, path: str
+) -> pa.Table:
+    """A row for each message. Without `kinds`, a feature is a plain column where each message holds
+    at most one value, else one of lists.
 
     ValueError for other messages, features that `kinds` does not have or has as another kind.
     """
@@ -92,18 +126,30 @@ def decode_examples(contents: Iterable[bytes], kinds: dict[str, FeatureKind] | N
             if which is None:
                 continue
             if kinds is not None and name not in kinds:
-                raise ValueError(f"{path}, record {len(rows)}: the feature {name!r} is not in tf_schema, which has {sorted(kinds)}")
+                raise ValueError(
+                    f"{path}, record {len(rows)}: the feature {name!r} is not in tf_schema, which has {sorted(kinds)}"
+                )
             kind = found.setdefault(name, _KIND_OF[which])
             if kind is not _KIND_OF[which]:
-                raise ValueError(f"{path}, record {len(rows)}: {name!r} is {_KIND_OF[which].name}, elsewhere {kind.name}")
+                raise ValueError(
+                    f"{path}, record {len(rows)}: {name!r} is {_KIND_OF[which].name}, elsewhere {kind.name}"
+                )
             values.extend(getattr(feature, which).value)
         rows.append(row)
     names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: _column([row.get(name) for row in rows], found.get(name), plain=kinds is None) for name in names})
+    return pa.table(
+        {
+            name: _column([row.get(name) for row in rows], found.get(name), plain=kinds is None)
+            for name in names
+        }
+    )
 
 
-def encode_examples(table: pa.Table, kinds: dict[str, FeatureKind] | None = None) -> Iterator[bytes]:
-    """A message for each row: lists as they are, tensors flat, single values as lists of one, null as a feature without values.
+def encode_examples(
+    table: pa.Table, kinds: dict[str, FeatureKind] | None = None
+) -> Iterator[bytes]:
+    """A message for each row: lists as they are, tensors flat, single values as lists of one, null
+    as a feature without values.
 
     ValueError names a column whose type no feature has, or differs from `kinds`.
     """
@@ -130,7 +176,12 @@ def _column(values: list[list[Any] | None], kind: FeatureKind | None, *, plain: 
 
 def _kind(name: str, type_: pa.DataType) -> FeatureKind | None:
     """The kind of a column, None for one of nulls. ValueError for types that no feature has."""
-    if tensors.is_tensor(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+    if (
+        tensors.is_tensor(type_)
+        or pa.types.is_list(type_)
+        or pa.types.is_large_list(type_)
+        or pa.types.is_fixed_size_list(type_)
+    ):
         return _kind(name, type_.value_type)
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
         return FeatureKind.INT
@@ -138,21 +189,38 @@ def _kind(name: str, type_: pa.DataType) -> FeatureKind | None:
         return FeatureKind.FLOAT
     if pa.types.is_null(type_):
         return None
-    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    text = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+    )
     if any(check(type_) for check in text):
         return FeatureKind.BYTES
-    raise ValueError(f"the column {name!r} is {type_}, and an Example holds ints, floats, text and bytes only: convert or drop it")
+    raise ValueError(
+        f"the column {name!r} is {type_}, and an Example holds ints, floats, text and bytes only: convert or drop it"
+    )
 
 
-def _check(name: str, kind: FeatureKind | None, type_: pa.DataType, kinds: dict[str, FeatureKind] | None) -> None:
+def _check(
+    name: str, kind: FeatureKind | None, type_: pa.DataType, kinds: dict[str, FeatureKind] | None
+) -> None:
     if kinds is None:
         return
     if name not in kinds:
         raise ValueError(f"the column {name!r} is not in tf_schema, which has {sorted(kinds)}")
     if kind is not None and kind is not kinds[name]:
-        raise ValueError(f"the column {name!r} is {type_}, which is written as {kind.name}, but tf_schema says {kinds[name].name}")
+        raise ValueError(
+            f"the column {name!r} is {type_}, which is written as {kind.name}, but tf_schema says {kinds[name].name}"
+        )
 
 
 def _values(value: Any) -> list[Any]:
-    values = value.ravel().tolist() if hasattr(value, "ravel") else value if isinstance(value, list) else [value]
+    values = (
+        value.ravel().tolist()
+        if hasattr(value, "ravel")
+        else value
+        if isinstance(value, list)
+        else [value]
+    )
     return [item.encode() if isinstance(item, str) else item for item in values]

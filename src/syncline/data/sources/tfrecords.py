@@ -1,4 +1,6 @@
-"""Reading TFRecord files of `tf.train.Example` messages, without TensorFlow; checksums are verified."""
+"""Reading TFRecord files of `tf.train.Example` messages, without TensorFlow; checksums are
+verified.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,16 @@ class TFRecordDatasource(FileBasedDatasource):
     """Reads Examples.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
-        tf_schema: A `tensorflow_metadata` Schema: every feature it names is a column of lists of its kind, and there are no others.
+        paths: As `FileBasedDatasource` takes them. tf_schema: A `tensorflow_metadata` Schema: every
+        feature it names is a column of lists of its kind, and there are no others.
         file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
     """
 
     _FILE_EXTENSIONS = ["tfrecords"]
 
-    def __init__(self, paths: Any, tf_schema: Any = None, **file_based_datasource_kwargs: Any) -> None:
+    def __init__(
+        self, paths: Any, tf_schema: Any = None, **file_based_datasource_kwargs: Any
+    ) -> None:
         example_class()  # ImportError here and not on a worker
         super().__init__(paths, **file_based_datasource_kwargs)
         self._kinds = kinds_from_schema(tf_schema)

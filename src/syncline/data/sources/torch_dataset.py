@@ -1,4 +1,5 @@
-"""Reading PyTorch datasets: the items in the column `item`. Map-style ones in slices, iterable ones in one task.
+"""Reading PyTorch datasets: the items in the column `item`. Map-style ones in slices, iterable ones
+in one task.
 
 Nothing here needs torch: a dataset is what has `__getitem__` and `__len__`, or `__iter__`.
 """
@@ -24,11 +25,12 @@ _ROWS_PER_BLOCK = 128
 
 
 class TorchDatasource(Datasource):
-    """Reads a `torch.utils.data.Dataset` or `IterableDataset`; a tensor, too, is a dataset of its rows.
+    """Reads a `torch.utils.data.Dataset` or `IterableDataset`; a tensor, too, is a dataset of its
+    rows.
 
     Args:
-        dataset: The dataset. Tasks get a copy of it.
-        local_read: Read in one task on the program's own machine, for datasets that refer to files there.
+        dataset: The dataset. Tasks get a copy of it. local_read: Read in one task on the program's
+        own machine, for datasets that refer to files there.
 
     Raises:
         TypeError: It is neither map-style nor iterable.
@@ -37,18 +39,25 @@ class TorchDatasource(Datasource):
     def __init__(self, dataset: Any, local_read: bool = False) -> None:
         self._is_map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if not self._is_map_style and not hasattr(dataset, "__iter__"):
-            raise TypeError(f"from_torch takes a dataset with __getitem__ and __len__, or with __iter__; {type(dataset).__name__} has none")
+            raise TypeError(
+                f"from_torch takes a dataset with __getitem__ and __len__, or with __iter__; {type(dataset).__name__} has none"
+            )
         self._dataset = dataset
         self._local_read = local_read
 
     def get_read_tasks(
-        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """Slices of items, or one task for a stream."""
         rows = self.num_rows()
         if rows is None:
             read = functools.partial(_iterated, self._dataset)
-            return [ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit, fragment="all")]
+            return [
+                ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit, fragment="all")
+            ]
         return [
             ReadTask(
                 functools.partial(_indexed, self._dataset, start, end),
@@ -61,7 +70,9 @@ class TorchDatasource(Datasource):
         ]
 
     def num_rows(self) -> int | None:
-        """Length of a map-style dataset. That of an iterable one is not asked for, since it may have to be counted."""
+        """Length of a map-style dataset. That of an iterable one is not asked for, since it may
+        have to be counted.
+        """
         return len(self._dataset) if self._is_map_style else None
 
     @property
@@ -87,6 +98,10 @@ def _iterated(dataset: Any) -> Iterator[pa.Table]:
 
 
 def _block(items: list[Any]) -> pa.Table:
-    # Tensors become arrays here; what else an item is (tuples, images, dicts) is for the conversion of rows to say.
-    arrays = [np.asarray(item) if hasattr(item, "__array__") and hasattr(item, "shape") else item for item in items]
+    # Tensors become arrays here; what else an item is (tuples, images, dicts) is for the conversion
+    # of rows to say.
+    arrays = [
+        np.asarray(item) if hasattr(item, "__array__") and hasattr(item, "shape") else item
+        for item in items
+    ]
     return blocks.from_rows([{"item": item} for item in arrays])

@@ -1,4 +1,6 @@
-"""Reading WebDataset shards: tar files in which neighbouring files with the same name before the first "." are one row."""
+"""Reading WebDataset shards: tar files in which neighbouring files with the same name before the
+first "." are one row.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ class WebDatasetDatasource(FileBasedDatasource):
     """Reads tar files. Rows have a column for each ending, `__key__` and `__url__`.
 
     Args:
-        paths: As `FileBasedDatasource` takes them.
-        decoder: How bytes become values: True for the rules of the endings (`webdataset_codecs`), a function on the row, a list of
+        paths: As `FileBasedDatasource` takes them. decoder: How bytes become values: True for the
+        rules of the endings (`webdataset_codecs`), a function on the row, a list of
             these, or None for bytes.
         fileselect: Names of files to read: patterns, endings or a function on the name.
         filerename: A function, or a list of functions, from names to names.
@@ -60,7 +62,12 @@ class WebDatasetDatasource(FileBasedDatasource):
     def reads_in_threads(self) -> bool:
         """False with functions of the program's."""
         given = (self.decoder, self.fileselect, self.filerename, self.suffixes)
-        functions = [each for value in given for each in (value if isinstance(value, list) else [value]) if callable(each)]
+        functions = [
+            each
+            for value in given
+            for each in (value if isinstance(value, list) else [value])
+            if callable(each)
+        ]
         return super().reads_in_threads and not functions
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
@@ -81,14 +88,24 @@ class WebDatasetDatasource(FileBasedDatasource):
 
     def _members(self, f: pa.NativeFile, path: str) -> Iterator[tuple[str, bytes]]:
         """Names and contents of the files that are selected."""
-        renames = self.filerename if isinstance(self.filerename, list) else [self.filerename] if self.filerename else []
+        renames = (
+            self.filerename
+            if isinstance(self.filerename, list)
+            else [self.filerename]
+            if self.filerename
+            else []
+        )
         try:
             with tarfile.open(fileobj=f, mode="r|*") as archive:
                 for member in archive:
                     name = member.name
                     for rename in renames:
                         name = rename(name)
-                    content = archive.extractfile(member) if member.isreg() and _is_selected(name, self.fileselect) else None
+                    content = (
+                        archive.extractfile(member)
+                        if member.isreg() and _is_selected(name, self.fileselect)
+                        else None
+                    )
                     if content is not None:
                         yield name, content.read()
         except tarfile.TarError as error:
@@ -109,8 +126,12 @@ class WebDatasetDatasource(FileBasedDatasource):
         return (self._open_stream_args, self.fileselect, self.suffixes, self.expand_json)
 
 
-def _rows(members: Iterator[tuple[str, bytes]], suffixes: Selection, path: str) -> Iterator[dict[str, Any]]:
-    """Neighbours with one key, put together. ValueError if a key comes again later, or an ending twice."""
+def _rows(
+    members: Iterator[tuple[str, bytes]], suffixes: Selection, path: str
+) -> Iterator[dict[str, Any]]:
+    """Neighbours with one key, put together. ValueError if a key comes again later, or an ending
+    twice.
+    """
     seen: set[str] = set()
     row: dict[str, Any] = {}
     for name, content in members:
@@ -143,4 +164,7 @@ def _is_selected(name: str, selection: Selection) -> bool:
         return True
     if callable(selection):
         return selection(name)
-    return any(name == chosen or f".{name}" == chosen or fnmatch.fnmatch(f".{name}", chosen) for chosen in selection)
+    return any(
+        name == chosen or f".{name}" == chosen or fnmatch.fnmatch(f".{name}", chosen)
+        for chosen in selection
+    )

@@ -1,4 +1,5 @@
-"""A dataset shared out among several consumers, such as the ranks of a training: each gets its part, and all go pass by pass together.
+"""A dataset shared out among several consumers, such as the ranks of a training: each gets its
+part, and all go pass by pass together.
 
 Files, in the order in which data flows through them:
     streaming_split.py   makes the iterators and their coordinator

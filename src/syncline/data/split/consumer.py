@@ -1,4 +1,6 @@
-"""The consumer's side of a split: one rank's feed, which fetches rows from the coordinator ahead of need."""
+"""The consumer's side of a split: one rank's feed, which fetches rows from the coordinator ahead of
+need.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +60,24 @@ class SplitFeed(Feed):
 
     def begin(self, options: BatchOptions, cursors: Sequence[Cursor]) -> Pass:
         token = secrets.token_hex(8)
-        joined = self._join(Join(rank=self.rank, token=token, process=this_process(), options=options, cursors=tuple(cursors)))
+        joined = self._join(
+            Join(
+                rank=self.rank,
+                token=token,
+                process=this_process(),
+                options=options,
+                cursors=tuple(cursors),
+            )
+        )
         beats = threading.Event()
         if joined.needs_beats:
-            threading.Thread(target=self._beat, args=(token, beats), name="syncline-beat", daemon=True).start()
+            threading.Thread(
+                target=self._beat, args=(token, beats), name="syncline-beat", daemon=True
+            ).start()
         beginning = joined.beginning
-        cursor = beginning.cursor(plan=self.plan, rank=self.rank, windows=options.windows(beginning.seed))
+        cursor = beginning.cursor(
+            plan=self.plan, rank=self.rank, windows=options.windows(beginning.seed)
+        )
 
         def cancel() -> None:
             beats.set()
@@ -81,11 +95,18 @@ class SplitFeed(Feed):
     def materialize(self) -> MaterializedDataset:
         current = self.begin(BatchOptions(batch_size=None), ())
         try:
-            tables = [blocks.compact(piece.table) for piece in current.pieces if piece.table.num_rows]
+            tables = [
+                blocks.compact(piece.table) for piece in current.pieces if piece.table.num_rows
+            ]
         finally:
             current.cancel()
         held = [
-            HeldBlock(value=api.put(table), num_rows=table.num_rows, size_bytes=blocks.size_bytes(table), schema=table.schema)
+            HeldBlock(
+                value=api.put(table),
+                num_rows=table.num_rows,
+                size_bytes=blocks.size_bytes(table),
+                schema=table.schema,
+            )
             for table in tables
         ]
         return self.keep(tuple(held), self.context)
@@ -135,10 +156,16 @@ class SplitFeed(Feed):
         for share in fetched.shares:
             if share.block is not last:
                 last, table = share.block, self._table_of(share, fetched, token)
-            yield Piece(table=table.slice(share.start, share.stop - share.start), restart=share.restart, total=share.total)
+            yield Piece(
+                table=table.slice(share.start, share.stop - share.start),
+                restart=share.restart,
+                total=share.total,
+            )
 
     def _table_of(self, share: Share, fetched: Fetched, token: str) -> pa.Table:
-        """The block of a share; where it is lost, its rows up to the last one that is needed of it."""
+        """The block of a share; where it is lost, its rows up to the last one that is needed of
+        it.
+        """
         try:
             return share.block if isinstance(share.block, pa.Table) else api.get(share.block)
         except ObjectLostError:
@@ -150,4 +177,9 @@ class SplitFeed(Feed):
 
     def _log_dropped(self, epoch: int, rows: int) -> None:
         if rows and self.rank == 0:
-            logger.info("epoch %d: the last %d rows were dropped, so that all %d ranks get equally many", epoch, rows, self.world_size)
+            logger.info(
+                "epoch %d: the last %d rows were dropped, so that all %d ranks get equally many",
+                epoch,
+                rows,
+                self.world_size,
+            )

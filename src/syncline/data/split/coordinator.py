@@ -1,9 +1,11 @@
-"""The coordinator of a split: runs an execution for each pass and deals its rows to the ranks that fetch them.
+"""The coordinator of a split: runs an execution for each pass and deals its rows to the ranks that
+fetch them.
 
-A plain object whose methods wait, for one thread per caller: an actor of its own in most engines, an object of the program's in local
-mode. One more thread per pass takes blocks from the execution. What waits here also looks after the others: a rank whose process has died,
-or that does not come to a pass while others wait, ends the pass for all with an error that names it.
-Not covered: what ranks hold (`hands`), who has come (`meeting`).
+A plain object whose methods wait, for one thread per caller: an actor of its own in most engines,
+an object of the program's in local mode. One more thread per pass takes blocks from the execution.
+What waits here also looks after the others: a rank whose process has died, or that does not come to
+a pass while others wait, ends the pass for all with an error that names it. Not covered: what ranks
+hold (`hands`), who has come (`meeting`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,15 @@ from syncline.data.iterate.dealing import Equal, Rounds
 from syncline.data.iterate.position import Restart
 from syncline.data.split.hands import Hands, HandsStatistics
 from syncline.data.split.meeting import Absent, Meeting
-from syncline.data.split.messages import ConsumerDiedError, Fetched, Join, Joined, PassReplacedError, Refused, SplitError
+from syncline.data.split.messages import (
+    ConsumerDiedError,
+    Fetched,
+    Join,
+    Joined,
+    PassReplacedError,
+    Refused,
+    SplitError,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +59,9 @@ class Limits:
     answer_s: float = 5.0
     """A call is answered after so long, with or without what was asked for."""
     check_s: float = 1.0
-    """Time between two looks at the other ranks; a process that is gone for so long has died, and not just ended after its last word."""
+    """Time between two looks at the other ranks; a process that is gone for so long has died, and
+    not just ended after its last word.
+    """
     warn_s: float = 30.0
     """A rank that keeps others waiting is named in a warning."""
     give_up_s: float = field(default_factory=settings.train_collective_timeout_s)
@@ -89,13 +101,10 @@ class Coordinator:
     """Serves the ranks of one split.
 
     Args:
-        dataset: What is read.
-        world_size: Number of ranks.
-        equal: What becomes of the last rows: see `iterate.dealing`.
-        limits: Time limits.
-        in_process: Whether all ranks are in this process: blocks need not go through the object store then.
-        run: Starts executions.
-        clock: Seconds.
+        dataset: What is read. world_size: Number of ranks. equal: What becomes of the last rows:
+        see `iterate.dealing`. limits: Time limits. in_process: Whether all ranks are in this
+        process: blocks need not go through the object store then. run: Starts executions. clock:
+        Seconds.
     """
 
     def __init__(
@@ -155,7 +164,9 @@ class Coordinator:
                     return Refused(error=current.failure)
                 assert current.hands is not None, "a rank fetches after it has joined"
                 fetched = current.hands.fetch(rank, now)
-                if fetched is not None and not (fetched.ended and self._misses_somebody(current, now)):
+                if fetched is not None and not (
+                    fetched.ended and self._misses_somebody(current, now)
+                ):
                     self._changed.notify_all()
                     return fetched
                 if now >= deadline:
@@ -164,7 +175,9 @@ class Coordinator:
                 self._changed.wait(min(self._limits.check_s, deadline - now))
 
     def again(self, rank: int, token: str, restart: Restart, rows: int) -> pa.Table | Refused:
-        """The first rows from a restart point on: a rank has them, but a node of the cluster was lost, and their block with it."""
+        """The first rows from a restart point on: a rank has them, but a node of the cluster was
+        lost, and their block with it.
+        """
         with self._changed:
             current = self._pass
             if current is None or not current.has(rank, token):
@@ -208,12 +221,18 @@ class Coordinator:
     def statistics(self) -> HandsStatistics | None:
         """What the hands of the current pass hold; None between passes."""
         with self._changed:
-            return None if self._pass is None or self._pass.hands is None else self._pass.hands.statistics()
+            return (
+                None
+                if self._pass is None or self._pass.hands is None
+                else self._pass.hands.statistics()
+            )
 
     # -- coming together; the lock is held
 
     def _is_known(self, join: Join) -> bool:
-        return join.token in self._refused or (self._pass is not None and self._pass.has(join.rank, join.token))
+        return join.token in self._refused or (
+            self._pass is not None and self._pass.has(join.rank, join.token)
+        )
 
     def _arrive(self, join: Join) -> None:
         if self._pass is not None and join.rank not in self._pass.left:
@@ -225,7 +244,9 @@ class Coordinator:
             self._warned = False
             self._refused.clear()  # all ranks have come anew: nobody asks for those any more
             self._pass = _Pass(joins=joins)
-            threading.Thread(target=self._produce, args=(self._pass,), name="syncline-split", daemon=True).start()
+            threading.Thread(
+                target=self._produce, args=(self._pass,), name="syncline-split", daemon=True
+            ).start()
 
     def _answer_to(self, join: Join) -> Joined | Refused | None:
         refused = self._refused.pop(join.token, None)
@@ -261,7 +282,11 @@ class Coordinator:
 
     def _look_at_pass(self, current: _Pass, now: float) -> None:
         """Fail the pass if a rank in it has died."""
-        gone = [rank for rank in range(len(current.joins)) if rank not in current.left and self._is_gone(current.joins[rank], now)]
+        gone = [
+            rank
+            for rank in range(len(current.joins))
+            if rank not in current.left and self._is_gone(current.joins[rank], now)
+        ]
         current.gone_since = {rank: current.gone_since.get(rank, now) for rank in gone}
         for rank, since in current.gone_since.items():
             if now - since < self._limits.check_s:
@@ -286,10 +311,14 @@ class Coordinator:
         return self._meeting.silent_s(join.rank, now) > self._limits.silent_s
 
     def _look_at_absent(self, absent: list[Absent]) -> None:
-        """Refuse those who wait if a rank they wait for cannot come any more, or has not come for too long."""
+        """Refuse those who wait if a rank they wait for cannot come any more, or has not come for
+        too long.
+        """
         for each in absent:
             if each.rank in self._resigned:
-                self._refuse(SplitError(_does_not_come(each, "its program is done with the dataset")))
+                self._refuse(
+                    SplitError(_does_not_come(each, "its program is done with the dataset"))
+                )
                 return
             if each.process is not None and each.process.is_near and not each.process.is_alive():
                 self._refuse(ConsumerDiedError(_does_not_come(each, "its process has ended")))
@@ -302,7 +331,11 @@ class Coordinator:
         if late and not self._warned:
             self._warned = True
             names = ", ".join(map(str, late))
-            logger.warning("the next pass over the dataset waits for %s, for %.0f s now", names, max(each.silent_s for each in late))
+            logger.warning(
+                "the next pass over the dataset waits for %s, for %.0f s now",
+                names,
+                max(each.silent_s for each in late),
+            )
 
     def _fail(self, current: _Pass, error: BaseException) -> None:
         current.failure = current.failure or pack_error(error)
@@ -332,13 +365,20 @@ class Coordinator:
                 self._stats = execution.stats()
 
     def _begin(self, current: _Pass) -> tuple[Beginning, Execution, OutputBlock | None]:
-        """Where the pass begins, its execution, and the first block if it was needed to know the chunks."""
+        """Where the pass begins, its execution, and the first block if it was needed to know the
+        chunks.
+        """
         cursors: list[Cursor] = []
         for join in current.joins:
             cursors.extend(cursor for cursor in join.cursors if cursor not in cursors)
-        chunks = [join.options.batch_size or _earlier_chunk(cursors, join.rank, len(current.joins)) for join in current.joins]
+        chunks = [
+            join.options.batch_size or _earlier_chunk(cursors, join.rank, len(current.joins))
+            for join in current.joins
+        ]
         rounds = Rounds(chunks=tuple(chunk or 1 for chunk in chunks), equal=self._equal)
-        beginning, execution = self._passes.begin(cursors, rounds=rounds, options=[join.options for join in current.joins])
+        beginning, execution = self._passes.begin(
+            cursors, rounds=rounds, options=[join.options for join in current.joins]
+        )
         if None not in chunks:
             return beginning, execution, None
         # Ranks that take blocks as they come get as many rows in turn as the first block has.
@@ -347,7 +387,9 @@ class Coordinator:
         rounds = dataclasses.replace(rounds, chunks=tuple(chunk or rows for chunk in chunks))
         return dataclasses.replace(beginning, rounds=rounds), execution, first
 
-    def _deal(self, current: _Pass, beginning: Beginning, execution: Execution, block: OutputBlock | None) -> None:
+    def _deal(
+        self, current: _Pass, beginning: Beginning, execution: Execution, block: OutputBlock | None
+    ) -> None:
         limit_bytes = shape_for(self._dataset.context).budget_bytes // _BUDGET_PART
         hands = Hands(beginning, limit_bytes=limit_bytes, patience_s=self._limits.patience_s)
         with self._changed:
@@ -359,7 +401,9 @@ class Coordinator:
         while block is not None:
             value = block.table() if self._in_process else block.reference()
             with self._changed:
-                hands.add(value, rows=block.num_rows, size_bytes=block.size_bytes, restart=block.restart)
+                hands.add(
+                    value, rows=block.num_rows, size_bytes=block.size_bytes, restart=block.restart
+                )
                 self._changed.notify_all()
                 self._wait_for_want(current, hands)
             block = self._next_block(current, execution)

@@ -1,7 +1,9 @@
-"""The rows of one pass of a split between dealing and fetching: a hand for each rank, without threads or I/O.
+"""The rows of one pass of a split between dealing and fetching: a hand for each rank, without
+threads or I/O.
 
-Blocks are counted while a hand has rows of them, and let go with the last. Rows of ranks that have left are dropped as they are dealt.
-`wants` says when to get the next block: whenever a rank has little in its hand, unless others that do not fetch hold too much memory.
+Blocks are counted while a hand has rows of them, and let go with the last. Rows of ranks that have
+left are dropped as they are dealt. `wants` says when to get the next block: whenever a rank has
+little in its hand, unless others that do not fetch hold too much memory.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from syncline.data.iterate.dealing import Deal, Dealer
 from syncline.data.iterate.position import Restart
 from syncline.data.split.messages import Fetched, Share
 
-# What is ready for one rank before the next block is asked for; the executor has more of them ready.
+# What is ready for one rank before the next block is asked for; the executor has more of them
+# ready.
 _READY_BYTES = 8 * 1024 * 1024
 # One answer carries no more than this, so that the blocks that consumers hold stay few.
 _FETCH_BYTES = 32 * 1024 * 1024
@@ -57,13 +60,15 @@ class Hands:
     """The hands of all ranks.
 
     Args:
-        beginning: What is dealt, and how.
-        limit_bytes: Bytes of blocks above which a rank without rows waits for those that have some.
-        patience_s: How long it waits: ranks that have stopped reading must not stop the others for ever.
+        beginning: What is dealt, and how. limit_bytes: Bytes of blocks above which a rank without
+        rows waits for those that have some. patience_s: How long it waits: ranks that have stopped
+        reading must not stop the others for ever.
     """
 
     def __init__(self, beginning: Beginning, *, limit_bytes: int, patience_s: float) -> None:
-        self._dealer = Dealer(rounds=beginning.rounds, position=beginning.position, skip=beginning.settled)
+        self._dealer = Dealer(
+            rounds=beginning.rounds, position=beginning.position, skip=beginning.settled
+        )
         self._hands: list[_Hand | None] = [_Hand() for _ in beginning.rounds.chunks]
         self._blocks: dict[int, _Held] = {}
         self._added = 0
@@ -94,7 +99,9 @@ class Hands:
         self._deal(deals, self._total)
 
     def fetch(self, rank: int, now: float) -> Fetched | None:
-        """What a rank gets next; None where there is nothing yet. The end comes alone, after all rows."""
+        """What a rank gets next; None where there is nothing yet. The end comes alone, after all
+        rows.
+        """
         hand = self._hands[rank]
         assert hand is not None, f"rank {rank} has left"
         shares: list[Share] = []
@@ -114,7 +121,9 @@ class Hands:
             hand.starving_since = None
             return Fetched(shares=tuple(shares))
         if self._ended:
-            return Fetched(ended=True, total=self._total, dropped_rows=self._dealer.statistics().dropped_rows)
+            return Fetched(
+                ended=True, total=self._total, dropped_rows=self._dealer.statistics().dropped_rows
+            )
         hand.starving_since = now if hand.starving_since is None else hand.starving_since
         return None
 
@@ -131,9 +140,16 @@ class Hands:
             return False
         if self.held_bytes < self._limit_bytes:
             return True
-        starving = [hand.starving_since for hand in hands if not hand.deals and hand.starving_since is not None]
-        # Where nobody has rows, it is a round that is larger than the limit: it can only be dealt when it is complete.
-        return bool(starving) and (not any(hand.deals for hand in hands) or now - min(starving) > self._patience_s)
+        starving = [
+            hand.starving_since
+            for hand in hands
+            if not hand.deals and hand.starving_since is not None
+        ]
+        # Where nobody has rows, it is a round that is larger than the limit: it can only be dealt
+        # when it is complete.
+        return bool(starving) and (
+            not any(hand.deals for hand in hands) or now - min(starving) > self._patience_s
+        )
 
     def statistics(self) -> HandsStatistics:
         """What is held now."""
@@ -156,7 +172,11 @@ class Hands:
                 hand.size_bytes += _part_bytes(held, deal)
                 hand.starving_since = None
         needed = self._dealer.held
-        for number in [number for number, held in self._blocks.items() if not held.uses and number not in needed]:
+        for number in [
+            number
+            for number, held in self._blocks.items()
+            if not held.uses and number not in needed
+        ]:
             self._drop(number)
 
     def _release(self, deal: Deal) -> None:

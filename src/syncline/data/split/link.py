@@ -1,4 +1,6 @@
-"""How a consumer reaches its coordinator: an actor's handle, or in local mode the coordinator itself."""
+"""How a consumer reaches its coordinator: an actor's handle, or in local mode the coordinator
+itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from syncline.exceptions import ActorDiedError
 
 
 class Link(Protocol):
-    """Calls methods of a coordinator. Picklable; the coordinator lives as long as there is a link to it."""
+    """Calls methods of a coordinator. Picklable; the coordinator lives as long as there is a link
+    to it.
+    """
 
     def submit(self, method: str, *args: Any) -> Callable[[], Any]:
         """Call now, and return what waits for the result (once)."""
@@ -56,7 +60,9 @@ class ActorLink:
 
 
 class LocalLink:
-    """The coordinator is an object of this process; copies of the link, however they came about, lead to the same one."""
+    """The coordinator is an object of this process; copies of the link, however they came about,
+    lead to the same one.
+    """
 
     _coordinators: WeakValueDictionary[str, Coordinator] = WeakValueDictionary()
 
@@ -79,7 +85,9 @@ class LocalLink:
 
 
 def _coordinator_died(error: ActorDiedError) -> BaseException:
-    if error.exit_cause is None or error.pid is None:  # it was not the process: it has never begun, say
+    if (
+        error.exit_cause is None or error.pid is None
+    ):  # it was not the process: it has never begun, say
         return error
     return CoordinatorDiedError(
         f"the process that reads the dataset for all ranks (pid {error.pid}) {error.exit_cause}, so the pass ends for all of them: split "

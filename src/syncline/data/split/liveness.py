@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-# The time at which a process started is computed from the machine's clock, which may be set in between.
+# The time at which a process started is computed from the machine's clock, which may be set in
+# between.
 _CLOCK_SLACK_S = 5.0
 
 
@@ -32,7 +33,10 @@ class Process:
         """Whether it runs; for one that is near only."""
         try:
             process = psutil.Process(self.pid)
-            return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - self.started_s) < _CLOCK_SLACK_S
+            return (
+                process.status() != psutil.STATUS_ZOMBIE
+                and abs(process.create_time() - self.started_s) < _CLOCK_SLACK_S
+            )
         except psutil.NoSuchProcess:
             return False
 
@@ -43,7 +47,9 @@ def this_process() -> Process:
 
 
 def _place() -> str:
-    """The boot of this machine, and the namespace that process ids belong to: containers have their own."""
+    """The boot of this machine, and the namespace that process ids belong to: containers have their
+    own.
+    """
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:

@@ -1,4 +1,6 @@
-"""Who has come to the next pass of a split, and who keeps the others waiting: pure, the time comes in as a number."""
+"""Who has come to the next pass of a split, and who keeps the others waiting: pure, the time comes
+in as a number.
+"""
 
 from __future__ import annotations
 
@@ -64,13 +66,19 @@ class Meeting:
             return []
         begun = min(since)
         return [
-            Absent(rank=rank, process=seat.process, silent_s=now - max(begun, begun if seat.last_sign is None else seat.last_sign))
+            Absent(
+                rank=rank,
+                process=seat.process,
+                silent_s=now - max(begun, begun if seat.last_sign is None else seat.last_sign),
+            )
             for rank, seat in enumerate(self._seats)
             if seat.join is None
         ]
 
     def complete(self) -> list[Join] | None:
-        """All joins, by rank, once everybody is there: then the seats are free for the next meeting."""
+        """All joins, by rank, once everybody is there: then the seats are free for the next
+        meeting.
+        """
         joins = [seat.join for seat in self._seats if seat.join is not None]
         if len(joins) < len(self._seats):
             return None

@@ -5,9 +5,10 @@
     TRAITS = conformance.EngineTraits(processes=True, parallel=True)
     globals().update(conformance.tests_for_engine({}, traits=TRAITS))
 
-`suite` holds what they have in common; the topics are `tasks`, `generators`, `objects`, `actors`, `async_actors`, `errors`,
-`cancelling`, `resources`, `placement`, `environments`, `machine`, `listings`, `utilities`, `crashes` and `terminating`. Not covered: what
-only one engine has, such as when exactly memory is freed.
+`suite` holds what they have in common; the topics are `tasks`, `generators`, `objects`, `actors`,
+`async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`, `machine`,
+`listings`, `utilities`, `crashes` and `terminating`. Not covered: what only one engine has, such as
+when exactly memory is freed.
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ SUITES: tuple[type[Suite], ...] = (
 
 
 def tests_for_engine(engine_options: EngineOptions, *, traits: EngineTraits) -> dict[str, Any]:
-    """Every suite for the engine that `init` starts with `engine_options`, as names for a test module."""
+    """Every suite for the engine that `init` starts with `engine_options`, as names for a test
+    module.
+    """
     # Those that ask for the same machine follow each other, so that a cluster can serve them all.
-    return tests_for(engine_options, traits=traits, suites=sorted(SUITES, key=lambda suite: repr(suite.init_options)))
+    return tests_for(
+        engine_options,
+        traits=traits,
+        suites=sorted(SUITES, key=lambda suite: repr(suite.init_options)),
+    )

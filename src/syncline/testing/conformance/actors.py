@@ -1,7 +1,8 @@
 """Actors: state, order, names, life and death, threads, groups."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ class Actors(Suite):
 
     def test_state_stays_between_calls_and_calls_keep_their_order(self) -> None:
         counter = Counter.remote(10)
-        assert syncline.get([counter.add.remote(i) for i in range(20)]) == [10 + sum(range(i + 1)) for i in range(20)]
+        assert syncline.get([counter.add.remote(i) for i in range(20)]) == [
+            10 + sum(range(i + 1)) for i in range(20)
+        ]
 
     def test_actors_of_a_class_do_not_share_state(self) -> None:
         a, b = Counter.remote(), Counter.remote(start=5)
@@ -137,7 +140,9 @@ class Actors(Suite):
                 return cls.__name__
 
         derived = Derived.remote()
-        assert syncline.get([derived.inherited.remote(), derived.static.remote(3), derived.of_class.remote()]) == ["base", 3, "Derived"]
+        assert syncline.get(
+            [derived.inherited.remote(), derived.static.remote(3), derived.of_class.remote()]
+        ) == ["base", 3, "Derived"]
 
     def test_handle_can_be_passed_to_tasks_and_actors(self) -> None:
         @syncline.remote
@@ -225,12 +230,17 @@ class Actors(Suite):
 
         assert syncline.get(Flaky.remote().work.remote()) == 3
 
-    def test_class_of_a_module_that_only_the_program_has_brings_its_methods(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_class_of_a_module_that_only_the_program_has_brings_its_methods(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         module = types.ModuleType(f"only_here_{uuid.uuid4().hex}")
         monkeypatch.setitem(sys.modules, module.__name__, module)
         exec(ONLY_HERE, vars(module))
         actor = module.Here.remote()
-        assert syncline.get([actor.doubled.remote(2), actor.tripled.remote(2)], timeout=60) == [4, 6]
+        assert syncline.get([actor.doubled.remote(2), actor.tripled.remote(2)], timeout=60) == [
+            4,
+            6,
+        ]
         assert module.Here.tripled(3) == 9
 
     def test_call_in_a_group_that_the_class_lacks_is_refused(self) -> None:
@@ -317,7 +327,9 @@ class ActorLives(Suite):
         name = _name()
         counter = Counter.options(name=name, namespace="listed").remote()
         syncline.get(counter.__ray_ready__.remote())
-        assert {"namespace": "listed", "name": name} in syncline.util.list_named_actors(all_namespaces=True)
+        assert {"namespace": "listed", "name": name} in syncline.util.list_named_actors(
+            all_namespaces=True
+        )
         assert name not in syncline.util.list_named_actors()
         syncline.kill(counter)
 
@@ -411,7 +423,12 @@ class ThreadedActors(Suite):
                 return self.barrier.wait(60)
 
         meeting = Meeting.remote()
-        assert sorted(syncline.get([meeting.meet.remote() for _ in range(4)], timeout=120)) == [0, 0, 1, 1]
+        assert sorted(syncline.get([meeting.meet.remote() for _ in range(4)], timeout=120)) == [
+            0,
+            0,
+            1,
+            1,
+        ]
 
     def test_calls_of_an_ordinary_actor_never_overlap(self) -> None:
         @syncline.remote

@@ -1,7 +1,8 @@
 """Actors with coroutine methods."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -131,7 +132,10 @@ class AsyncActors(Suite):
 
         grouped = Grouped.remote()
         waiting = [grouped.wait.remote() for _ in range(3)]
-        assert syncline.get(grouped.free.options(concurrency_group="compute").remote(), timeout=60) == "free"
+        assert (
+            syncline.get(grouped.free.options(concurrency_group="compute").remote(), timeout=60)
+            == "free"
+        )
         syncline.get(grouped.release.remote(), timeout=60)
         assert syncline.get(waiting, timeout=60) == [True] * 3
 

@@ -1,7 +1,8 @@
 """Processes that die: tasks are retried, actors restarted, errors name the process and its end."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -200,7 +201,11 @@ class ActorCrashes(Suite):
         pid = syncline.get(mortal.pid.remote(), timeout=60)
         assert pid != os.getpid()
         syncline.kill(mortal)
-        eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+        eventually(
+            lambda: (
+                not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+            )
+        )
 
     def test_error_names_class_and_pid(self) -> None:
         mortal = Mortal.remote()

@@ -1,7 +1,8 @@
 """`runtime_env`: variables, a working directory and modules of a task's own."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from syncline.testing.conformance.suite import Suite
 class Environments(Suite):
     """Of tasks and actors."""
 
-    init_options = {"num_cpus": 4, "runtime_env": {"env_vars": {"FROM_PROGRAM": "program", "FROM_BOTH": "program"}}}
+    init_options = {
+        "num_cpus": 4,
+        "runtime_env": {"env_vars": {"FROM_PROGRAM": "program", "FROM_BOTH": "program"}},
+    }
 
     def test_variables_of_the_program_and_of_the_task(self) -> None:
         @syncline.remote
@@ -29,7 +33,11 @@ class Environments(Suite):
 
         assert syncline.get(look.remote(), timeout=60) == ["program", "program", None]
         own = {"env_vars": {"FROM_BOTH": "task", "FROM_TASK": "task"}}
-        assert syncline.get(look.options(runtime_env=own).remote(), timeout=60) == ["program", "task", "task"]
+        assert syncline.get(look.options(runtime_env=own).remote(), timeout=60) == [
+            "program",
+            "task",
+            "task",
+        ]
         assert syncline.get(look.remote(), timeout=60) == ["program", "program", None]
 
     def test_variables_of_an_actor(self) -> None:
@@ -61,7 +69,9 @@ class Environments(Suite):
             return Path("data.txt").read_text(), importlib.import_module(module).VALUE
 
         before = os.getcwd()
-        found = syncline.get(look.options(runtime_env={"working_dir": str(tmp_path)}).remote(), timeout=60)
+        found = syncline.get(
+            look.options(runtime_env={"working_dir": str(tmp_path)}).remote(), timeout=60
+        )
         assert found == ("data", "from the directory")
         assert os.getcwd() == before
 
@@ -74,10 +84,16 @@ class Environments(Suite):
         def look() -> Any:
             return importlib.import_module(package).VALUE
 
-        found = syncline.get(look.options(runtime_env={"py_modules": [str(tmp_path / package)]}).remote(), timeout=60)
+        found = syncline.get(
+            look.options(runtime_env={"py_modules": [str(tmp_path / package)]}).remote(), timeout=60
+        )
         assert found == "from the package"
 
-    @pytest.mark.parametrize("wrong", [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}], ids=str)
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}],
+        ids=str,
+    )
     def test_impossible_environment_is_refused_at_once(self, wrong: dict[str, Any]) -> None:
         @syncline.remote
         def nothing() -> None: ...

@@ -1,7 +1,10 @@
-"""Errors: exceptions of user code, of arguments and results that cannot be pickled, and of dependencies."""
+"""Errors: exceptions of user code, of arguments and results that cannot be pickled, and of
+dependencies.
+"""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -40,7 +43,12 @@ class Errors(Suite):
         def fail() -> None:
             raise KeyError("missing")
 
-        for kind in (KeyError, LookupError, syncline.exceptions.RayTaskError, syncline.exceptions.RayError):
+        for kind in (
+            KeyError,
+            LookupError,
+            syncline.exceptions.RayTaskError,
+            syncline.exceptions.RayError,
+        ):
             with pytest.raises(kind, match="missing"):
                 syncline.get(fail.remote())
 
@@ -69,7 +77,14 @@ class Errors(Suite):
     def test_traceback_shows_the_users_frames_and_not_the_engines(self) -> None:
         @syncline.remote
         def outer() -> None:
-            exec(compile("def innermost():\n    raise ValueError('deep')\ninnermost()", "user_program.py", "exec"), {})
+            exec(
+                compile(
+                    "def innermost():\n    raise ValueError('deep')\ninnermost()",
+                    "user_program.py",
+                    "exec",
+                ),
+                {},
+            )
 
         with pytest.raises(ValueError) as caught:
             syncline.get(outer.remote())

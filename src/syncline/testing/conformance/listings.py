@@ -1,7 +1,8 @@
 """What an engine tells of its actors and tasks to those who look at it."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -60,7 +61,12 @@ class Listings(Suite):
         actor = Listed.options(name="listed", num_cpus=0.5, resources={"slot": 1}).remote()
         pid = syncline.get(actor.pid.remote(), timeout=60)
         (facts,) = eventually(lambda: _actors("listed"))
-        assert (facts.class_name, facts.state, facts.pid, facts.restarts) == ("Listed", "ALIVE", pid, 0)
+        assert (facts.class_name, facts.state, facts.pid, facts.restarts) == (
+            "Listed",
+            "ALIVE",
+            pid,
+            0,
+        )
         assert facts.node_id in [node["NodeID"] for node in syncline.nodes()]
         assert facts.resources == {"CPU": 0.5, "slot": 1}
         assert api.actors().total >= 1
@@ -87,14 +93,22 @@ class Listings(Suite):
         first, second = _running("listed-run")
         assert first.pid != second.pid
         assert first.node_id in [node["NodeID"] for node in syncline.nodes()]
-        assert all(task.started is not None and began - 1 <= task.started <= time.time() + 1 for task in (first, second))
+        assert all(
+            task.started is not None and began - 1 <= task.started <= time.time() + 1
+            for task in (first, second)
+        )
         eventually(lambda: _counts("listed-later") == {"QUEUED": 3})
         eventually(lambda: _counts("listed-waiting") == {"WAITING": 1})
         assert _counts("listed-run") == {"RUNNING": 2}
         assert api.tasks().total >= 6
         Path(stop).touch()
         syncline.get([*running, *queued, waiting], timeout=60)
-        eventually(lambda: not any(_counts(name) for name in ("listed-run", "listed-later", "listed-waiting")), what="none is left")
+        eventually(
+            lambda: (
+                not any(_counts(name) for name in ("listed-run", "listed-later", "listed-waiting"))
+            ),
+            what="none is left",
+        )
 
     def test_calls_of_an_actor_run_one_after_the_other(self, tmp_path: Path) -> None:
         stop = str(tmp_path / "stop")

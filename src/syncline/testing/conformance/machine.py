@@ -1,7 +1,8 @@
 """The machine, the program and its history: nodes, contexts, the timeline, starting and ending."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ class Machine(Suite):
 
     def test_there_is_a_living_node_with_all_resources(self) -> None:
         nodes = [node for node in syncline.nodes() if node["Alive"]]
-        assert sum(node["Resources"]["CPU"] for node in nodes) == syncline.cluster_resources()["CPU"] == 3
+        assert (
+            sum(node["Resources"]["CPU"] for node in nodes)
+            == syncline.cluster_resources()["CPU"]
+            == 3
+        )
         assert {"NodeID", "NodeManagerAddress", "NodeManagerHostname", "Labels"} <= set(nodes[0])
         assert syncline.get_runtime_context().get_node_id() in [node["NodeID"] for node in nodes]
 
@@ -38,18 +43,31 @@ class Machine(Suite):
         @syncline.remote
         def look() -> Any:
             context = syncline.get_runtime_context()
-            return context.get_task_id(), context.get_job_id(), context.get_actor_id(), context.namespace
+            return (
+                context.get_task_id(),
+                context.get_job_id(),
+                context.get_actor_id(),
+                context.namespace,
+            )
 
         first, second = syncline.get([look.remote(), look.remote()], timeout=60)
         assert first[0] != second[0]
-        assert first[1:] == second[1:] == (syncline.get_runtime_context().get_job_id(), None, "conforming")
+        assert (
+            first[1:]
+            == second[1:]
+            == (syncline.get_runtime_context().get_job_id(), None, "conforming")
+        )
 
     def test_actor_knows_its_name_and_resources(self) -> None:
         @syncline.remote(num_cpus=1)
         class Looking:
             def look(self) -> Any:
                 context = syncline.get_runtime_context()
-                return context.get_actor_name(), context.get_assigned_resources()["CPU"], context.was_current_actor_reconstructed
+                return (
+                    context.get_actor_name(),
+                    context.get_assigned_resources()["CPU"],
+                    context.was_current_actor_reconstructed,
+                )
 
         actor = Looking.options(name="machine-looking").remote()
         assert syncline.get(actor.look.remote(), timeout=60) == ("machine-looking", 1, False)
@@ -64,7 +82,9 @@ class Machine(Suite):
 
         def seen_event() -> dict[str, Any]:
             events = syncline.timeline() or []
-            return next((event for event in events if event.get("name") == "seen in the timeline"), {})
+            return next(
+                (event for event in events if event.get("name") == "seen in the timeline"), {}
+            )
 
         event = eventually(seen_event)
         assert event["ph"] == "X"

@@ -1,7 +1,8 @@
 """Objects: put, get, wait, references and futures."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -197,7 +198,9 @@ class Waiting(Suite):
             return x * x
 
         futures = [square.remote(i).future() for i in range(5)]
-        assert sorted(future.result() for future in concurrent.futures.as_completed(futures, timeout=60)) == [0, 1, 4, 9, 16]
+        assert sorted(
+            future.result() for future in concurrent.futures.as_completed(futures, timeout=60)
+        ) == [0, 1, 4, 9, 16]
 
     def test_future_of_a_failed_task_has_its_error(self) -> None:
         @syncline.remote

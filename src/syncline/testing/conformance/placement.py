@@ -1,7 +1,8 @@
 """Placement groups and scheduling strategies."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -13,8 +14,16 @@ import syncline
 from syncline.exceptions import RayError
 from syncline.testing.conformance.suite import Suite
 from syncline.testing.waiting import eventually
-from syncline.util import get_current_placement_group, placement_group, placement_group_table, remove_placement_group
-from syncline.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from syncline.util import (
+    get_current_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from syncline.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 
 @syncline.remote
@@ -81,9 +90,16 @@ class PlacementGroups(Suite):
 
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
         assert group.wait(60)
-        strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=1)
-        assert syncline.get(group_id.options(scheduling_strategy=strategy).remote(), timeout=60) == group.id.hex()
-        actor = Inside.options(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+        strategy = PlacementGroupSchedulingStrategy(
+            placement_group=group, placement_group_bundle_index=1
+        )
+        assert (
+            syncline.get(group_id.options(scheduling_strategy=strategy).remote(), timeout=60)
+            == group.id.hex()
+        )
+        actor = Inside.options(
+            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)
+        ).remote()
         assert syncline.get(actor.group.remote(), timeout=60) == group
         assert get_current_placement_group() is None
         syncline.kill(actor)
@@ -96,7 +112,10 @@ class PlacementGroups(Suite):
 
         group = placement_group([{"CPU": 1}, {"CPU": 1}])
         with pytest.raises(ValueError):
-            syncline.get(two.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote(), timeout=60)
+            syncline.get(
+                two.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote(),
+                timeout=60,
+            )
         with pytest.raises(ValueError):
             PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=2)
         remove_placement_group(group)
@@ -111,15 +130,22 @@ class PlacementGroups(Suite):
             return syncline.get(child.remote())
 
         group = placement_group([{"CPU": 2}])
-        capturing = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-        assert syncline.get(parent.options(scheduling_strategy=capturing).remote(), timeout=60) == group.id.hex()
+        capturing = PlacementGroupSchedulingStrategy(
+            group, placement_group_capture_child_tasks=True
+        )
+        assert (
+            syncline.get(parent.options(scheduling_strategy=capturing).remote(), timeout=60)
+            == group.id.hex()
+        )
         free = PlacementGroupSchedulingStrategy(group)
         assert syncline.get(parent.options(scheduling_strategy=free).remote(), timeout=60) is None
         remove_placement_group(group)
 
     def test_removal_ends_what_runs_inside(self) -> None:
         group = placement_group([{"CPU": 1}])
-        actor = Inside.options(num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+        actor = Inside.options(
+            num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(group)
+        ).remote()
         assert syncline.get(actor.group.remote(), timeout=60) == group
         remove_placement_group(group)
         remove_placement_group(group)
@@ -135,7 +161,10 @@ class PlacementGroups(Suite):
         assert group.wait(60)
         remove_placement_group(group)
         with pytest.raises((ValueError, RayError), match="removed"):
-            syncline.get(one.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote(), timeout=60)
+            syncline.get(
+                one.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote(),
+                timeout=60,
+            )
 
     def test_ready_of_a_removed_group_is_an_error(self) -> None:
         _free("CPU", 4)
@@ -154,7 +183,12 @@ class PlacementGroups(Suite):
         eventually(lambda: syncline.available_resources().get("GPU") == 2)
         group = placement_group([{"GPU": 1}, {"GPU": 1}])
         ids = [
-            syncline.get(gpus.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle)).remote(), timeout=60)[0]
+            syncline.get(
+                gpus.options(
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle)
+                ).remote(),
+                timeout=60,
+            )[0]
             for bundle in (0, 1)
         ]
         assert len(set(ids)) == 2

@@ -1,7 +1,8 @@
 """Resources: what is held, what is free, what can never be."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -61,7 +62,10 @@ class ResourceBooks(Suite):
     def test_task_holds_what_it_asks_for(self) -> None:
         @syncline.remote(num_cpus=2, resources={"slot": 1})
         def look() -> Any:
-            return syncline.available_resources(), syncline.get_runtime_context().get_assigned_resources()
+            return (
+                syncline.available_resources(),
+                syncline.get_runtime_context().get_assigned_resources(),
+            )
 
         eventually(lambda: syncline.available_resources().get("slot") == 3)
         free, assigned = syncline.get(look.remote())
@@ -69,9 +73,18 @@ class ResourceBooks(Suite):
         assert (assigned["CPU"], assigned["slot"]) == (2, 1)
 
     @pytest.mark.parametrize(
-        "options", [{"num_cpus": 5}, {"num_gpus": 3}, {"resources": {"slot": 3.5}}, {"resources": {"other": 1}}], ids=str
+        "options",
+        [
+            {"num_cpus": 5},
+            {"num_gpus": 3},
+            {"resources": {"slot": 3.5}},
+            {"resources": {"other": 1}},
+        ],
+        ids=str,
     )
-    def test_task_that_could_never_run_is_refused_with_numbers(self, options: dict[str, Any]) -> None:
+    def test_task_that_could_never_run_is_refused_with_numbers(
+        self, options: dict[str, Any]
+    ) -> None:
         @syncline.remote
         def nothing() -> None: ...
 
@@ -95,7 +108,10 @@ class ResourceBooks(Suite):
     def test_fractions_of_a_gpu_share_one(self) -> None:
         eventually(lambda: syncline.available_resources().get("GPU") == 2)
         holders = [Holder.options(num_gpus=0.5).remote() for _ in range(4)]
-        ids = [found[0] for found in syncline.get([holder.gpus.remote() for holder in holders], timeout=60)]
+        ids = [
+            found[0]
+            for found in syncline.get([holder.gpus.remote() for holder in holders], timeout=60)
+        ]
         assert sorted(ids.count(id) for id in set(ids)) == [2, 2]
         del holders
         eventually(lambda: syncline.available_resources().get("GPU") == 2)
@@ -131,7 +147,11 @@ class VisibleGpus(Suite):
         class Threaded:
             def look(self) -> Any:
                 context = syncline.get_runtime_context()
-                return context.get_actor_id(), syncline.get_gpu_ids(), context.get_assigned_resources().get("GPU")
+                return (
+                    context.get_actor_id(),
+                    syncline.get_gpu_ids(),
+                    context.get_assigned_resources().get("GPU"),
+                )
 
             def look_in_a_thread(self) -> Any:
                 with ThreadPoolExecutor(1) as threads:
@@ -139,7 +159,9 @@ class VisibleGpus(Suite):
 
         eventually(lambda: (syncline.available_resources().get("GPU") or 0) >= 1)
         actor = Threaded.remote()
-        direct, in_a_thread = syncline.get([actor.look.remote(), actor.look_in_a_thread.remote()], timeout=60)
+        direct, in_a_thread = syncline.get(
+            [actor.look.remote(), actor.look_in_a_thread.remote()], timeout=60
+        )
         assert in_a_thread == direct
         assert direct[0] is not None
         assert len(direct[1]) == 1

@@ -1,6 +1,7 @@
 """What the suites have in common: which engine they run on, and how a test module takes them in.
 
-    globals().update(conformance.tests_for({"local_mode": True}, traits=conformance.EngineTraits(processes=False, parallel=False)))
+    globals().update(conformance.tests_for({"local_mode": True},
+    traits=conformance.EngineTraits(processes=False, parallel=False)))
 
 gives a test module one class `Test...` for every suite.
 """
@@ -17,7 +18,9 @@ import syncline
 
 Trait = Literal["processes", "parallel"]
 EngineOptions = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Arguments of `init` beside a suite's own; or a function that makes all of them out of the suite's, such as one that starts a cluster."""
+"""Arguments of `init` beside a suite's own; or a function that makes all of them out of the
+suite's, such as one that starts a cluster.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,9 @@ class EngineTraits:
     parallel: bool
     """Tasks run beside the program, so that one can wait for, or cancel, what has not ended."""
     differences: Mapping[str, str] = field(default_factory=dict)
-    """Tests that the engine fails by its nature, as "Suite.test_name", and why; they are skipped."""
+    """Tests that the engine fails by its nature, as "Suite.test_name", and why; they are
+    skipped.
+    """
 
 
 class Suite:
@@ -41,21 +46,31 @@ class Suite:
     """Arguments of `init`, over those of the engine's test module."""
 
 
-def tests_for(engine_options: EngineOptions, *, traits: EngineTraits, suites: Iterable[type[Suite]]) -> dict[str, Any]:
-    """Test classes by name, and the fixture `conforming_engine` that starts the engine with `engine_options`."""
+def tests_for(
+    engine_options: EngineOptions, *, traits: EngineTraits, suites: Iterable[type[Suite]]
+) -> dict[str, Any]:
+    """Test classes by name, and the fixture `conforming_engine` that starts the engine with
+    `engine_options`.
+    """
     names: dict[str, Any] = {"conforming_engine": _engine_fixture(engine_options)}
     for suite in suites:
         missing = [need for need in suite.needs if not getattr(traits, need)]
         marks = [pytest.mark.usefixtures("conforming_engine")]
         if missing:
             marks.append(pytest.mark.skip(reason=f"this engine lacks: {', '.join(missing)}"))
-        body = {"pytestmark": marks, "__doc__": suite.__doc__, **_skipped(suite, traits.differences)}
+        body = {
+            "pytestmark": marks,
+            "__doc__": suite.__doc__,
+            **_skipped(suite, traits.differences),
+        }
         names[f"Test{suite.__name__}"] = type(f"Test{suite.__name__}", (suite,), body)
     return names
 
 
 def _skipped(suite: type[Suite], differences: Mapping[str, str]) -> dict[str, Callable[..., None]]:
-    """The tests of `suite` in which the engine differs, skipped. AttributeError for one that the suite does not have."""
+    """The tests of `suite` in which the engine differs, skipped. AttributeError for one that the
+    suite does not have.
+    """
     skipped: dict[str, Callable[..., None]] = {}
     for full_name, reason in differences.items():
         topic, _, name = full_name.partition(".")
@@ -76,7 +91,9 @@ def _engine_fixture(engine_options: EngineOptions) -> Callable[..., Iterator[Non
     @pytest.fixture(scope="class")
     def conforming_engine(request: pytest.FixtureRequest) -> Iterator[None]:
         own = request.cls.init_options
-        syncline.init(**(engine_options(own) if callable(engine_options) else {**own, **engine_options}))
+        syncline.init(
+            **(engine_options(own) if callable(engine_options) else {**own, **engine_options})
+        )
         yield
         syncline.shutdown()
 

@@ -1,7 +1,8 @@
 """Tasks: arguments, results, options, retries, nesting."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -223,24 +224,47 @@ class Retries(Suite):
             syncline.get(self._failing_until(tmp_path, 2).options(max_retries=5).remote())
 
     def test_retry_exceptions_tries_again(self, tmp_path: Path) -> None:
-        assert syncline.get(self._failing_until(tmp_path, 3).options(max_retries=2, retry_exceptions=True).remote()) == 3
+        assert (
+            syncline.get(
+                self._failing_until(tmp_path, 3)
+                .options(max_retries=2, retry_exceptions=True)
+                .remote()
+            )
+            == 3
+        )
 
     def test_the_last_attempt_gives_the_error(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="attempt 2"):
-            syncline.get(self._failing_until(tmp_path, 9).options(max_retries=1, retry_exceptions=True).remote())
+            syncline.get(
+                self._failing_until(tmp_path, 9)
+                .options(max_retries=1, retry_exceptions=True)
+                .remote()
+            )
 
     def test_only_listed_exceptions_are_retried(self, tmp_path: Path) -> None:
         work = self._failing_until(tmp_path, 2)
         with pytest.raises(ValueError, match="attempt 1"):
             syncline.get(work.options(max_retries=3, retry_exceptions=[KeyError]).remote())
-        assert syncline.get(work.options(max_retries=3, retry_exceptions=[KeyError, ValueError]).remote()) == 2
+        assert (
+            syncline.get(
+                work.options(max_retries=3, retry_exceptions=[KeyError, ValueError]).remote()
+            )
+            == 2
+        )
 
     def test_dependent_of_a_retried_task_sees_only_its_success(self, tmp_path: Path) -> None:
         @syncline.remote
         def double(x: int) -> int:
             return 2 * x
 
-        assert syncline.get(double.remote(self._failing_until(tmp_path, 2).options(retry_exceptions=True).remote())) == 4
+        assert (
+            syncline.get(
+                double.remote(
+                    self._failing_until(tmp_path, 2).options(retry_exceptions=True).remote()
+                )
+            )
+            == 4
+        )
 
 
 class ParallelTasks(Suite):

@@ -1,7 +1,8 @@
 """SIGTERM as a notice: actors that ask for it are told and live on, others end."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class Saver:
         return self.told.wait(LIMIT_S)
 
     def be_told_inside_c(self) -> bool:
-        """Have the main thread wait for a lock that no signal interrupts, until the notice lets it go."""
+        """Have the main thread wait for a lock that no signal interrupts, until the notice lets it
+        go.
+        """
         libc = ctypes.CDLL(None)
         mutex = ctypes.create_string_buffer(256)
         libc.pthread_mutex_init(mutex, None)

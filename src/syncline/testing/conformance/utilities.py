@@ -1,7 +1,8 @@
 """`util.ActorPool` and `util.queue.Queue`."""
 
-# Type checkers take no notice of what class decorators return, so actor classes look like ordinary ones to them.
-# mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc, arg-type, call-arg, no-any-return"
+# Type checkers take no notice of what class decorators return, so actor classes look like ordinary
+# ones to them. mypy: disable-error-code="attr-defined, call-overload, untyped-decorator, misc,
+# arg-type, call-arg, no-any-return"
 
 from __future__ import annotations
 
@@ -107,7 +108,13 @@ class Queues(Suite):
         queue = Queue()
         for i in range(5):
             queue.put(i)
-        assert (queue.qsize(), queue.size(), len(queue), queue.empty(), queue.full()) == (5, 5, 5, False, False)
+        assert (queue.qsize(), queue.size(), len(queue), queue.empty(), queue.full()) == (
+            5,
+            5,
+            5,
+            False,
+            False,
+        )
         assert [queue.get() for _ in range(5)] == list(range(5))
         assert queue.empty()
         queue.shutdown()

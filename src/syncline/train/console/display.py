@@ -1,6 +1,7 @@
 """`Display`: who shows a run to the person that runs it, and the displays that do not draw.
 
-Panels are in `live` (terminals) and `notebook`; the libraries with which they draw are imported when one is made.
+Panels are in `live` (terminals) and `notebook`; the libraries with which they draw are imported
+when one is made.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ INTERVAL_S = 0.5
 
 
 class Display(ABC):
-    """Used from one thread, but for `close`. Nothing here raises because of what is shown; writing to a stream that is gone may."""
+    """Used from one thread, but for `close`. Nothing here raises because of what is shown; writing
+    to a stream that is gone may.
+    """
 
     takes_snapshots: bool
     """Whether `show` does something; if not, nobody need call it."""
@@ -43,7 +46,8 @@ class Display(ABC):
 
     @abstractmethod
     def close(self, *, interrupted: bool = False) -> None:
-        """Nothing more comes; may be called twice. Where the last snapshot was that of an end, it is summed up.
+        """Nothing more comes; may be called twice. Where the last snapshot was that of an end, it
+        is summed up.
 
         interrupted: The program does not wait for the end: what was shown last stands for it.
         """
@@ -51,7 +55,12 @@ class Display(ABC):
     def __enter__(self) -> Display:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close(interrupted=isinstance(error, KeyboardInterrupt))
 
 
@@ -74,7 +83,9 @@ class Silence(Display):
 
 
 class Lines(Display):
-    """Plain lines on standard error, for pipes, files and continuous integration: a quiet run leaves three."""
+    """Plain lines on standard error, for pipes, files and continuous integration: a quiet run
+    leaves three.
+    """
 
     takes_snapshots = False
 
@@ -113,7 +124,9 @@ class Drawing(Display):
             self.start()
 
     def current(self) -> Snapshot | None:
-        """The run as it must be now, for all that is known; None before the first snapshot. For any thread."""
+        """The run as it must be now, for all that is known; None before the first snapshot. For any
+        thread.
+        """
         last = self._last
         return last[1].later(self._clock() - last[0]) if last is not None else None
 
@@ -130,19 +143,24 @@ class Drawing(Display):
 
 
 def display_for(run_config: RunConfig | None = None, *, may_draw: bool = True) -> Display:
-    """The display for where this program runs: a panel in terminals and notebooks, else plain lines.
+    """The display for where this program runs: a panel in terminals and notebooks, else plain
+    lines.
 
     Args:
-        run_config: Its `verbose=0`, or a level above INFO, makes all quiet.
-        may_draw: False where the training function, and perhaps a debugger, has the terminal for itself.
+        run_config: Its `verbose=0`, or a level above INFO, makes all quiet. may_draw: False where
+        the training function, and perhaps a debugger, has the terminal for itself.
     """
     if is_hosted() or is_quiet(run_config):
         return Silence()
     if may_draw and is_watched(None):
-        notebook: Display = importlib.import_module("syncline.train.console.notebook").NotebookPanel()
+        notebook: Display = importlib.import_module(
+            "syncline.train.console.notebook"
+        ).NotebookPanel()
         return notebook
     if may_draw and is_terminal(sys.stderr):
-        panel: Display | None = importlib.import_module("syncline.train.console.live").TerminalPanel.if_drawable()
+        panel: Display | None = importlib.import_module(
+            "syncline.train.console.live"
+        ).TerminalPanel.if_drawable()
         if panel is not None:
             return panel
     return Lines()

@@ -1,6 +1,8 @@
-"""`TerminalPanel`: a run at the bottom of a terminal, drawn in place by a thread; what the program prints goes above it.
+"""`TerminalPanel`: a run at the bottom of a terminal, drawn in place by a thread; what the program
+prints goes above it.
 
-At the end the panel makes place for a short summary. Not covered: terminals that cannot move the cursor, which get lines.
+At the end the panel makes place for a short summary. Not covered: terminals that cannot move the
+cursor, which get lines.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from syncline.train.console.streams import AboveDisplay, redirected
 
 _owning = threading.Lock()
 _owner: weakref.ref[TerminalPanel] | None = None
-"""Who has the terminal: a program may train in several threads. A panel that was never closed is forgotten with its run."""
+"""Who has the terminal: a program may train in several threads. A panel that was never closed is
+forgotten with its run.
+"""
 
 
 class _Screen:
@@ -37,7 +41,9 @@ class _Screen:
         self._streams = streams
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from unfinished([row for stream in self._streams for row in stream.unfinished], console.height)
+        yield from unfinished(
+            [row for stream in self._streams for row in stream.unfinished], console.height
+        )
         yield self._drawn
 
 
@@ -60,9 +66,12 @@ class TerminalPanel(Drawing):
 
     @classmethod
     def if_drawable(cls) -> TerminalPanel | None:
-        """One on standard error; None if that is a terminal without a movable cursor, or something is drawn there already."""
+        """One on standard error; None if that is a terminal without a movable cursor, or something
+        is drawn there already.
+        """
         global _owner
-        # Not the stream that is `sys.stderr` at each moment, which is a stand-in while the panel is drawn.
+        # Not the stream that is `sys.stderr` at each moment, which is a stand-in while the panel is
+        # drawn.
         console = Console(file=sys.stderr, highlight=False)
         drawn_by_rich = any(isinstance(stream, FileProxy) for stream in (sys.stdout, sys.stderr))
         if drawn_by_rich or not console.is_terminal or console.is_dumb_terminal:
@@ -127,7 +136,9 @@ class TerminalPanel(Drawing):
                 return
 
     def _picture(self) -> RenderableType:
-        """Made anew with each refresh; what is printed between two of them is followed by the same one."""
+        """Made anew with each refresh; what is printed between two of them is followed by the same
+        one.
+        """
         snapshot = self.current()
         if snapshot is None:
             return ""

@@ -1,4 +1,6 @@
-"""`Narrator`: what a controller tells people of its run, in lines about what happens and in snapshots for displays that draw."""
+"""`Narrator`: what a controller tells people of its run, in lines about what happens and in
+snapshots for displays that draw.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ from syncline.train.storage import StorageContext
 from syncline.train.workers.shipped import Shipped
 from syncline.train.workers.spec import RunSpec
 
-_TURNS = (events.Reserve, events.StartGroup, events.LaunchTraining, events.StopGroup, events.DrainValidations)
+_TURNS = (
+    events.Reserve,
+    events.StartGroup,
+    events.LaunchTraining,
+    events.StopGroup,
+    events.DrainValidations,
+)
 """Instructions that change what the run is doing, and may take long."""
 
 
@@ -51,13 +59,21 @@ class Narrator:
         may_draw: bool = True,
     ) -> None:
         self._name = storage.experiment_dir_name
-        self._path = located(storage.experiment_fs_path, local=storage.local, scheme=storage.storage_filesystem.type_name)
+        self._path = located(
+            storage.experiment_fs_path,
+            local=storage.local,
+            scheme=storage.storage_filesystem.type_name,
+        )
         self._clock = clock
         if display is None:
             display = display_for(spec.run_config, may_draw=may_draw)
         self._display = Silence() if is_quiet(spec.run_config) else display
-        self._status = RunStatus(name=self._name, path=self._path, config=_config(spec), goodput=goodput, clock=clock)
-        self._has_scores = (spec.run_config.checkpoint_config or CheckpointConfig()).checkpoint_score_attribute is not None
+        self._status = RunStatus(
+            name=self._name, path=self._path, config=_config(spec), goodput=goodput, clock=clock
+        )
+        self._has_scores = (
+            spec.run_config.checkpoint_config or CheckpointConfig()
+        ).checkpoint_score_attribute is not None
         self._next_s = clock()
 
     @property
@@ -86,7 +102,9 @@ class Narrator:
     # -- what happens
 
     def opened(self, attempt: int, workers: Sequence[Worker], start: str) -> None:
-        """The workers of an attempt run. `start` says where they begin; "" for from the beginning."""
+        """The workers of an attempt run. `start` says where they begin; "" for from the
+        beginning.
+        """
         page = _page_of(self._path)
         self._status.opened(workers, start, page)
         if attempt > 1:
@@ -112,20 +130,32 @@ class Narrator:
 
     def resizing(self, instruction: events.NotifyResize) -> None:
         """The run goes on with another number of workers."""
-        self._say(f"there is room for {instruction.workers} workers instead of {instruction.world_size}: going on with as many")
+        self._say(
+            f"there is room for {instruction.workers} workers instead of {instruction.world_size}: going on with as many"
+        )
 
     def preempted(self, instruction: events.NotifyPreemption) -> None:
         """Workers will be taken away."""
-        ranks = sorted(rank for ranks in instruction.info.preempted_node_to_ranks.values() for rank in ranks)
-        self._say(f"{ranks_text(ranks)} will be taken away in {instruction.seconds_left:.0f} s; the ranks are told so, to save their work")
+        ranks = sorted(
+            rank for ranks in instruction.info.preempted_node_to_ranks.values() for rank in ranks
+        )
+        self._say(
+            f"{ranks_text(ranks)} will be taken away in {instruction.seconds_left:.0f} s; the ranks are told so, to save their work"
+        )
 
     def finished(self, goodput: Goodput | None, metrics: Mapping[str, Any] | None) -> None:
         """Every rank has returned, and the record says so."""
         if goodput is not None:
             self._outline(str(goodput))
-        numbers = {name: value for name, value in metric_values.flatten(metrics or {}).items() if isinstance(value, (int, float))}
+        numbers = {
+            name: value
+            for name, value in metric_values.flatten(metrics or {}).items()
+            if isinstance(value, (int, float))
+        }
         shown = ", ".join(f"{name}={value:.4g}" for name, value in numbers.items())
-        self._outline(f"training finished in {self._status.running_s:.1f} s{f' with {shown}' if shown else ''}; {self._path}")
+        self._outline(
+            f"training finished in {self._status.running_s:.1f} s{f' with {shown}' if shown else ''}; {self._path}"
+        )
 
     def _say(self, text: str) -> None:
         self._display.say(f"syncline: {text}")

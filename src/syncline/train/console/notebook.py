@@ -1,4 +1,6 @@
-"""`NotebookPanel`: a run in the output of a notebook's cell, brought up to date in place by a thread."""
+"""`NotebookPanel`: a run in the output of a notebook's cell, brought up to date in place by a
+thread.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class NotebookPanel(Drawing):
         self._draw(self.current())
         # The kernel finds the cell that output belongs to in the context.
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._draw_until_end,), name="syncline-panel", daemon=True).start()
+        threading.Thread(
+            target=context.run, args=(self._draw_until_end,), name="syncline-panel", daemon=True
+        ).start()
 
     def close(self, *, interrupted: bool = False) -> None:
         """The last picture stays: of a run that is over, its summary."""

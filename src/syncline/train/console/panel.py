@@ -1,4 +1,6 @@
-"""A snapshot as a panel of rich: framed where there is room, plain rows on small screens, a single line on tiny ones. Pure."""
+"""A snapshot as a panel of rich: framed where there is room, plain rows on small screens, a single
+line on tiny ones. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,25 @@ from syncline.train.console.rows import PROGRESS, Row, fitting, packed, rows, ti
 from syncline.train.console.snapshot import Phase, Snapshot
 
 MAX_WIDTH = 100
-"""A panel is not wider: short lines are read faster, and wide ones break when the window is made smaller."""
+"""A panel is not wider: short lines are read faster, and wide ones break when the window is made
+smaller.
+"""
 _BESIDE = 3
-"""Characters left free at the right: terminals write `^C` where the cursor is, and would begin a new line for it."""
+"""Characters left free at the right: terminals write `^C` where the cursor is, and would begin a
+new line for it.
+"""
 _FRAMED_WIDTH = 56
 _FRAMED_LINES = 8
 _LABEL_WIDTH = 12
 _LABELLED_WIDTH = 36
 _BAR_WIDTH = 40
 _SHORTEST_BAR = 8
-_STYLES = {Phase.TRAINING: "green", Phase.FINISHED: "green", Phase.FAILED: "red", Phase.STOPPING: "red"}
+_STYLES = {
+    Phase.TRAINING: "green",
+    Phase.FINISHED: "green",
+    Phase.FAILED: "red",
+    Phase.STOPPING: "red",
+}
 """Colours of phases; yellow for all in which nothing is trained."""
 
 
@@ -35,13 +46,22 @@ def panel(snapshot: Snapshot, width: int, height: int) -> RenderableType:
     headline = _line(title(snapshot), _STYLES.get(snapshot.phase, "yellow"))
     if width >= _FRAMED_WIDTH and lines >= _FRAMED_LINES:
         body = _body(snapshot, width - 4, lines - 2)
-        framed = Panel(Group(*body), title=headline, title_align="left", border_style="dim", width=width, padding=(0, 1))
+        framed = Panel(
+            Group(*body),
+            title=headline,
+            title_align="left",
+            border_style="dim",
+            width=width,
+            padding=(0, 1),
+        )
         return Constrain(framed, width)  # a long title would make it wider
     return Constrain(Group(headline, *_body(snapshot, width, lines - 1)), width)
 
 
 def unfinished(rows: Sequence[str], height: int) -> list[Text]:
-    """Unfinished lines of the program, the last ones that fit above a panel on a screen of that height."""
+    """Unfinished lines of the program, the last ones that fit above a panel on a screen of that
+    height.
+    """
     room = height - max(1, height // 2) - 1
     texts = [Text.from_ansi(row) for row in rows[-room:]] if room > 0 else []
     for text in texts:
@@ -82,7 +102,9 @@ def _progress(row: Row, share: float, label_width: int, width: int) -> Renderabl
     line.add_column(width=label_width)
     line.add_column(width=room)
     line.add_column(no_wrap=True)
-    bar = ProgressBar(total=1.0, completed=share, width=room, complete_style="green", finished_style="green")
+    bar = ProgressBar(
+        total=1.0, completed=share, width=room, complete_style="green", finished_style="green"
+    )
     line.add_row(Text(row.label, "dim"), bar, Text(f" {text}"))
     return line
 

@@ -1,17 +1,20 @@
 """How far a run is, found out from what rank 0 reports. Pure: moments come with every call.
 
-The rule. A metric `progress` between 0 and 1 is the share that is done. Otherwise a counter among the metrics is set against its end in
-`train_loop_config`, steps before iterations before epochs:
+The rule. A metric `progress` between 0 and 1 is the share that is done. Otherwise a counter among
+the metrics is set against its end in `train_loop_config`, steps before iterations before epochs:
 
     steps       global_step, step, steps              max_steps, total_steps, num_steps, num_train_steps, n_steps, steps
     iterations  iteration, iter, training_iteration   max_iterations, total_iterations, num_iterations, n_iterations, iterations
     epochs      epoch, current_epoch, epochs          max_epochs, total_epochs, num_epochs, num_train_epochs, n_epochs, epochs
 
-Both are looked for at the top level, under these names, in this order. A whole number that is, when it is first reported, not above the
-number of reports before it counts from 0: with `epoch=0` one epoch is done. If it comes to its end later, it was a count of what is done. A
-number with a fraction is what is done. A counter that goes down within an attempt does not count the run, and the next one is taken.
+Both are looked for at the top level, under these names, in this order. A whole number that is, when
+it is first reported, not above the number of reports before it counts from 0: with `epoch=0` one
+epoch is done. If it comes to its end later, it was a count of what is done. A number with a
+fraction is what is done. A counter that goes down within an attempt does not count the run, and the
+next one is taken.
 
-The time that is left: as fast as on average since the first report of this attempt, or since its beginning where nothing was done before.
+The time that is left: as fast as on average since the first report of this attempt, or since its
+beginning where nothing was done before.
 """
 
 from __future__ import annotations
@@ -49,7 +52,11 @@ class _Counter:
 
 
 _COUNTERS = (
-    _Counter("step", ("global_step", "step", "steps"), ("max_steps", "total_steps", "num_steps", "num_train_steps", "n_steps", "steps")),
+    _Counter(
+        "step",
+        ("global_step", "step", "steps"),
+        ("max_steps", "total_steps", "num_steps", "num_train_steps", "n_steps", "steps"),
+    ),
     _Counter(
         "iteration",
         ("iteration", "iter", "training_iteration"),
@@ -97,7 +104,17 @@ class ProgressMeter:
         self._known = [
             _Candidate(unit=counter.unit, metrics=counter.metrics, total=total)
             for counter in _COUNTERS
-            if (total := next((end for name in counter.totals if (end := _number(config.get(name))) and end > 0), None)) is not None
+            if (
+                total := next(
+                    (
+                        end
+                        for name in counter.totals
+                        if (end := _number(config.get(name))) and end > 0
+                    ),
+                    None,
+                )
+            )
+            is not None
         ]
         self._candidates = list(self._known)
         self._current: _Candidate | None = None
@@ -117,7 +134,9 @@ class ProgressMeter:
         self._is_fresh, self._began = is_fresh, now
 
     def attempt_ended(self) -> None:
-        """No training function runs: what is done stays, and how long the rest takes is not known."""
+        """No training function runs: what is done stays, and how long the rest takes is not
+        known.
+        """
         self._first = None
 
     def reported(self, metrics: Mapping[str, Any], index: int, now: float) -> None:
@@ -127,7 +146,14 @@ class ProgressMeter:
             self._note("", 1.0, float(share), now)
             return
         for candidate in list(self._candidates):
-            value = next((number for name in candidate.metrics if (number := _number(metrics.get(name))) is not None), None)
+            value = next(
+                (
+                    number
+                    for name in candidate.metrics
+                    if (number := _number(metrics.get(name))) is not None
+                ),
+                None,
+            )
             if value is None:
                 if candidate is self._current:  # it comes again with a later report
                     return
@@ -146,7 +172,9 @@ class ProgressMeter:
         first, done_before = self._first or self._last
         left_s = None
         if done > done_before and last > first:
-            left_s = max(0.0, (self._total - done) * (last - first) / (done - done_before) - (now - last))
+            left_s = max(
+                0.0, (self._total - done) * (last - first) / (done - done_before) - (now - last)
+            )
         return Progress(done=done, total=self._total, unit=self._unit, left_s=left_s)
 
     def _note(self, unit: str, total: float, done: float, now: float) -> None:
@@ -160,4 +188,8 @@ class ProgressMeter:
 
 def _number(value: Any) -> int | float | None:
     """`value` if it is a number."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value else None
+    return (
+        value
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+        else None
+    )

@@ -1,4 +1,6 @@
-"""What displays say about a snapshot, in words: a title, rows with labels, and the lines that are left at the end. Pure."""
+"""What displays say about a snapshot, in words: a title, rows with labels, and the lines that are
+left at the end. Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _SUMMARY_METRICS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One thing to say. Its parts are separated by commas, and those that do not fit are left out."""
+    """One thing to say. Its parts are separated by commas, and those that do not fit are left
+    out.
+    """
 
     label: str
     parts: tuple[str, ...]
@@ -40,12 +44,25 @@ def title(snapshot: Snapshot) -> str:
 def rows(snapshot: Snapshot) -> list[Row]:
     """In the order in which they are shown."""
     made = [
-        Row(label=PROGRESS, parts=_progress(snapshot.progress) if snapshot.progress is not None else (), weight=10),
-        Row(label="metrics", parts=tuple(f"{name} {text}" for name, text in snapshot.metrics), weight=9, lines=METRICS_LINES),
+        Row(
+            label=PROGRESS,
+            parts=_progress(snapshot.progress) if snapshot.progress is not None else (),
+            weight=10,
+        ),
+        Row(
+            label="metrics",
+            parts=tuple(f"{name} {text}" for name, text in snapshot.metrics),
+            weight=9,
+            lines=METRICS_LINES,
+        ),
         Row(label="reports", parts=_reports(snapshot), weight=6),
         Row(label="workers", parts=_workers(snapshot.nodes), weight=7),
         Row(label="attempt", parts=_attempt(snapshot), weight=8),
-        Row(label="goodput", parts=_goodput(snapshot.goodput) if snapshot.goodput is not None else (), weight=5),
+        Row(
+            label="goodput",
+            parts=_goodput(snapshot.goodput) if snapshot.goodput is not None else (),
+            weight=5,
+        ),
         Row(label="checkpoint", parts=_checkpoint(snapshot), weight=4),
         Row(label="began", parts=(snapshot.start,) if snapshot.start else (), weight=1),
         Row(label="results", parts=(snapshot.path,), weight=2),
@@ -61,13 +78,18 @@ def fitting(rows: Sequence[Row], lines: int) -> list[Row]:
 
 
 def packed(parts: Sequence[str], width: int, lines: int) -> list[str]:
-    """The parts in at most so many lines of `width` characters; how many are left out is said at the end."""
+    """The parts in at most so many lines of `width` characters; how many are left out is said at
+    the end.
+    """
     made = [""]
     for at, part in enumerate(parts):
         longer = f"{made[-1]}, {part}" if made[-1] else part
         rest = f", and {len(parts) - at - 1} more"
         is_last_line = len(made) == lines
-        if not made[-1] or len(longer) + (len(rest) if is_last_line and at + 1 < len(parts) else 0) <= width:
+        if (
+            not made[-1]
+            or len(longer) + (len(rest) if is_last_line and at + 1 < len(parts) else 0) <= width
+        ):
             made[-1] = longer
         elif is_last_line:
             made[-1] += f", and {len(parts) - at} more"
@@ -86,7 +108,9 @@ def closing_lines(snapshot: Snapshot) -> list[str]:
     took = f"after {duration(snapshot.running_s)}"
     attempts = f" in {snapshot.attempt} attempts" if snapshot.attempt > 1 else ""
     if snapshot.phase is Phase.FINISHED:
-        lines = [f"syncline: training {snapshot.name} finished {took}{attempts}{f' with {metrics}' if metrics else ''}"]
+        lines = [
+            f"syncline: training {snapshot.name} finished {took}{attempts}{f' with {metrics}' if metrics else ''}"
+        ]
         if snapshot.goodput is not None:
             lines.append(f"  {snapshot.goodput}")
     else:
@@ -102,15 +126,27 @@ def closing_lines(snapshot: Snapshot) -> list[str]:
 
 def _progress(progress: Progress) -> tuple[str, ...]:
     share = f"{100 * progress.share:.0f} %"
-    done = (f"{progress.unit} {progress.done:.6g} of {progress.total:.6g}", share) if progress.unit else (share,)
-    return done if progress.left_s is None or progress.share >= 1 else (*done, f"{_about(progress.left_s)} left")
+    done = (
+        (f"{progress.unit} {progress.done:.6g} of {progress.total:.6g}", share)
+        if progress.unit
+        else (share,)
+    )
+    return (
+        done
+        if progress.left_s is None or progress.share >= 1
+        else (*done, f"{_about(progress.left_s)} left")
+    )
 
 
 def _reports(snapshot: Snapshot) -> tuple[str, ...]:
     if not snapshot.reports:
         return ()
     made = (f"{snapshot.reports:,}",)
-    return made if snapshot.reports_per_s is None else (*made, f"{snapshot.reports_per_s:.3g} per second")
+    return (
+        made
+        if snapshot.reports_per_s is None
+        else (*made, f"{snapshot.reports_per_s:.3g} per second")
+    )
 
 
 def _workers(nodes: Sequence[NodeShare]) -> tuple[str, ...]:
@@ -123,7 +159,15 @@ def _workers(nodes: Sequence[NodeShare]) -> tuple[str, ...]:
     whole = (f"{total} on {len(nodes)} nodes", *((counted(gpus, "GPU"),) if gpus else ()))
     if len(nodes) > _MANY_NODES:
         return whole
-    return (*whole, *(" ".join((f"{node.hostname}: {node.workers}", *(f"({text})" for text in _gpus(node.gpu_ids)))) for node in nodes))
+    return (
+        *whole,
+        *(
+            " ".join(
+                (f"{node.hostname}: {node.workers}", *(f"({text})" for text in _gpus(node.gpu_ids)))
+            )
+            for node in nodes
+        ),
+    )
 
 
 def _gpus(ids: Sequence[str]) -> tuple[str, ...]:
@@ -133,7 +177,10 @@ def _gpus(ids: Sequence[str]) -> tuple[str, ...]:
     if not all(name.isdecimal() for name in ids):
         return (f"GPU{'s' if len(ids) > 1 else ''} {' '.join(ids)}",)
     numbers = sorted({int(name) for name in ids})
-    groups = [[number for _, number in group] for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])]
+    groups = [
+        [number for _, number in group]
+        for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ]
     spans = (str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
     return (f"GPU{'s' if len(numbers) > 1 else ''} {' '.join(spans)}",)
 
@@ -141,14 +188,23 @@ def _gpus(ids: Sequence[str]) -> tuple[str, ...]:
 def _attempt(snapshot: Snapshot) -> tuple[str, ...]:
     if snapshot.attempt <= 1:
         return ()
-    restarts = (f"{counted(snapshot.restarts, 'restart')} after failures",) if snapshot.restarts else ()
-    resizes = (f"{counted(snapshot.resizes, 'change')} of the number of workers",) if snapshot.resizes else ()
+    restarts = (
+        (f"{counted(snapshot.restarts, 'restart')} after failures",) if snapshot.restarts else ()
+    )
+    resizes = (
+        (f"{counted(snapshot.resizes, 'change')} of the number of workers",)
+        if snapshot.resizes
+        else ()
+    )
     return (f"number {snapshot.attempt}", *restarts, *resizes)
 
 
 def _goodput(goodput: Goodput) -> tuple[str, ...]:
     lost = {"data": goodput.data, "report": goodput.report, "restarts": goodput.restarts}
-    return (f"{100 * goodput.good:.1f} %", *(f"{name} {100 * share:.1f} %" for name, share in lost.items()))
+    return (
+        f"{100 * goodput.good:.1f} %",
+        *(f"{name} {100 * share:.1f} %" for name, share in lost.items()),
+    )
 
 
 def _checkpoint(snapshot: Snapshot) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""`Snapshot`: everything that a display says about a run at one moment. Plain values that can go to another process."""
+"""`Snapshot`: everything that a display says about a run at one moment. Plain values that can go to
+another process.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`RunStatus`: sees what the controller does, and makes snapshots of it. No I/O; the clock is given.
+"""`RunStatus`: sees what the controller does, and makes snapshots of it. No I/O; the clock is
+given.
 
-Not thread-safe: the controller's thread alone tells and asks, so that nothing is locked between a report and its record.
+Not thread-safe: the controller's thread alone tells and asks, so that nothing is locked between a
+report and its record.
 """
 
 from __future__ import annotations
@@ -50,7 +52,15 @@ class RunStatus:
         clock: Seconds, never backwards.
     """
 
-    def __init__(self, *, name: str, path: str, config: Mapping[str, Any], goodput: GoodputMeter, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        path: str,
+        config: Mapping[str, Any],
+        goodput: GoodputMeter,
+        clock: Callable[[], float],
+    ) -> None:
         self._name = name
         self._path = path
         self._goodput = goodput
@@ -65,7 +75,9 @@ class RunStatus:
         self._nodes: tuple[NodeShare, ...] = ()
         self._metrics: Mapping[str, Any] = {}
         self._reports = 0
-        self._counts: deque[tuple[float, int]] = deque()  # reports so far, at snapshots of the last seconds
+        self._counts: deque[tuple[float, int]] = (
+            deque()
+        )  # reports so far, at snapshots of the last seconds
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_moment = 0.0
         self._best: Checkpoint | None = None
@@ -87,7 +99,9 @@ class RunStatus:
             seer(instruction)
 
     def opened(self, workers: Sequence[Worker], start: str, page: str | None) -> None:
-        """The workers of an attempt run; `start` is where they begin, in words. `page` shows the run."""
+        """The workers of an attempt run; `start` is where they begin, in words. `page` shows the
+        run.
+        """
         self._start = start
         self._page = page
         by_node: dict[str, list[Worker]] = {}
@@ -96,7 +110,9 @@ class RunStatus:
         self._nodes = tuple(map(_share, by_node.values()))
 
     def committed(self, latest: Checkpoint, best: Checkpoint | None) -> None:
-        """A checkpoint is in the run directory; `best` has the best score so far, if there are scores."""
+        """A checkpoint is in the run directory; `best` has the best score so far, if there are
+        scores.
+        """
         self._checkpoint, self._checkpoint_moment = latest, self._clock()
         self._best = best
 
@@ -135,7 +151,11 @@ class RunStatus:
         while len(self._counts) > 2 and self._counts[1][0] < now - RATE_WINDOW_S:
             self._counts.popleft()
         since, before = self._counts[0]
-        return (self._reports - before) / (now - since) if now - since >= 1.0 and self._reports > before else None
+        return (
+            (self._reports - before) / (now - since)
+            if now - since >= 1.0 and self._reports > before
+            else None
+        )
 
     # -- what is seen
 
@@ -176,5 +196,9 @@ def _share(workers: Sequence[Worker]) -> NodeShare:
 
 def _texts(metrics: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     flat = metric_values.flatten(metrics)
-    shown = [(name, value) for name, value in flat.items() if value is not None and not isinstance(value, (list, tuple, dict))]
+    shown = [
+        (name, value)
+        for name, value in flat.items()
+        if value is not None and not isinstance(value, (list, tuple, dict))
+    ]
     return tuple((name, text_of(value)) for name, value in shown[:MAX_METRICS])

@@ -1,8 +1,10 @@
-"""What the program prints while a display is drawn at the bottom of the terminal: whole lines go above it.
+"""What the program prints while a display is drawn at the bottom of the terminal: whole lines go
+above it.
 
-`redirected` puts an `AboveDisplay` in the place of `sys.stdout` and `sys.stderr`, where they are terminals, and of the same streams in the
-handlers of `logging` that the program has set up. What is unfinished, progress bars above all, may be shown by the display. Not covered:
-what writes to the file descriptors themselves.
+`redirected` puts an `AboveDisplay` in the place of `sys.stdout` and `sys.stderr`, where they are
+terminals, and of the same streams in the handlers of `logging` that the program has set up. What is
+unfinished, progress bars above all, may be shown by the display. Not covered: what writes to the
+file descriptors themselves.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from syncline.train.console.unfinished import Unfinished
 
 
 class AboveDisplay(io.TextIOBase):
-    """Stands for a stream. Lines are printed when they end; of one that is drawn over itself with carriage returns, its last state."""
+    """Stands for a stream. Lines are printed when they end; of one that is drawn over itself with
+    carriage returns, its last state.
+    """
 
     def __init__(self, stream: TextIO, console: Console, lock: threading.RLock) -> None:
-        """
-        stream: What it stands for.
-        console: The one that draws the display.
-        lock: Shared by all streams of a display. A signal handler that prints may come in between in the same thread.
+        """stream: What it stands for. console: The one that draws the display. lock: Shared by all
+        streams of a display. A signal handler that prints may come in between in the same thread.
         """
         self.unfinished: tuple[str, ...] = ()
         """Rows that have not been printed; may be read from any thread without a lock."""
@@ -53,7 +55,9 @@ class AboveDisplay(io.TextIOBase):
         return len(text)
 
     def settle(self) -> None:
-        """Called now and then: print bars whose lines have ended, if nothing was written since the last time."""
+        """Called now and then: print bars whose lines have ended, if nothing was written since the
+        last time.
+        """
         with self._lock:
             if not self._has_news:
                 self._print(self._rows.settle())
@@ -98,14 +102,22 @@ class AboveDisplay(io.TextIOBase):
 
 @contextmanager
 def redirected(console: Console) -> Iterator[Sequence[AboveDisplay]]:
-    """Until the end of the block, what is printed goes above the display of `console`; the value is what stands for the streams."""
-    streams = {name: stream for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)) if stream is not None and stream.isatty()}
+    """Until the end of the block, what is printed goes above the display of `console`; the value is
+    what stands for the streams.
+    """
+    streams = {
+        name: stream
+        for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr))
+        if stream is not None and stream.isatty()
+    }
     lock = threading.RLock()
     replaced = {name: AboveDisplay(stream, console, lock) for name, stream in streams.items()}
     for stand_in in replaced.values():
         stand_in.others = [other for other in replaced.values() if other is not stand_in]
     by_stream = {id(stream): replaced[name] for name, stream in streams.items()}
-    handlers = [(handler, handler.stream) for handler in _handlers() if id(handler.stream) in by_stream]
+    handlers = [
+        (handler, handler.stream) for handler in _handlers() if id(handler.stream) in by_stream
+    ]
     for name, stand_in in replaced.items():
         setattr(sys, name, stand_in)
     for handler, stream in handlers:
@@ -119,7 +131,9 @@ def redirected(console: Console) -> Iterator[Sequence[AboveDisplay]]:
             if isinstance(handler.stream, AboveDisplay):
                 handler.setStream(stream)
         for name, stream in streams.items():
-            if getattr(sys, name) is replaced[name]:  # else the program has put something of its own there
+            if (
+                getattr(sys, name) is replaced[name]
+            ):  # else the program has put something of its own there
                 setattr(sys, name, stream)
 
 

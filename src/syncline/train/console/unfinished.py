@@ -1,8 +1,9 @@
 """`Unfinished`: what a terminal would still change of a text that is written to it. Pure.
 
-Whole lines are finished when they end. A bar, which is drawn over itself with carriage returns, may have others below it and be drawn again
-although its line has ended: it is finished when other text follows. Covered: carriage returns, and the movement upwards that nested bars
-of tqdm make. Other movements of the cursor are left in the text.
+Whole lines are finished when they end. A bar, which is drawn over itself with carriage returns, may
+have others below it and be drawn again although its line has ended: it is finished when other text
+follows. Covered: carriage returns, and the movement upwards that nested bars of tqdm make. Other
+movements of the cursor are left in the text.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ class Unfinished:
     def take(self, text: str) -> list[str]:
         """Take text; returns the lines that it has finished."""
         only = self._rows[0]
-        if len(self._rows) == 1 and not only.is_bar and not only.at_start and "\r" not in text and "\x1b[" not in text:
+        if (
+            len(self._rows) == 1
+            and not only.is_bar
+            and not only.at_start
+            and "\r" not in text
+            and "\x1b[" not in text
+        ):
             *lines, only.text = (only.text + text).split("\n")
             return lines
         for piece in _MOVEMENTS.split(text):
@@ -85,9 +92,15 @@ class Unfinished:
             row.text += piece
 
     def _may_go(self) -> bool:
-        """Whether the first row is no bar, or one that was not drawn for others: text that is none stands below it."""
+        """Whether the first row is no bar, or one that was not drawn for others: text that is none
+        stands below it.
+        """
         others = self._rows[1:]
-        return not self._rows[0].is_bar or len(others) > MAX_ROWS or any(row.text.strip() and not row.is_bar for row in others)
+        return (
+            not self._rows[0].is_bar
+            or len(others) > MAX_ROWS
+            or any(row.text.strip() and not row.is_bar for row in others)
+        )
 
     def _drop_first(self) -> list[str]:
         self._cursor -= 1

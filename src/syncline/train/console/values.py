@@ -11,7 +11,9 @@ DIGITS = 6
 
 
 def text_of(value: Any, length: int = 20) -> str:
-    """A value in a table: "" for None, numbers with few digits, everything else in at most `length` characters, of which the last count."""
+    """A value in a table: "" for None, numbers with few digits, everything else in at most `length`
+    characters, of which the last count.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -24,7 +26,9 @@ def text_of(value: Any, length: int = 20) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """The last characters of a text that is longer than `length`; what tells names and paths apart usually stands at their end."""
+    """The last characters of a text that is longer than `length`; what tells names and paths apart
+    usually stands at their end.
+    """
     return text if len(text) <= length else f"...{text[len(text) - max(1, length - 3) :]}"
 
 

@@ -1,4 +1,5 @@
-"""The program's side of a run whose controller is an actor: start it or find it, show what it tells, bring its result home.
+"""The program's side of a run whose controller is an actor: start it or find it, show what it
+tells, bring its result home.
 
 Ctrl-C in an attached program ends the run; a program that dies, or loses its connection, does not.
 """
@@ -29,7 +30,13 @@ from syncline.train import filesystem as directories
 from syncline.train.config import FailureConfig
 from syncline.train.console.display import Display, display_for
 from syncline.train.controller.policy import FUTILE_CONTROLLER_FAILURES
-from syncline.train.controller.run_actor import CONCURRENCY, NAMESPACE, RunActor, place_of, run_actor_name
+from syncline.train.controller.run_actor import (
+    CONCURRENCY,
+    NAMESPACE,
+    RunActor,
+    place_of,
+    run_actor_name,
+)
 from syncline.train.controller.story import Attached, Ended, Line, Picture, Told
 from syncline.train.errors import ControllerError, TrainingFailedError
 from syncline.train.result import Result
@@ -51,13 +58,16 @@ class _Over(Exception):
 
 
 def outlives_this_program() -> bool:
-    """Whether a run's controller belongs into an actor: on a cluster, but for trainings inside tasks and actors, which end with these."""
+    """Whether a run's controller belongs into an actor: on a cluster, but for trainings inside
+    tasks and actors, which end with these.
+    """
     engine = ensure_engine()
     return engine.outlives_driver and engine.facts().task_id is None
 
 
 def run_apart(spec: RunSpec) -> Result:
-    """`fit()` on an engine whose actors outlive the program. A run that is under way already is attached to, whoever started it.
+    """`fit()` on an engine whose actors outlive the program. A run that is under way already is
+    attached to, whoever started it.
 
     Raises:
         TrainingFailedError, ValueError, TypeError: As the controller does.
@@ -84,34 +94,47 @@ def _run_apart(spec: RunSpec, display: Display) -> Result:
             failures += 1
             if failures > limit:
                 raise ControllerError(error) from None
-            display.say(f"syncline: the controller of {storage.experiment_dir_name} was lost, another one goes on ({error})")
+            display.say(
+                f"syncline: the controller of {storage.experiment_dir_name} was lost, another one goes on ({error})"
+            )
             _wait_until_gone(storage, actor)
 
 
-def attach(run: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None) -> Result:
-    """Wait for a run that another program has started on the cluster, and show what it tells; its result when it ends.
+def attach(
+    run: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None
+) -> Result:
+    """Wait for a run that another program has started on the cluster, and show what it tells; its
+    result when it ends.
 
-    A run that has ended is read from its directory, its `return_value` is not known then. Ctrl-C ends the run.
+    A run that has ended is read from its directory, its `return_value` is not known then. Ctrl-C
+    ends the run.
 
     Args:
         run: The run directory (`storage_path`/`name`), or the name of a run that is under way.
         storage_filesystem: The filesystem that the directory is on; found from it if not given.
 
     Raises:
-        ValueError: No such run is under way, and there is no directory of one; or several under way have this name.
-        TrainingFailedError: The run has failed; otherwise, it was broken off, and `fit()` with the same name would continue it.
+        ValueError: No such run is under way, and there is no directory of one; or several under way
+        have this name. TrainingFailedError: The run has failed; otherwise, it was broken off, and
+        `fit()` with the same name would continue it.
     """
     storage = _storage_of(run, storage_filesystem)
     parts = {name: name.split(":", 2) for name in _names_under_way()}
     found = [name for name, (_, place, _) in parts.items() if place == place_of(storage)]
-    found = found or [name for name, (_, _, run_name) in parts.items() if run_name == os.fspath(run)]
+    found = found or [
+        name for name, (_, _, run_name) in parts.items() if run_name == os.fspath(run)
+    ]
     if len(found) > 1:
-        raise ValueError(f"{len(found)} runs under way have the name {run!r}, in different places: give the directory of the one you mean.")
+        raise ValueError(
+            f"{len(found)} runs under way have the name {run!r}, in different places: give the directory of the one you mean."
+        )
     if not found:
         return _recorded(storage)
     try:
         with display_for() as display:
-            return _outcome(_followed(api.get_actor(found[0], NAMESPACE), secrets.token_hex(8), display))
+            return _outcome(
+                _followed(api.get_actor(found[0], NAMESPACE), secrets.token_hex(8), display)
+            )
     except (_Over, RayActorError):
         return _recorded(storage)
 
@@ -130,8 +153,9 @@ def _ship_spec(spec: RunSpec) -> Shipped:
 
 
 def _start_or_find(storage: StorageContext, spec: Shipped, program: str) -> ActorHandle:
-    # Beside the program: where its node dies, the program has died too, so nothing more is lost than without an actor. Not `soft`, with
-    # which Ray takes any node, and each of them would be one more whose death costs the run its controller.
+    # Beside the program: where its node dies, the program has died too, so nothing more is lost
+    # than without an actor. Not `soft`, with which Ray takes any node, and each of them would be
+    # one more whose death costs the run its controller.
     here = NodeAffinitySchedulingStrategy(get_runtime_context().get_node_id(), soft=False)
     options = remote(RunActor).options(
         name=run_actor_name(storage),
@@ -148,7 +172,9 @@ def _start_or_find(storage: StorageContext, spec: Shipped, program: str) -> Acto
 
 
 def _followed(actor: ActorHandle, program: str, display: Display) -> Ended:
-    """Show what a run tells, to its end. `_Over` where that was fetched before, KeyboardInterrupt after having ended the run."""
+    """Show what a run tells, to its end. `_Over` where that was fetched before, KeyboardInterrupt
+    after having ended the run.
+    """
     try:
         return _end_of(_told(actor, program, pictures=display.takes_snapshots), program, display)
     except KeyboardInterrupt:
@@ -200,7 +226,10 @@ def _outcome(ended: Ended) -> Result:
         raise unpack_error(ended.error)
     assert ended.result is not None
     result: Result = pickle.loads(ended.result)
-    return replace(result, return_value=pickle.loads(ended.return_value) if ended.return_value is not None else None)
+    return replace(
+        result,
+        return_value=pickle.loads(ended.return_value) if ended.return_value is not None else None,
+    )
 
 
 def _abort(actor: ActorHandle) -> None:
@@ -230,10 +259,16 @@ def _names_under_way() -> list[str]:
     engine = ensure_engine()
     if not engine.outlives_driver:
         return []
-    return [name for namespace, name in engine.list_named_actors(all_namespaces=True) if namespace == NAMESPACE and name.count(":") >= 2]
+    return [
+        name
+        for namespace, name in engine.list_named_actors(all_namespaces=True)
+        if namespace == NAMESPACE and name.count(":") >= 2
+    ]
 
 
-def _storage_of(run: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None) -> StorageContext:
+def _storage_of(
+    run: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None
+) -> StorageContext:
     """The place of a run directory; a bare name is one under the default storage path."""
     text = os.fspath(run)
     if storage_filesystem is None and "/" not in text and not os.path.isdir(text):
@@ -246,7 +281,10 @@ def _storage_of(run: str | os.PathLike[str], storage_filesystem: pyarrow_fs.File
 def _recorded(storage: StorageContext) -> Result:
     """The result of a run that is not under way."""
     record = RunRecord(ArrowFiles(storage.storage_filesystem, storage.experiment_fs_path))
-    if not directories.is_directory(storage.storage_filesystem, storage.experiment_fs_path) or not record.exists():
+    if (
+        not directories.is_directory(storage.storage_filesystem, storage.experiment_fs_path)
+        or not record.exists()
+    ):
         raise ValueError(
             f"no run {storage.experiment_dir_name!r} is under way on this cluster, and {storage.experiment_fs_path!r} is not the directory "
             "of one: give the run directory (`storage_path`/`name` of its RunConfig), and `syncline.init(address=…)` its cluster."

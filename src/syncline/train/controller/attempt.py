@@ -21,9 +21,13 @@ class Preemption:
 
     @property
     def info(self) -> PreemptionInfo:
-        return PreemptionInfo(self.deadline_ms, {node: sorted(ranks) for node, ranks in self.nodes.items()})
+        return PreemptionInfo(
+            self.deadline_ms, {node: sorted(ranks) for node, ranks in self.nodes.items()}
+        )
 
-    def learn(self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float) -> bool:
+    def learn(
+        self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float
+    ) -> bool:
         """Add to what is known; whether that was new. The earliest deadline counts."""
         before = self.info
         for node, ranks in nodes.items():
@@ -50,7 +54,9 @@ class Attempt:
         self.stuck: dict[int, Stuck] = {}  # ranks that wait in a collective operation
         self.hangs = False  # and have done so for too long
         self.preemption: Preemption | None = None
-        self.ended: set[int] = set()  # of a preempted group: ranks that run no training function any more
+        self.ended: set[int] = (
+            set()
+        )  # of a preempted group: ranks that run no training function any more
         self.wanted: int | None = None  # another number of workers, for which there is room
 
     @property

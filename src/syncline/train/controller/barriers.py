@@ -1,4 +1,6 @@
-"""Where ranks meet: reports of the same number, and calls of `collective`. Pure: no clock, no I/O."""
+"""Where ranks meet: reports of the same number, and calls of `collective`. Pure: no clock, no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class CompleteReport:
 
     index: int
     metrics: tuple[Mapping[str, Any] | None, ...]
-    """By rank; None of a rank that was too far behind to be waited for (never with a checkpoint)."""
+    """By rank; None of a rank that was too far behind to be waited for (never with a
+    checkpoint).
+    """
     parts: tuple[CheckpointPart, ...]
     """By rank, of the ranks that gave files; empty for metrics only."""
     states: Mapping[int, bytes] = field(default_factory=dict)
@@ -40,10 +44,11 @@ class _Open:
 
 
 class ReportGathering:
-    """Gathers the ranks' reports by number and gives them out, in order, when all ranks have made them.
+    """Gathers the ranks' reports by number and gives them out, in order, when all ranks have made
+    them.
 
-    Reports without a checkpoint are not waited for beyond `max_open` of them: a rank may run ahead with its metrics for ever. A message
-    costs the same however many ranks there are.
+    Reports without a checkpoint are not waited for beyond `max_open` of them: a rank may run ahead
+    with its metrics for ever. A message costs the same however many ranks there are.
     """
 
     def __init__(self, *, world_size: int, first_index: int, max_open: int = 4096) -> None:
@@ -51,7 +56,9 @@ class ReportGathering:
         self._max_open = max_open
         self._next = [first_index] * world_size
         self._excused: set[int] = set()
-        self._open: OrderedDict[int, _Open] = OrderedDict()  # by number, in order; taken from the front in constant time
+        self._open: OrderedDict[int, _Open] = (
+            OrderedDict()
+        )  # by number, in order; taken from the front in constant time
         self._checkpoints: set[int] = set()  # the open ones that have files
         self._given_up_below = first_index
 
@@ -61,11 +68,17 @@ class ReportGathering:
 
     def missing(self, index: int) -> tuple[int, ...]:
         """The ranks that have not made this report and are waited for."""
-        return tuple(rank for rank, position in enumerate(self._next) if position <= index and rank not in self._excused)
+        return tuple(
+            rank
+            for rank, position in enumerate(self._next)
+            if position <= index and rank not in self._excused
+        )
 
     def reported(self, rank: int, message: Reported) -> list[CompleteReport]:
         """A rank has made its next report; what is complete now."""
-        assert message.index == self._next[rank], f"rank {rank} made report {message.index}, expected {self._next[rank]}"
+        assert message.index == self._next[rank], (
+            f"rank {rank} made report {message.index}, expected {self._next[rank]}"
+        )
         self._next[rank] += 1
         entry = self._open.get(message.index) or self._opened(message)
         if entry is None:
@@ -103,7 +116,11 @@ class ReportGathering:
 
     def rest(self) -> list[CompleteReport]:
         """At the end: reports of metrics that not every rank has made."""
-        rest = [self._give_out(index) for index in list(self._open) if not self._open[index].has_checkpoint]
+        rest = [
+            self._give_out(index)
+            for index in list(self._open)
+            if not self._open[index].has_checkpoint
+        ]
         self._open.clear()
         return rest
 
@@ -115,14 +132,17 @@ class ReportGathering:
             return entry
         if message.part is None and not message.uploading:
             return None
-        # A checkpoint by a rank far behind takes its place in the order; those ahead have passed it.
+        # A checkpoint by a rank far behind takes its place in the order; those ahead have passed
+        # it.
         entry.arrived = len(self.past(message.index)) - 1
         self._open = OrderedDict(sorted([*self._open.items(), (message.index, entry)]))
         return entry
 
     def _has_all(self, index: int) -> bool:
         arrived = self._open[index].arrived
-        return arrived + sum(self._next[rank] <= index for rank in self._excused) >= self._world_size
+        return (
+            arrived + sum(self._next[rank] <= index for rank in self._excused) >= self._world_size
+        )
 
     def _complete(self) -> list[CompleteReport]:
         complete: list[CompleteReport] = []
@@ -132,7 +152,9 @@ class ReportGathering:
                 break
             complete.append(self._give_out(index))
         if len(self._open) > self._max_open:
-            oldest = next((index for index, entry in self._open.items() if not entry.has_checkpoint), None)
+            oldest = next(
+                (index for index, entry in self._open.items() if not entry.has_checkpoint), None
+            )
             if oldest is not None:
                 self._given_up_below = oldest + 1
                 complete.append(self._give_out(oldest))
@@ -179,16 +201,24 @@ class CollectiveBarrier:
         """The ranks that the waiting ones wait for; empty when nobody waits."""
         if not self._waiting:
             return ()
-        return tuple(rank for rank in range(self._world_size) if rank not in self._waiting and rank not in self._excused)
+        return tuple(
+            rank
+            for rank in range(self._world_size)
+            if rank not in self._waiting and rank not in self._excused
+        )
 
     def excuse(self, rank: int) -> bool:
-        """A rank has ended, and nobody waits for it any more; True when those who wait may go on with `take()`."""
+        """A rank has ended, and nobody waits for it any more; True when those who wait may go on
+        with `take()`.
+        """
         self._excused.add(rank)
         return bool(self._waiting) and self._all_there
 
     def reached(self, rank: int, sequence: int, data: bytes | None) -> bool:
         """A rank has arrived; True when it was the last, and all may go on with `take()`."""
-        assert sequence == self._sequence, f"rank {rank} is at meeting {sequence}, the others at {self._sequence}"
+        assert sequence == self._sequence, (
+            f"rank {rank} is at meeting {sequence}, the others at {self._sequence}"
+        )
         self._waiting.add(rank)
         if rank == 0:
             self._data = data

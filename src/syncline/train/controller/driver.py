@@ -1,7 +1,8 @@
-"""The controller's hands: carries out the instructions of `state`, and turns what happens into its events.
+"""The controller's hands: carries out the instructions of `state`, and turns what happens into its
+events.
 
-One thread (that of `fit()`) runs the loop; engine threads only put into its queue. It takes a plain `RunSpec`, so it can run in any
-process.
+One thread (that of `fit()`) runs the loop; engine threads only put into its queue. It takes a plain
+`RunSpec`, so it can run in any process.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ from syncline.train.controller.live import LiveActions
 from syncline.train.controller.observers import Observers
 from syncline.train.controller.policy import FailureBudgets
 from syncline.train.controller.state import Limits, State, TrainStateMachine
-from syncline.train.controller.validation import Validation, ValidationEnded, ValidationQueue, merged
+from syncline.train.controller.validation import (
+    Validation,
+    ValidationEnded,
+    ValidationQueue,
+    merged,
+)
 from syncline.train.datasets import Datasets
 from syncline.train.readers import places
 from syncline.train.result import Result
@@ -43,7 +49,15 @@ from syncline.train.storage import StorageFullError
 from syncline.train.storage_probe import StorageProbe, ranks_to_ask, refusal
 from syncline.train.workers.group import ActorWorkerGroup, TrainingGroup, WorkerStartError
 from syncline.train.workers.inline import InlineWorkerGroup
-from syncline.train.workers.messages import Checkpoints, Committed, Consumed, Sent, Spent, WorkerMessage, opened
+from syncline.train.workers.messages import (
+    Checkpoints,
+    Committed,
+    Consumed,
+    Sent,
+    Spent,
+    WorkerMessage,
+    opened,
+)
 from syncline.train.workers.placement import Reservation, ReservationInterrupted
 from syncline.train.workers.ranks import visible_gpus
 from syncline.train.workers.shipped import loaded
@@ -52,7 +66,9 @@ from syncline.train.workers.spec import RunSpec, WorkerSpec
 logger = logging.getLogger("syncline")
 
 ACKNOWLEDGE_EVERY = 4
-"""So many batches are read from a worker before it is told; less than the worker's window, so that it does not wait."""
+"""So many batches are read from a worker before it is told; less than the worker's window, so that
+it does not wait.
+"""
 VALIDATION_TIMER = "validation"
 NODES_TIMER = "nodes"
 PICTURE_TIMER = "picture"
@@ -77,8 +93,15 @@ class _Interruption:
 class TrainController:
     """Runs one run from its start to its end. Used once, from one thread."""
 
-    def __init__(self, spec: RunSpec, clock: Callable[[], float] = time.monotonic, display: Display | None = None) -> None:
-        """`display` shows the person who runs this what happens; by default one that fits where this program runs."""
+    def __init__(
+        self,
+        spec: RunSpec,
+        clock: Callable[[], float] = time.monotonic,
+        display: Display | None = None,
+    ) -> None:
+        """`display` shows the person who runs this what happens; by default one that fits where
+        this program runs.
+        """
         self._spec = spec
         self._clock = clock
         engine = ensure_engine()
@@ -88,24 +111,40 @@ class TrainController:
         self._observers = Observers(spec)
         failure_config = spec.run_config.failure_config or FailureConfig()
         self._machine = TrainStateMachine(
-            budgets=FailureBudgets(failure_config), limits=_limits(failure_config, spec.scaling_config, fixed=self._local_mode)
+            budgets=FailureBudgets(failure_config),
+            limits=_limits(failure_config, spec.scaling_config, fixed=self._local_mode),
         )
-        self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded | _Interruption] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Event | _Batch | ValidationEnded | _Interruption] = (
+            queue.SimpleQueue()
+        )
         self._deadlines: dict[str, float] = {}
         self._reservation = Reservation(spec.scaling_config)
         self._backend: Backend[Any] = spec.backend_config.backend_cls()
-        self._datasets = Datasets(loaded(spec.datasets), spec.data_config, self._ledger.storage.files)
+        self._datasets = Datasets(
+            loaded(spec.datasets), spec.data_config, self._ledger.storage.files
+        )
         self._group: TrainingGroup | None = None
         self._attempt = 0
         self._run_token = secrets.token_hex(4)
         self._function: Any = None
         self._config: Any = None
         self._batches: dict[int, int] = {}
-        self._validations = ValidationQueue(spec.validation_config, self._queue.put) if spec.validation_config is not None else None
+        self._validations = (
+            ValidationQueue(spec.validation_config, self._queue.put)
+            if spec.validation_config is not None
+            else None
+        )
         self._draining_validations = False
         self._questions: list[events.AnswerCheckpoints] = []
         self._goodput = GoodputMeter()
-        self._narrator = Narrator(spec, self._ledger.storage, self._goodput, clock=clock, display=display, may_draw=not self._local_mode)
+        self._narrator = Narrator(
+            spec,
+            self._ledger.storage,
+            self._goodput,
+            clock=clock,
+            display=display,
+            may_draw=not self._local_mode,
+        )
         self.live = LiveActions()
         """Answers questions about the workers, from any thread."""
         self._end: events.End | None = None
@@ -117,7 +156,9 @@ class TrainController:
             events.CompleteRound: self._complete_round,
             events.Send: self._send,
             events.AnswerCheckpoints: self._answer_checkpoints,
-            events.SetTimer: lambda do: self._deadlines.update({do.name: self._clock() + do.seconds}),
+            events.SetTimer: lambda do: self._deadlines.update(
+                {do.name: self._clock() + do.seconds}
+            ),
             events.CancelTimer: self._cancel_timer,
             events.LookForRoom: self._look_for_room,
             events.AskStacks: self._ask_stacks,
@@ -145,7 +186,9 @@ class TrainController:
         return replace(result, return_value=cloudpickle.loads(value) if value is not None else None)
 
     def run_unloaded(self) -> tuple[Result, bytes | None]:
-        """`run`, but with what rank 0 returned as pickled bytes beside the result, for a process that cannot load it."""
+        """`run`, but with what rank 0 returned as pickled bytes beside the result, for a process
+        that cannot load it.
+        """
         try:
             return self._run_to_its_end()
         finally:
@@ -153,9 +196,14 @@ class TrainController:
 
     def _run_to_its_end(self) -> tuple[Result, bytes | None]:
         try:
-            self._observers.start(self._ledger.storage.experiment_fs_path, self._ledger.steps.next_step)
+            self._observers.start(
+                self._ledger.storage.experiment_fs_path, self._ledger.steps.next_step
+            )
             self._function, self._config = self._shipped()
-            with termination.noticed(self._program_terminated), self.live.offered(self._ledger.storage.experiment_fs_path):
+            with (
+                termination.noticed(self._program_terminated),
+                self.live.offered(self._ledger.storage.experiment_fs_path),
+            ):
                 self._handle(events.Begin(next_index=self._ledger.next_index))
                 self._loop()
         except BaseException as error:
@@ -175,13 +223,25 @@ class TrainController:
         self._reservation.interrupt()
 
     def _program_terminated(self) -> None:
-        """SIGTERM has come: ranks that run get the usual time to save their work; what has not begun is not begun. On any thread."""
+        """SIGTERM has come: ranks that run get the usual time to save their work; what has not
+        begun is not begun. On any thread.
+        """
         notice_s = settings.termination_notice_s()
         self._queue.put(
-            events.ProgramTerminated(nodes=self._ranks_by_node(), deadline_ms=int((time.time() + notice_s) * 1000), seconds_left=notice_s)
+            events.ProgramTerminated(
+                nodes=self._ranks_by_node(),
+                deadline_ms=int((time.time() + notice_s) * 1000),
+                seconds_left=notice_s,
+            )
         )
-        # Asked after that: an attempt that ends from now on is not followed by another, which would wait for resources first.
-        if self._machine.state in (State.INITIALIZING, State.SCHEDULING, State.STARTING, State.RESTARTING):
+        # Asked after that: an attempt that ends from now on is not followed by another, which would
+        # wait for resources first.
+        if self._machine.state in (
+            State.INITIALIZING,
+            State.SCHEDULING,
+            State.STARTING,
+            State.RESTARTING,
+        ):
             self._reservation.interrupt()
 
     # -- the loop
@@ -236,7 +296,9 @@ class TrainController:
             self._execute(instruction)
 
     def _execute(self, instruction: Instruction) -> None:
-        """Carry one instruction out; what fails is the controller's failure, to be judged by the machine."""
+        """Carry one instruction out; what fails is the controller's failure, to be judged by the
+        machine.
+        """
         try:
             self._narrator.see(instruction, self._machine.state)
             self._handlers[type(instruction)](instruction)
@@ -257,7 +319,11 @@ class TrainController:
 
     def _reserve(self, instruction: events.Reserve) -> None:
         try:
-            world_size = self._spec.scaling_config.max_workers if self._local_mode else self._reservation.reserve()
+            world_size = (
+                self._spec.scaling_config.max_workers
+                if self._local_mode
+                else self._reservation.reserve()
+            )
         except ReservationInterrupted:
             return  # what it was interrupted for is in the queue
         self._queue.put(events.Reserved(world_size=world_size))
@@ -287,7 +353,13 @@ class TrainController:
         except WorkerStartError as error:
             failure = WorkerFailure(exception=error.cause, traceback=error.traceback)
             node_died = isinstance(error.cause, RayError) and self._reservation.has_lost_a_node()
-            self._queue.put(events.StartFailed(attempt=instruction.attempt, failures={error.position: failure}, node_died=node_died))
+            self._queue.put(
+                events.StartFailed(
+                    attempt=instruction.attempt,
+                    failures={error.position: failure},
+                    node_died=node_died,
+                )
+            )
             return
         self._narrator.opened(instruction.attempt, self._group.workers, self._start)
         if instruction.attempt > 1:
@@ -298,7 +370,9 @@ class TrainController:
 
     @contextmanager
     def _storage_seen_by(self, group: TrainingGroup) -> Iterator[None]:
-        """Ask, while the block runs, every other node whether it sees what this one writes. ValueError with those that do not."""
+        """Ask, while the block runs, every other node whether it sees what this one writes.
+        ValueError with those that do not.
+        """
         ranks = ranks_to_ask(group.workers, self._node_id)
         if not ranks:
             yield
@@ -308,13 +382,20 @@ class TrainController:
         try:
             asked = [group.execute_single_async(rank, probe.problem) for rank in ranks]
             yield
-            problem = refusal(probe.storage, dict(zip(ranks, group.gather(asked), strict=True)), group.workers)
+            problem = refusal(
+                probe.storage, dict(zip(ranks, group.gather(asked), strict=True)), group.workers
+            )
         finally:
             probe.remove()
         if problem is not None:
             raise ValueError(problem)
 
-    def _worker_specs(self, group: TrainingGroup, instruction: events.StartGroup, shares: Sequence[Mapping[str, Any]]) -> list[WorkerSpec]:
+    def _worker_specs(
+        self,
+        group: TrainingGroup,
+        instruction: events.StartGroup,
+        shares: Sequence[Mapping[str, Any]],
+    ) -> list[WorkerSpec]:
         return [
             WorkerSpec(
                 worker=worker,
@@ -328,9 +409,16 @@ class TrainController:
                 latest_checkpoint=self._ledger.latest,
                 has_validation=self._spec.validation_config is not None,
                 resumes=self._resumes,
-                hang_limit_s=min(self._spec.backend_config.collective_timeout_s, settings.train_collective_timeout_s()),
-                visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if worker.gpu_ids and not self._local_mode else None,
-                log_path=self._ledger.log_path(f"rank-{worker.rank}.log") if self._keeps_output(worker) else None,
+                hang_limit_s=min(
+                    self._spec.backend_config.collective_timeout_s,
+                    settings.train_collective_timeout_s(),
+                ),
+                visible_gpus=tuple(visible_gpus(group.workers, worker.node_id))
+                if worker.gpu_ids and not self._local_mode
+                else None,
+                log_path=self._ledger.log_path(f"rank-{worker.rank}.log")
+                if self._keeps_output(worker)
+                else None,
                 shares=shares[worker.rank],
             )
             for worker in group.workers
@@ -338,12 +426,18 @@ class TrainController:
 
     @property
     def _resumes(self) -> bool:
-        """Whether the ranks read on where they were: there is a checkpoint of this very run, and the program wants it."""
+        """Whether the ranks read on where they were: there is a checkpoint of this very run, and
+        the program wants it.
+        """
         return self._ledger.manager.latest is not None and self._spec.data_config.resume
 
     def _keeps_output(self, worker: Worker) -> bool:
-        """Whether the worker has a way to write into the record: where that is not a directory, its files lie on this node first."""
-        return not self._local_mode and (self._ledger.storage.local or worker.node_id == self._node_id)
+        """Whether the worker has a way to write into the record: where that is not a directory, its
+        files lie on this node first.
+        """
+        return not self._local_mode and (
+            self._ledger.storage.local or worker.node_id == self._node_id
+        )
 
     def _shipped(self) -> tuple[Any, Any]:
         """Function and configuration, pickled once for all workers and attempts."""
@@ -356,13 +450,21 @@ class TrainController:
         attempt = instruction.attempt
 
         def on_batch(rank: int, messages: Sequence[Sent]) -> None:
-            self._queue.put(_Batch(attempt=attempt, rank=rank, messages=list(map(opened, messages))))
+            self._queue.put(
+                _Batch(attempt=attempt, rank=rank, messages=list(map(opened, messages)))
+            )
 
         def on_end(rank: int, error: BaseException | None) -> None:
             failure = WorkerFailure(exception=error, died=True) if error is not None else None
             self._queue.put(events.StreamEnded(attempt=attempt, rank=rank, failure=failure))
 
-        self._running_group.launch(self._function, self._config, self._spec.backend_config.train_func_context, on_batch, on_end)
+        self._running_group.launch(
+            self._function,
+            self._config,
+            self._spec.backend_config.train_func_context,
+            on_batch,
+            on_end,
+        )
         self._goodput.attempt_began(self._clock())
         self.live.group = self._group
         self._requeue_validations()
@@ -381,7 +483,11 @@ class TrainController:
         known = [deadline for node in nodes if (deadline := draining[node]) is not None]
         left_s = max(0.0, min(known) - time.time()) if known else settings.termination_notice_s()
         deadline_ms = int(min(known) * 1000) if known else None
-        self._queue.put(events.NodesDraining(attempt=self._attempt, nodes=nodes, deadline_ms=deadline_ms, seconds_left=left_s))
+        self._queue.put(
+            events.NodesDraining(
+                attempt=self._attempt, nodes=nodes, deadline_ms=deadline_ms, seconds_left=left_s
+            )
+        )
 
     def _ranks_by_node(self) -> dict[str, tuple[int, ...]]:
         nodes: dict[str, tuple[int, ...]] = {}
@@ -390,7 +496,9 @@ class TrainController:
         return nodes
 
     def _look_for_room(self, instruction: events.LookForRoom) -> None:
-        self._queue.put(events.RoomSeen(attempt=instruction.attempt, workers=self._reservation.possible_size()))
+        self._queue.put(
+            events.RoomSeen(attempt=instruction.attempt, workers=self._reservation.possible_size())
+        )
 
     def _stop_group(self, instruction: events.StopGroup) -> None:
         self.live.group = None
@@ -409,11 +517,17 @@ class TrainController:
         self._queue.put(events.GroupStopped(attempt=instruction.attempt))
 
     def _ask_stacks(self, instruction: events.AskStacks) -> None:
-        self._queue.put(events.StacksTaken(attempt=self._attempt, stacks=self._running_group.stacks(instruction.ranks)))
+        self._queue.put(
+            events.StacksTaken(
+                attempt=self._attempt, stacks=self._running_group.stacks(instruction.ranks)
+            )
+        )
 
     def _send(self, instruction: events.Send) -> None:
         if self._group is not None:
-            for rank in range(len(self._group)) if instruction.rank is None else (instruction.rank,):
+            for rank in (
+                range(len(self._group)) if instruction.rank is None else (instruction.rank,)
+            ):
                 self._group.send(rank, instruction.message)
 
     def _acknowledge(self, batch: _Batch) -> None:
@@ -429,7 +543,9 @@ class TrainController:
     def _record(self, instruction: events.RecordReport) -> None:
         self._ledger.record(instruction.rank, instruction.report)
         if instruction.rank == 0:
-            self._observers.report(self._ledger.steps.of(instruction.report.index), instruction.report.metrics)
+            self._observers.report(
+                self._ledger.steps.of(instruction.report.index), instruction.report.metrics
+            )
 
     def _complete_round(self, instruction: events.CompleteRound) -> None:
         report = instruction.report
@@ -438,10 +554,14 @@ class TrainController:
             asked = next((part.validation for part in report.parts if part.validation), None)
             config = self._spec.validation_config
             validation = merged(config, asked) if config is not None and asked is not None else None
-            checkpoint = self._ledger.commit(report, validate=validation is not None, validation_kwargs=validation).checkpoint
+            checkpoint = self._ledger.commit(
+                report, validate=validation is not None, validation_kwargs=validation
+            ).checkpoint
             self._goodput.committed(self._clock())
             self._narrator.committed(checkpoint, self._ledger.manager)
-            self._send(events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint)))
+            self._send(
+                events.Send(rank=None, message=Committed(index=report.index, checkpoint=checkpoint))
+            )
             if validation is not None:
                 self._validate(report.index, checkpoint, validation)
         self._observers.round(report.metrics, checkpoint)
@@ -450,7 +570,9 @@ class TrainController:
         if instruction.validated and self._validations is not None and not self._validations.idle:
             self._questions.append(instruction)
             return
-        answer = Checkpoints(request=instruction.request, checkpoints=tuple(self._ledger.manager.reported))
+        answer = Checkpoints(
+            request=instruction.request, checkpoints=tuple(self._ledger.manager.reported)
+        )
         self._send(events.Send(rank=instruction.rank, message=answer))
 
     # -- validations
@@ -458,7 +580,10 @@ class TrainController:
     def _validate(self, index: int, checkpoint: Checkpoint, stored: Mapping[str, Any]) -> None:
         assert self._validations is not None
         validation = Validation(
-            index=index, checkpoint=checkpoint, fn_kwargs=dict(stored.get("fn_kwargs") or {}), timeout_s=stored.get("timeout_s")
+            index=index,
+            checkpoint=checkpoint,
+            fn_kwargs=dict(stored.get("fn_kwargs") or {}),
+            timeout_s=stored.get("timeout_s"),
         )
         if self._validations.add(validation):
             self._time_validation()
@@ -486,10 +611,14 @@ class TrainController:
         if running is not None:
             self._validations.stop_running()
             problem = f"it ran longer than {running.timeout_s:g} s"
-            self._settle_validation(ValidationEnded(index=running.index, problem=problem, timed_out=True))
+            self._settle_validation(
+                ValidationEnded(index=running.index, problem=problem, timed_out=True)
+            )
 
     def _settle_validation(self, ended: ValidationEnded) -> None:
-        """Take in what a validation has come to; where the storage refuses, that is the controller's failure."""
+        """Take in what a validation has come to; where the storage refuses, that is the
+        controller's failure.
+        """
         try:
             self._validation_ended(ended)
         except Exception as error:
@@ -502,7 +631,11 @@ class TrainController:
         if ended.metrics is not None:
             self._ledger.validated(ended.index, ended.metrics)
         else:
-            logger.warning("the validation of report %d failed, training goes on: %s", ended.index, ended.problem)
+            logger.warning(
+                "the validation of report %d failed, training goes on: %s",
+                ended.index,
+                ended.problem,
+            )
             self._ledger.validation_failed(ended.index, timed_out=ended.timed_out)
         self._validations.start_next()
         self._time_validation()
@@ -581,6 +714,8 @@ def _limits(failures: FailureConfig, scaling: ScalingConfig, *, fixed: bool) -> 
         report_s=limit_s,
         collective_s=limit_s,
         preemption_grace_s=failures.preemption_grace_s,
-        resize_s=scaling.elastic_resize_monitor_interval_s if scaling.elasticity_enabled and not fixed else None,
+        resize_s=scaling.elastic_resize_monitor_interval_s
+        if scaling.elasticity_enabled and not fixed
+        else None,
         relax_on_preemption=failures.relax_collectives_on_preemption,
     )

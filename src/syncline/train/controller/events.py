@@ -1,4 +1,6 @@
-"""What happens to the controller (events) and what it wants done (instructions): the two vocabularies of `state`."""
+"""What happens to the controller (events) and what it wants done (instructions): the two
+vocabularies of `state`.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class StartFailed:
     attempt: int
     failures: Mapping[int, WorkerFailure]
     node_died: bool = False
-    """A node of the group died meanwhile: what was to start there never ran, and the next attempt finds another place."""
+    """A node of the group died meanwhile: what was to start there never ran, and the next attempt
+    finds another place.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +175,9 @@ Event = (
 
 @dataclass(frozen=True, kw_only=True)
 class Reserve:
-    """Hold resources for as many workers as the scaling configuration wants; answered by `Reserved`."""
+    """Hold resources for as many workers as the scaling configuration wants; answered by
+    `Reserved`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +221,9 @@ class Send:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerCheckpoints:
-    """Tell a worker which checkpoints are registered, once validations have ended if it wants them."""
+    """Tell a worker which checkpoints are registered, once validations have ended if it wants
+    them.
+    """
 
     rank: int
     request: int
@@ -246,7 +254,9 @@ class LookForRoom:
 
 @dataclass(frozen=True, kw_only=True)
 class AskStacks:
-    """Ask ranks where their training functions are; answered by `StacksTaken`, soon, however many answer."""
+    """Ask ranks where their training functions are; answered by `StacksTaken`, soon, however many
+    answer.
+    """
 
     ranks: tuple[int, ...]
 

@@ -1,4 +1,6 @@
-"""How much of a run's time went into training that counted: all but waiting for data, reporting, and what failures have cost. Pure."""
+"""How much of a run's time went into training that counted: all but waiting for data, reporting,
+and what failures have cost. Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Goodput:
     data: float
     report: float
     restarts: float
-    """From the last checkpoint before a failure until training functions ran again: work that was done twice, or waited for."""
+    """From the last checkpoint before a failure until training functions ran again: work that was
+    done twice, or waited for.
+    """
 
     @property
     def good(self) -> float:
@@ -31,8 +35,13 @@ class Goodput:
         return {"goodput": self.good, **asdict(self)}
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {getattr(self, name):.1%}".replace("%", " %") for name in ("data", "report", "restarts"))
-        inside = f"computing {self.compute:.1%}, communicating {self.communication:.1%}".replace("%", " %")
+        parts = ", ".join(
+            f"{name} {getattr(self, name):.1%}".replace("%", " %")
+            for name in ("data", "report", "restarts")
+        )
+        inside = f"computing {self.compute:.1%}, communicating {self.communication:.1%}".replace(
+            "%", " %"
+        )
         return f"goodput {self.good * 100:.1f} %: {parts} ({inside})"
 
 
@@ -71,14 +80,20 @@ class GoodputMeter:
         self._saved = now
 
     def attempt_ended(self, now: float, *, lost: bool) -> None:
-        """No training function runs any more; with `lost`, what came after the last checkpoint has to be done again."""
+        """No training function runs any more; with `lost`, what came after the last checkpoint has
+        to be done again.
+        """
         if self._began is None or self._ended is not None:
             return
         self._ended = now
         counted_until = self._saved if lost else now
         self._restarts_s += now - counted_until
         length = now - self._attempt_began
-        self._spent = _sum(self._spent, _mean(self._ranks), (counted_until - self._attempt_began) / length if length else 0.0)
+        self._spent = _sum(
+            self._spent,
+            _mean(self._ranks),
+            (counted_until - self._attempt_began) / length if length else 0.0,
+        )
         self._ranks = {}
 
     def goodput(self) -> Goodput | None:
@@ -88,15 +103,25 @@ class GoodputMeter:
         return _shares(self._ended - self._began, self._spent, self._restarts_s)
 
     def goodput_so_far(self, now: float) -> Goodput | None:
-        """The shares if everything ended well now; None before the first attempt. Ranks say where their time went now and then only."""
+        """The shares if everything ended well now; None before the first attempt. Ranks say where
+        their time went now and then only.
+        """
         if self._began is None or now <= self._began:
             return None
         waiting_s = now - self._ended if self._ended is not None else 0.0
-        return _shares(now - self._began, _sum(self._spent, _mean(self._ranks), 1.0), self._restarts_s + waiting_s)
+        return _shares(
+            now - self._began,
+            _sum(self._spent, _mean(self._ranks), 1.0),
+            self._restarts_s + waiting_s,
+        )
 
 
 def _shares(total_s: float, spent: StepTimes, restarts_s: float) -> Goodput:
-    shares = {"data": spent.data_s, "report": spent.report_s, "communication": spent.communication_s}
+    shares = {
+        "data": spent.data_s,
+        "report": spent.report_s,
+        "communication": spent.communication_s,
+    }
     shares = {name: min(1.0, seconds / total_s) for name, seconds in shares.items()}
     restarts = min(1.0, restarts_s / total_s)
     compute = max(0.0, 1.0 - restarts - sum(shares.values()))

@@ -1,8 +1,10 @@
-"""`LiveActions`: what a run answers while it trains: who its workers are, where they stand, profiles of them.
+"""`LiveActions`: what a run answers while it trains: who its workers are, where they stand,
+profiles of them.
 
-Questions come on threads of their own, several at a time, and the controller's thread knows nothing of them: it only says which group
-trains now. An answer belongs to the group that there was when it was asked for; where that ends meanwhile, it is an error that says so.
-Questions come from programs of the same user on the same machine (`core.control`), and on a cluster through the run's actor.
+Questions come on threads of their own, several at a time, and the controller's thread knows nothing
+of them: it only says which group trains now. An answer belongs to the group that there was when it
+was asked for; where that ends meanwhile, it is an error that says so. Questions come from programs
+of the same user on the same machine (`core.control`), and on a cluster through the run's actor.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ class LiveActions:
 
     @contextmanager
     def offered(self, path: str) -> Iterator[None]:
-        """Answer programs of this machine, as the run in the directory `path`, until the block ends.
+        """Answer programs of this machine, as the run in the directory `path`, until the block
+        ends.
 
-        Not in a trial of a search, whose process may be killed at any moment and must leave nothing behind: the search answers for it.
+        Not in a trial of a search, whose process may be killed at any moment and must leave nothing
+        behind: the search answers for it.
         """
         if is_hosted():
             yield
@@ -62,11 +66,14 @@ class LiveActions:
         "seconds", "steps"}: {"file": its path in the run directory}, after the time that it takes.
 
         Raises:
-            LiveError: There is no such rank; nothing trains just now; the worker has ended, or the profile could not be taken.
-            ValueError: An unknown action, or arguments that cannot be meant.
+            LiveError: There is no such rank; nothing trains just now; the worker has ended, or the
+            profile could not be taken. ValueError: An unknown action, or arguments that cannot be
+            meant.
         """
         if action not in self._actions:
-            raise ValueError(f"a training run does not know the action {action!r}: it knows {', '.join(self._actions)}")
+            raise ValueError(
+                f"a training run does not know the action {action!r}: it knows {', '.join(self._actions)}"
+            )
         group = self.group
         if group is None:
             raise LiveError(
@@ -78,7 +85,9 @@ class LiveActions:
             raise
         except Exception as error:
             if self.group is not group:
-                raise LiveError(f"the attempt ended before the answer was there ({_first_line(error)}): ask again in a moment") from error
+                raise LiveError(
+                    f"the attempt ended before the answer was there ({_first_line(error)}): ask again in a moment"
+                ) from error
             raise
 
 
@@ -88,7 +97,11 @@ def _workers(group: TrainingGroup, arguments: Mapping[str, Any]) -> list[dict[st
 
 def _stacks(group: TrainingGroup, arguments: Mapping[str, Any]) -> dict[str, str]:
     wanted = arguments.get("ranks")
-    ranks = [_rank(group, rank) for rank in wanted] if wanted is not None else [worker.rank for worker in group.workers]
+    ranks = (
+        [_rank(group, rank) for rank in wanted]
+        if wanted is not None
+        else [worker.rank for worker in group.workers]
+    )
     found = group.stacks(ranks)
     return {str(rank): found.get(rank, "(it does not answer)") for rank in ranks}
 
@@ -102,7 +115,9 @@ def _profile(group: TrainingGroup, arguments: Mapping[str, Any]) -> dict[str, st
     except RayTaskError as error:
         raise LiveError(f"{error.cause or error}") from error
     except RayActorError as error:
-        raise LiveError(f"rank {rank} ended while it was profiled, so there is no profile: {_first_line(error)}") from error
+        raise LiveError(
+            f"rank {rank} ended while it was profiled, so there is no profile: {_first_line(error)}"
+        ) from error
     except GetTimeoutError:
         raise LiveError(
             f"rank {rank} had no profile after {request.answer_within_s + SLACK_S:g} s: its Python may be stopped by a call that holds the "

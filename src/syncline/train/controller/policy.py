@@ -10,7 +10,9 @@ from syncline.train.config import FailureConfig
 FailureKind = Literal["worker", "preemption", "controller"]
 
 FUTILE_CONTROLLER_FAILURES = 3
-"""So many controller failures in a row, without a report between them, end the run whatever its limit: nothing has changed."""
+"""So many controller failures in a row, without a report between them, end the run whatever its
+limit: nothing has changed.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,9 @@ class Decision:
 
 
 class FailureBudgets:
-    """Three counters, each against its own limit; one count per failed attempt. Retry while count <= limit."""
+    """Three counters, each against its own limit; one count per failed attempt. Retry while count
+    <= limit.
+    """
 
     def __init__(self, config: FailureConfig) -> None:
         self._limits: dict[FailureKind, int] = {
@@ -46,10 +50,20 @@ class FailureBudgets:
         self._futile = self._futile + 1 if kind == "controller" else 0
         count, limit = self._counts[kind], self._limits[kind]
         allowed = limit < 0 or count <= limit
-        return Decision(retry=allowed and self._futile < FUTILE_CONTROLLER_FAILURES, count=count, limit=limit)
+        return Decision(
+            retry=allowed and self._futile < FUTILE_CONTROLLER_FAILURES, count=count, limit=limit
+        )
 
 
-def group_size(*, minimum: int, maximum: int, bundle: dict[str, float], available: dict[str, float]) -> int:
-    """How many workers to start now: as many as fit into what is free, at least `minimum` (waited for), at most `maximum`."""
-    fitting = [int((available.get(name, 0.0) + 1e-9) / amount) for name, amount in bundle.items() if amount > 0]
+def group_size(
+    *, minimum: int, maximum: int, bundle: dict[str, float], available: dict[str, float]
+) -> int:
+    """How many workers to start now: as many as fit into what is free, at least `minimum` (waited
+    for), at most `maximum`.
+    """
+    fitting = [
+        int((available.get(name, 0.0) + 1e-9) / amount)
+        for name, amount in bundle.items()
+        if amount > 0
+    ]
     return max(minimum, min([maximum, *fitting]))

@@ -1,7 +1,9 @@
-"""`RunActor`: a run's controller in a process of its own, which lives on when the program that started it has gone.
+"""`RunActor`: a run's controller in a process of its own, which lives on when the program that
+started it has gone.
 
-The program's side is in `apart`. The actor is detached and named after the run directory, so whoever knows the run finds it; it ends
-itself when the run is over and the result has been fetched, or some time later: the run directory has everything that is needed then.
+The program's side is in `apart`. The actor is detached and named after the run directory, so
+whoever knows the run finds it; it ends itself when the run is over and the result has been fetched,
+or some time later: the run directory has everything that is needed then.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ LAST_MOMENT_S = 0.1
 
 
 def run_actor_name(storage: StorageContext) -> str:
-    """The name of a run's actor: the run's own, and what tells runs of one name in different places apart."""
+    """The name of a run's actor: the run's own, and what tells runs of one name in different places
+    apart.
+    """
     return f"train:{place_of(storage)}:{storage.experiment_dir_name}"
 
 
@@ -59,10 +63,14 @@ class RunActor:
         self._aborted = False
         self._lock = threading.Lock()
         self._self = get_runtime_context().current_actor
-        threading.Thread(target=self._live, args=(spec,), name="syncline-controller", daemon=True).start()
+        threading.Thread(
+            target=self._live, args=(spec,), name="syncline-controller", daemon=True
+        ).start()
 
     def follow(self, reader: str, after: int, pictures: bool) -> Iterator[tuple[Told, ...]]:
-        """What the run tells, from line `after` on, to its end; `pictures`: for readers that draw."""
+        """What the run tells, from line `after` on, to its end; `pictures`: for readers that
+        draw.
+        """
         yield (Attached(starter=self._starter, path=self._path, fetched=self._story.fetched),)
         yield from self._story.read(reader, after, pictures=pictures)
 
@@ -79,11 +87,15 @@ class RunActor:
             controller.interrupt()
 
     def ask(self, action: str, arguments: Mapping[str, Any]) -> Any:
-        """What the run answers, as `LiveActions.answer` does. LiveError before it has begun, too."""
+        """What the run answers, as `LiveActions.answer` does. LiveError before it has begun,
+        too.
+        """
         with self._lock:
             controller = self._controller
         if controller is None:
-            raise LiveError("the run is only just starting, so it has no workers yet: ask again in a moment")
+            raise LiveError(
+                "the run is only just starting, so it has no workers yet: ask again in a moment"
+            )
         return controller.live.answer(action, arguments)
 
     def wait_until_ended(self, timeout_s: float) -> bool:
@@ -98,7 +110,9 @@ class RunActor:
         except KeyboardInterrupt:
             self._story.end(Ended(aborted=True))
         except BaseException as error:
-            self._story.end(Ended(error=pack_error(error, traceback_text=user_traceback(error).rstrip())))
+            self._story.end(
+                Ended(error=pack_error(error, traceback_text=user_traceback(error).rstrip()))
+            )
         self._story.wait_until_fetched(FETCH_LIMIT_S, OTHERS_LIMIT_S)
         threading.Event().wait(LAST_MOMENT_S)
         api.kill(self._self)

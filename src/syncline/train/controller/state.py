@@ -1,4 +1,5 @@
-"""The controller as a pure state machine: `handle(event) -> [instructions]`. No clock, no I/O, no threads.
+"""The controller as a pure state machine: `handle(event) -> [instructions]`. No clock, no I/O, no
+threads.
 
     INITIALIZING -> SCHEDULING -> STARTING -> RUNNING -> FINISHING -> FINISHED
                         ^             |          |           |
@@ -9,8 +10,9 @@
                                       |                      |
                                       +-----> ERRORED <------+        and from every state that is no end: ABORTED
 
-Events of attempts that are over are ignored, so stragglers do no harm. Where nodes or processes are to be taken away (a preemption), the
-attempt stays in RUNNING until all ranks have ended or the time is over.
+Events of attempts that are over are ignored, so stragglers do no harm. Where nodes or processes are
+to be taken away (a preemption), the attempt stays in RUNNING until all ranks have ended or the time
+is over.
 """
 
 from __future__ import annotations
@@ -112,7 +114,9 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.INITIALIZING: frozenset({State.SCHEDULING, State.ERRORED, State.ABORTED}),
     State.SCHEDULING: frozenset({State.STARTING, State.RESTARTING, State.ERRORED, State.ABORTED}),
     State.STARTING: frozenset({State.RUNNING, State.RESTARTING, State.ERRORED, State.ABORTED}),
-    State.RUNNING: frozenset({State.DRAINING, State.FINISHING, State.RESTARTING, State.ERRORED, State.ABORTED}),
+    State.RUNNING: frozenset(
+        {State.DRAINING, State.FINISHING, State.RESTARTING, State.ERRORED, State.ABORTED}
+    ),
     State.DRAINING: frozenset({State.RESTARTING, State.ERRORED, State.ABORTED}),
     State.RESTARTING: frozenset({State.SCHEDULING, State.ERRORED, State.ABORTED}),
     State.FINISHING: frozenset({State.FINISHED, State.ERRORED, State.ABORTED}),
@@ -135,7 +139,9 @@ class InvalidTransition(RuntimeError):
 
     def __init__(self, state: State, target: State, history: Sequence[str]) -> None:
         story = "\n".join(f"  {line}" for line in history)
-        super().__init__(f"the controller cannot go from {state.value} to {target.value}; what happened before:\n{story}")
+        super().__init__(
+            f"the controller cannot go from {state.value} to {target.value}; what happened before:\n{story}"
+        )
         self.state = state
         self.target = target
         self.history = tuple(history)
@@ -150,13 +156,17 @@ class Limits:
     collective_s: float
     """For the other ranks once one rank waits in `collective`."""
     grace_s: float = 0.5
-    """After a failure, for the reports that complete a checkpoint which the failed ranks have reported."""
+    """After a failure, for the reports that complete a checkpoint which the failed ranks have
+    reported.
+    """
     drain_s: float = 0.5
     """After a failure, for the survivors to hand over what they have said."""
     preemption_grace_s: float = 0.0
     """After the deadline of a preemption, for the ranks to end."""
     resize_s: float | None = None
-    """Between two looks for room for more workers, or for fewer; None: the number of workers is fixed."""
+    """Between two looks for room for more workers, or for fewer; None: the number of workers is
+    fixed.
+    """
     relax_on_preemption: bool = False
     """Whether ranks that a preemption has ended are not waited for."""
 
@@ -171,7 +181,9 @@ class TrainStateMachine:
         self._attempt_number = 0
         self._attempt: Attempt | None = None
         self._next_index = 0
-        self._kind: FailureKind | None = "worker"  # of the failure that ended the last attempt; None: it did not fail
+        self._kind: FailureKind | None = (
+            "worker"  # of the failure that ended the last attempt; None: it did not fail
+        )
         self._controller_error: ControllerFailed | None = None
         self._group_stopped = False
         self._node_died = False
@@ -224,9 +236,17 @@ class TrainStateMachine:
 
     def _reserved(self, event: Reserved) -> list[Instruction]:
         self._attempt_number += 1
-        self._attempt = Attempt(number=self._attempt_number, world_size=event.world_size, first_index=self._next_index)
+        self._attempt = Attempt(
+            number=self._attempt_number, world_size=event.world_size, first_index=self._next_index
+        )
         self._go(State.STARTING, f"resources for {event.world_size} workers are held")
-        return [StartGroup(attempt=self._attempt_number, world_size=event.world_size, first_index=self._next_index)]
+        return [
+            StartGroup(
+                attempt=self._attempt_number,
+                world_size=event.world_size,
+                first_index=self._next_index,
+            )
+        ]
 
     def _group_started(self, event: GroupStarted) -> list[Instruction]:
         self._go(State.RUNNING, f"attempt {event.attempt} has started")
@@ -234,7 +254,8 @@ class TrainStateMachine:
 
     def _start_failed(self, event: StartFailed) -> list[Instruction]:
         if event.node_died:
-            # The failure that this node's end is has been counted already, where its workers ran; and each node can die only once.
+            # The failure that this node's end is has been counted already, where its workers ran;
+            # and each node can die only once.
             self._node_died = True
             self._go(State.RESTARTING, "a node died while the worker group started")
             return [StopGroup(attempt=event.attempt, graceful=False)]
@@ -255,13 +276,22 @@ class TrainStateMachine:
         if isinstance(message, BarrierReached):
             return self._at_barrier(rank, message)
         if isinstance(message, CheckpointsAsked):
-            return [AnswerCheckpoints(rank=rank, request=message.request, validated=message.validated)]
+            return [
+                AnswerCheckpoints(rank=rank, request=message.request, validated=message.validated)
+            ]
         if isinstance(message, Stuck):
             return self._rank_stuck(rank, message)
         if isinstance(message, Terminating):
-            return self._preempted({message.node_id: (rank,)}, message.deadline_ms, message.seconds_left)
+            return self._preempted(
+                {message.node_id: (rank,)}, message.deadline_ms, message.seconds_left
+            )
         if isinstance(message, Failed):
-            return self._rank_failed(rank, WorkerFailure(exception=unpack_error(message.exception), traceback=message.traceback))
+            return self._rank_failed(
+                rank,
+                WorkerFailure(
+                    exception=unpack_error(message.exception), traceback=message.traceback
+                ),
+            )
         attempt.finished[rank] = message
         if attempt.preemption is not None:
             return self._ended_in_preemption(rank)
@@ -270,7 +300,11 @@ class TrainStateMachine:
     def _rounds(self, complete: list[CompleteReport]) -> list[Instruction]:
         """Rounds to complete, then what the reports still outstanding ask for."""
         instructions: list[Instruction] = [CompleteRound(report=report) for report in complete]
-        if self._state is State.RUNNING and self._current.wanted is not None and any(report.parts for report in complete):
+        if (
+            self._state is State.RUNNING
+            and self._current.wanted is not None
+            and any(report.parts for report in complete)
+        ):
             return instructions + self._resize(self._current.wanted)
         if self._state is State.DRAINING:
             return instructions + self._hush_if_complete()
@@ -293,20 +327,33 @@ class TrainStateMachine:
             return self._release_barrier()
         if self._state is not State.RUNNING:
             return []
-        timer: list[Instruction] = [SetTimer(name=COLLECTIVE_TIMER, seconds=self._limits.collective_s)] if first else []
+        timer: list[Instruction] = (
+            [SetTimer(name=COLLECTIVE_TIMER, seconds=self._limits.collective_s)] if first else []
+        )
         return timer + self._uneven()
 
     def _release_barrier(self) -> list[Instruction]:
         sequence, data = self._current.collective.take()
-        return [CancelTimer(name=COLLECTIVE_TIMER), Send(rank=None, message=BarrierReleased(sequence=sequence, data=data))]
+        return [
+            CancelTimer(name=COLLECTIVE_TIMER),
+            Send(rank=None, message=BarrierReleased(sequence=sequence, data=data)),
+        ]
 
     def _uneven(self) -> list[Instruction]:
         """Fail where ranks wait for one whose training function has returned already."""
         attempt = self._current
-        if self._state is not State.RUNNING or not attempt.finished or attempt.preemption is not None:
+        if (
+            self._state is not State.RUNNING
+            or not attempt.finished
+            or attempt.preemption is not None
+        ):
             return []
         index = attempt.gathering.waits_for()
-        in_vain = [rank for rank in attempt.gathering.missing(index) if rank in attempt.finished] if index is not None else []
+        in_vain = (
+            [rank for rank in attempt.gathering.missing(index) if rank in attempt.finished]
+            if index is not None
+            else []
+        )
         if index is not None and in_vain:
             there = ranks_text(attempt.gathering.past(index))
             return self._ranks_failed(
@@ -335,9 +382,16 @@ class TrainStateMachine:
         if self._state is not State.RUNNING or len(attempt.finished) < attempt.world_size:
             return []
         self._go(State.FINISHING, "every training function has returned")
-        rounds: list[Instruction] = [CompleteRound(report=report) for report in attempt.gathering.rest()]
+        rounds: list[Instruction] = [
+            CompleteRound(report=report) for report in attempt.gathering.rest()
+        ]
         timers = [CancelTimer(name=REPORT_TIMER), *self._stop_timing_resize()]
-        return [*rounds, *timers, StopGroup(attempt=attempt.number, graceful=True), DrainValidations()]
+        return [
+            *rounds,
+            *timers,
+            StopGroup(attempt=attempt.number, graceful=True),
+            DrainValidations(),
+        ]
 
     # -- ranks that fail, and ranks that wait for too long
 
@@ -347,7 +401,9 @@ class TrainStateMachine:
             return []
         attempt.silent.add(rank)
         if self._state is State.RUNNING and rank not in attempt.finished:
-            failure = event.failure or WorkerFailure(exception=RuntimeError(f"rank {rank} went silent without a result"), died=True)
+            failure = event.failure or WorkerFailure(
+                exception=RuntimeError(f"rank {rank} went silent without a result"), died=True
+            )
             return self._rank_failed(rank, failure)
         if self._state is State.DRAINING:
             if event.failure is not None and rank not in attempt.finished:
@@ -363,7 +419,11 @@ class TrainStateMachine:
         if attempt.preemption is not None:
             return self._ended_in_preemption(rank)
         self._go(State.DRAINING, f"rank {rank} failed: {type(failure.exception).__name__}")
-        cancelled: list[Instruction] = [CancelTimer(name=REPORT_TIMER), CancelTimer(name=COLLECTIVE_TIMER), *self._stop_timing_resize()]
+        cancelled: list[Instruction] = [
+            CancelTimer(name=REPORT_TIMER),
+            CancelTimer(name=COLLECTIVE_TIMER),
+            *self._stop_timing_resize(),
+        ]
         if self._completable():
             return [*cancelled, SetTimer(name=GRACE_TIMER, seconds=self._limits.grace_s)]
         return cancelled + self._hush()
@@ -371,7 +431,9 @@ class TrainStateMachine:
     def _ranks_failed(self, errors: Mapping[int, Exception]) -> list[Instruction]:
         if not errors:
             return []
-        self._current.failures.update({rank: WorkerFailure(exception=error) for rank, error in errors.items()})
+        self._current.failures.update(
+            {rank: WorkerFailure(exception=error) for rank, error in errors.items()}
+        )
         first = next(iter(errors))
         return self._rank_failed(first, self._current.failures[first])
 
@@ -379,17 +441,26 @@ class TrainStateMachine:
         """A checkpoint waits, but for no rank that has failed: the living can complete it."""
         gathering = self._current.gathering
         index = gathering.waits_for()
-        return index is not None and not self._current.failures.keys() & set(gathering.missing(index))
+        return index is not None and not self._current.failures.keys() & set(
+            gathering.missing(index)
+        )
 
     def _hush_if_complete(self) -> list[Instruction]:
-        return [] if self._current.hushed or self._completable() else [CancelTimer(name=GRACE_TIMER), *self._hush()]
+        return (
+            []
+            if self._current.hushed or self._completable()
+            else [CancelTimer(name=GRACE_TIMER), *self._hush()]
+        )
 
     def _hush(self) -> list[Instruction]:
         attempt = self._current
         attempt.hushed = True
         if not attempt.talking:
             return self._after_drain()
-        return [HushWorkers(ranks=attempt.talking), SetTimer(name=DRAIN_TIMER, seconds=self._limits.drain_s)]
+        return [
+            HushWorkers(ranks=attempt.talking),
+            SetTimer(name=DRAIN_TIMER, seconds=self._limits.drain_s),
+        ]
 
     def _timer_fired(self, event: TimerFired) -> list[Instruction]:
         if self._state is State.DRAINING:
@@ -398,14 +469,24 @@ class TrainStateMachine:
             return self._after_drain() if event.name == DRAIN_TIMER else []
         if self._state is State.FINISHING and event.name == PREEMPTION_TIMER:
             self._go(State.ERRORED, "the program was told to end, and validations take too long")
-            return [End(outcome="errored", error=PreemptionError(PreemptionInfo(), drain_timed_out=True, program_terminated=True))]
+            return [
+                End(
+                    outcome="errored",
+                    error=PreemptionError(
+                        PreemptionInfo(), drain_timed_out=True, program_terminated=True
+                    ),
+                )
+            ]
         if self._state is not State.RUNNING:
             return []
         if event.name == PREEMPTION_TIMER:
             return self._preemption_over()
         if event.name == RESIZE_TIMER:
             return [LookForRoom(attempt=self._current.number), *self._time_resize()]
-        if event.name not in (REPORT_TIMER, COLLECTIVE_TIMER) or self._current.preemption is not None:
+        if (
+            event.name not in (REPORT_TIMER, COLLECTIVE_TIMER)
+            or self._current.preemption is not None
+        ):
             return []
         missing = self._missing(event.name)
         if not missing:
@@ -428,9 +509,15 @@ class TrainStateMachine:
             return self._hang_seen(event.stacks)
         missing = self._missing(timer)
         if timer == REPORT_TIMER:
-            place, limit = f"report number {attempt.timed_report}, with which other ranks reported a checkpoint,", self._limits.report_s
+            place, limit = (
+                f"report number {attempt.timed_report}, with which other ranks reported a checkpoint,",
+                self._limits.report_s,
+            )
         else:
-            place, limit = f"call number {attempt.collective.sequence} of `syncline.train.collective`", self._limits.collective_s
+            place, limit = (
+                f"call number {attempt.collective.sequence} of `syncline.train.collective`",
+                self._limits.collective_s,
+            )
         return self._ranks_failed(
             {
                 rank: TimeoutError(
@@ -450,7 +537,11 @@ class TrainStateMachine:
         if not message.seconds:
             return []
         attempt.stuck[rank] = message
-        if self._state is not State.RUNNING or attempt.overdue is not None or attempt.preemption is not None:
+        if (
+            self._state is not State.RUNNING
+            or attempt.overdue is not None
+            or attempt.preemption is not None
+        ):
             return []
         if not message.too_long and len(attempt.stuck) > 1:
             return []  # people have been told
@@ -472,7 +563,9 @@ class TrainStateMachine:
             "see that every rank makes the same calls in the same order; if a rank really needs so long between two of them, raise "
             "`TorchConfig(timeout_s=…)` and SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S"
         )
-        error = TimeoutError(f"{waits}, which does not end: {remedy}. Where all ranks are:\n{picture}")
+        error = TimeoutError(
+            f"{waits}, which does not end: {remedy}. Where all ranks are:\n{picture}"
+        )
         return self._ranks_failed(dict.fromkeys(odd, error))
 
     # -- nodes and processes that are taken away
@@ -487,12 +580,29 @@ class TrainStateMachine:
         if self._state in (State.DRAINING, State.RESTARTING):
             return []  # it ends soon in any case
         if self._state is State.FINISHING:  # perhaps in time; only validations can take long
-            return [SetTimer(name=PREEMPTION_TIMER, seconds=event.seconds_left + self._limits.preemption_grace_s)]
-        stop: list[Instruction] = [StopGroup(attempt=self._attempt.number, graceful=False)] if self._attempt is not None else []
+            return [
+                SetTimer(
+                    name=PREEMPTION_TIMER,
+                    seconds=event.seconds_left + self._limits.preemption_grace_s,
+                )
+            ]
+        stop: list[Instruction] = (
+            [StopGroup(attempt=self._attempt.number, graceful=False)]
+            if self._attempt is not None
+            else []
+        )
         self._go(State.ERRORED, "the program was told to end")
-        return [*stop, End(outcome="errored", error=PreemptionError(PreemptionInfo(event.deadline_ms), program_terminated=True))]
+        return [
+            *stop,
+            End(
+                outcome="errored",
+                error=PreemptionError(PreemptionInfo(event.deadline_ms), program_terminated=True),
+            ),
+        ]
 
-    def _preempted(self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float) -> list[Instruction]:
+    def _preempted(
+        self, nodes: Mapping[str, Collection[int]], deadline_ms: int | None, seconds_left: float
+    ) -> list[Instruction]:
         attempt = self._current
         if self._state is not State.RUNNING:
             return []
@@ -502,12 +612,22 @@ class TrainStateMachine:
         began = attempt.preemption is None
         attempt.preemption = known
         attempt.ended.update(attempt.finished)
-        instructions: list[Instruction] = [Send(rank=None, message=PreemptionNoticed(info=known.info))]
+        instructions: list[Instruction] = [
+            Send(rank=None, message=PreemptionNoticed(info=known.info))
+        ]
         if not began:
             return instructions
-        limit = SetTimer(name=PREEMPTION_TIMER, seconds=seconds_left + self._limits.preemption_grace_s)
+        limit = SetTimer(
+            name=PREEMPTION_TIMER, seconds=seconds_left + self._limits.preemption_grace_s
+        )
         notice = NotifyPreemption(info=known.info, seconds_left=seconds_left)
-        return [notice, *instructions, limit, *self._stop_timing_resize(), *self._excuse(*attempt.finished)]
+        return [
+            notice,
+            *instructions,
+            limit,
+            *self._stop_timing_resize(),
+            *self._excuse(*attempt.finished),
+        ]
 
     def _excuse(self, *ranks: int) -> list[Instruction]:
         """Ranks that have ended are not waited for, if the run wants it so."""
@@ -515,7 +635,9 @@ class TrainStateMachine:
             return []
         instructions: list[Instruction] = []
         for rank in ranks:
-            instructions += [CompleteRound(report=report) for report in self._current.gathering.excuse(rank)]
+            instructions += [
+                CompleteRound(report=report) for report in self._current.gathering.excuse(rank)
+            ]
             if self._current.collective.excuse(rank):
                 instructions += self._release_barrier()
         return instructions
@@ -536,20 +658,28 @@ class TrainStateMachine:
 
     def _leave_preempted(self, cause: str) -> list[Instruction]:
         self._go(State.DRAINING, f"preempted: {cause}")
-        cancelled = [CancelTimer(name=name) for name in (PREEMPTION_TIMER, REPORT_TIMER, COLLECTIVE_TIMER)]
+        cancelled = [
+            CancelTimer(name=name) for name in (PREEMPTION_TIMER, REPORT_TIMER, COLLECTIVE_TIMER)
+        ]
         return [*cancelled, *self._hush()]
 
     # -- another number of workers
 
     def _time_resize(self) -> list[Instruction]:
-        return [SetTimer(name=RESIZE_TIMER, seconds=self._limits.resize_s)] if self._limits.resize_s is not None else []
+        return (
+            [SetTimer(name=RESIZE_TIMER, seconds=self._limits.resize_s)]
+            if self._limits.resize_s is not None
+            else []
+        )
 
     def _stop_timing_resize(self) -> list[Instruction]:
         return [CancelTimer(name=RESIZE_TIMER)] if self._limits.resize_s is not None else []
 
     def _room_seen(self, event: RoomSeen) -> list[Instruction]:
         if self._state is State.RUNNING:
-            self._current.wanted = event.workers if event.workers != self._current.world_size else None
+            self._current.wanted = (
+                event.workers if event.workers != self._current.world_size else None
+            )
         return []
 
     def _resize(self, workers: int) -> list[Instruction]:
@@ -559,22 +689,32 @@ class TrainStateMachine:
             return []
         self._kind = None
         self._go(State.RESTARTING, f"there is room for {workers} workers")
-        cancelled = [CancelTimer(name=name) for name in (REPORT_TIMER, COLLECTIVE_TIMER, RESIZE_TIMER)]
+        cancelled = [
+            CancelTimer(name=name) for name in (REPORT_TIMER, COLLECTIVE_TIMER, RESIZE_TIMER)
+        ]
         notice = NotifyResize(world_size=attempt.world_size, workers=workers)
         return [notice, *cancelled, StopGroup(attempt=attempt.number, graceful=False)]
 
     # -- the way down
 
     def _after_drain(self) -> list[Instruction]:
-        return [CancelTimer(name=GRACE_TIMER), CancelTimer(name=DRAIN_TIMER), *self._give_up_attempt("workers failed")]
+        return [
+            CancelTimer(name=GRACE_TIMER),
+            CancelTimer(name=DRAIN_TIMER),
+            *self._give_up_attempt("workers failed"),
+        ]
 
     def _give_up_attempt(self, cause: str) -> list[Instruction]:
         self._kind = "worker" if self._current.preemption is None else "preemption"
         self._go(State.RESTARTING, cause)
         attempt = self._current
-        # A death explains the errors of those that talked to the dead, and may become known after them.
+        # A death explains the errors of those that talked to the dead, and may become known after
+        # them.
         attempt.failures = dict(sorted(attempt.failures.items(), key=lambda item: not item[1].died))
-        return [NotifyFailure(failures=dict(attempt.failures)), StopGroup(attempt=attempt.number, graceful=False)]
+        return [
+            NotifyFailure(failures=dict(attempt.failures)),
+            StopGroup(attempt=attempt.number, graceful=False),
+        ]
 
     def _controller_failed(self, event: ControllerFailed) -> list[Instruction]:
         if self._state is State.RESTARTING:
@@ -582,12 +722,22 @@ class TrainStateMachine:
         if self._attempt is None:
             self._go(State.ERRORED, f"the controller failed: {event.error!r}")
             return [End(outcome="errored", error=event.error)]
-        if self._state is State.STARTING and isinstance(event.error, (ValueError, TypeError)):  # a mistake in the arguments
-            self._go(State.ERRORED, f"the group cannot be started as it was asked for: {event.error!r}")
-            return [StopGroup(attempt=self._current.number, graceful=False), End(outcome="errored", error=event.error)]
+        if self._state is State.STARTING and isinstance(
+            event.error, (ValueError, TypeError)
+        ):  # a mistake in the arguments
+            self._go(
+                State.ERRORED, f"the group cannot be started as it was asked for: {event.error!r}"
+            )
+            return [
+                StopGroup(attempt=self._current.number, graceful=False),
+                End(outcome="errored", error=event.error),
+            ]
         if self._state is State.FINISHING:
             self._go(State.ERRORED, f"the controller failed: {event.error!r}")
-            return [StopGroup(attempt=self._current.number, graceful=False), End(outcome="errored", error=ControllerError(event.error))]
+            return [
+                StopGroup(attempt=self._current.number, graceful=False),
+                End(outcome="errored", error=ControllerError(event.error)),
+            ]
         self._kind = "controller"
         self._controller_error = event
         self._go(State.RESTARTING, f"the controller failed: {event.error!r}")
@@ -606,7 +756,10 @@ class TrainStateMachine:
             return [Reserve()]
         if self._kind is None and not self._leaving:
             self._attempt = None
-            self._go(State.SCHEDULING, f"attempt {event.attempt} ends for one with another number of workers")
+            self._go(
+                State.SCHEDULING,
+                f"attempt {event.attempt} ends for one with another number of workers",
+            )
             return [Reserve()]
         error = self._error()
         if self._leaving:
@@ -618,15 +771,27 @@ class TrainStateMachine:
             return [End(outcome="errored", error=error)]
         decision = self._budgets.charge(self._kind)
         if not decision.retry:
-            self._go(State.ERRORED, f"{decision.count} {self._kind} failures, limit {decision.limit}")
+            self._go(
+                State.ERRORED, f"{decision.count} {self._kind} failures, limit {decision.limit}"
+            )
             return [End(outcome="errored", error=error)]
         return self._restart(event.attempt, error, decision)
 
-    def _restart(self, failed_attempt: int, error: TrainingFailedError, decision: Decision) -> list[Instruction]:
+    def _restart(
+        self, failed_attempt: int, error: TrainingFailedError, decision: Decision
+    ) -> list[Instruction]:
         self._attempt = None
         self._controller_error = None
-        self._go(State.SCHEDULING, f"attempt {failed_attempt} failed, {decision.count} of {decision.limit}")
-        notice = NotifyRestart(failed_attempt=failed_attempt, cause=str(error), count=decision.count, limit=decision.limit)
+        self._go(
+            State.SCHEDULING,
+            f"attempt {failed_attempt} failed, {decision.count} of {decision.limit}",
+        )
+        notice = NotifyRestart(
+            failed_attempt=failed_attempt,
+            cause=str(error),
+            count=decision.count,
+            limit=decision.limit,
+        )
         return [notice, Reserve()]
 
     def _error(self) -> TrainingFailedError:
@@ -634,14 +799,18 @@ class TrainStateMachine:
             return ControllerError(self._controller_error.error)
         attempt, failures = self._current, self._current.failures
         exceptions = {rank: failure.exception for rank, failure in failures.items()}
-        tracebacks = {rank: failure.traceback for rank, failure in failures.items() if failure.traceback}
+        tracebacks = {
+            rank: failure.traceback for rank, failure in failures.items() if failure.traceback
+        }
         kind = NCCLHangError if attempt.hangs else WorkerGroupError
         failed = kind(worker_failure_message(exceptions, tracebacks), exceptions)
         if attempt.preemption is None and not self._leaving:
             return failed
         preemption = attempt.preemption or Preemption()
         preempted = PreemptionError(preemption.info, preemption.timed_out, self._leaving)
-        preempted.__cause__ = failed if failures else None  # ranks may have failed to save their work
+        preempted.__cause__ = (
+            failed if failures else None
+        )  # ranks may have failed to save their work
         return preempted
 
     def _validations_have_ended(self, event: ValidationsEnded) -> list[Instruction]:
@@ -657,7 +826,11 @@ class TrainStateMachine:
         return [End(outcome="finished", return_value=self._current.finished[0].return_value)]
 
     def _interrupted(self, event: Interrupted) -> list[Instruction]:
-        stop: list[Instruction] = [StopGroup(attempt=self._attempt.number, graceful=False)] if self._attempt is not None else []
+        stop: list[Instruction] = (
+            [StopGroup(attempt=self._attempt.number, graceful=False)]
+            if self._attempt is not None
+            else []
+        )
         self._go(State.ABORTED, "interrupted")
         return [*stop, End(outcome="aborted")]
 

@@ -1,8 +1,9 @@
-"""What a run in a process of its own tells the programs that are attached to it: lines to show, then how it ended.
+"""What a run in a process of its own tells the programs that are attached to it: lines to show,
+then how it ended.
 
-`Story` keeps it and hands it to any number of readers, each from where it stands; a reader that comes late gets what it has missed. Beside
-that there are pictures of the run, of which each takes the place of the one before, for readers that draw.
-No I/O: the actor puts, its streams read.
+`Story` keeps it and hands it to any number of readers, each from where it stands; a reader that
+comes late gets what it has missed. Beside that there are pictures of the run, of which each takes
+the place of the one before, for readers that draw. No I/O: the actor puts, its streams read.
 """
 
 from __future__ import annotations
@@ -116,14 +117,23 @@ class Story:
             self._ended = ended
             self._changed.notify_all()
 
-    def read(self, reader: str, after: int, *, pictures: bool = False) -> Iterator[tuple[Told, ...]]:
-        """What was told after line `after`, waited for, in batches, until the end; `pictures`: those too, as far as the reader keeps up."""
+    def read(
+        self, reader: str, after: int, *, pictures: bool = False
+    ) -> Iterator[tuple[Told, ...]]:
+        """What was told after line `after`, waited for, in batches, until the end; `pictures`:
+        those too, as far as the reader keeps up.
+        """
         seen: Picture | None = None
         with self._changed:
             self._enter(reader)
         while True:
             with self._changed:
-                while self._count <= after and self._ended is None and reader in self._readers and (not pictures or self._picture is seen):
+                while (
+                    self._count <= after
+                    and self._ended is None
+                    and reader in self._readers
+                    and (not pictures or self._picture is seen)
+                ):
                     self._changed.wait()
                 batch: tuple[Told, ...] = tuple(line for line in self._lines if line.number > after)
                 if pictures and self._picture is not None and self._picture is not seen:
@@ -149,7 +159,9 @@ class Story:
             return self._changed.wait_for(lambda: self._ended is not None, timeout_s)
 
     def wait_until_fetched(self, first_s: float, others_s: float) -> None:
-        """Return when some reader has the end, after at most `first_s`, and then the others have it too, after at most `others_s`."""
+        """Return when some reader has the end, after at most `first_s`, and then the others have it
+        too, after at most `others_s`.
+        """
         with self._changed:
             if self._changed.wait_for(lambda: self._fetched, first_s):
                 self._changed.wait_for(lambda: not self._waiting_for, others_s)

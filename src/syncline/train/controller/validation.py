@@ -1,4 +1,5 @@
-"""Validations: the user's function, run on checkpoints as a task beside training; one at a time, first in, first out.
+"""Validations: the user's function, run on checkpoints as a task beside training; one at a time,
+first in, first out.
 
 A validation that fails or takes too long is told and never fails the run.
 """
@@ -44,7 +45,9 @@ class ValidationEnded:
 
 
 def merged(config: ValidationConfig, asked: bool | ValidationTaskConfig) -> dict[str, Any]:
-    """`fn_kwargs` and `timeout_s` of a validation: what the report says over what the trainer says. Kept while it is pending."""
+    """`fn_kwargs` and `timeout_s` of a validation: what the report says over what the trainer says.
+    Kept while it is pending.
+    """
     default = config.task_config or ValidationTaskConfig()
     given = asked if isinstance(asked, ValidationTaskConfig) else ValidationTaskConfig()
     return {
@@ -54,11 +57,16 @@ def merged(config: ValidationConfig, asked: bool | ValidationTaskConfig) -> dict
 
 
 class ValidationQueue:
-    """Runs validations in turn; their ends are told to `on_end`, on any thread. Not safe for use from several threads."""
+    """Runs validations in turn; their ends are told to `on_end`, on any thread. Not safe for use
+    from several threads.
+    """
 
     def __init__(self, config: ValidationConfig, on_end: Callable[[ValidationEnded], None]) -> None:
-        # Training holds what it needs; a validation that asks for nothing must not wait until training has ended.
-        self._task = remote(**{"num_cpus": 0, "max_retries": 0, **(config.ray_remote_kwargs or {})})(_validate)
+        # Training holds what it needs; a validation that asks for nothing must not wait until
+        # training has ended.
+        self._task = remote(
+            **{"num_cpus": 0, "max_retries": 0, **(config.ray_remote_kwargs or {})}
+        )(_validate)
         self._function = config.fn
         self._on_end = on_end
         self._waiting: deque[Validation] = deque()
@@ -84,13 +92,19 @@ class ValidationQueue:
         if not self._waiting:
             return False
         validation = self._waiting.popleft()
-        ref: ObjectRef[Any] = self._task.remote(self._function, validation.checkpoint, validation.fn_kwargs)
+        ref: ObjectRef[Any] = self._task.remote(
+            self._function, validation.checkpoint, validation.fn_kwargs
+        )
         self._running = (validation, ref)
-        references.current_engine().on_value(ref, lambda value, error: self._on_end(_judged(validation.index, value, error)))
+        references.current_engine().on_value(
+            ref, lambda value, error: self._on_end(_judged(validation.index, value, error))
+        )
         return True
 
     def finished(self, index: int) -> bool:
-        """The validation of this number has ended; False if that was known (it had run out of time)."""
+        """The validation of this number has ended; False if that was known (it had run out of
+        time).
+        """
         if self._running is None or self._running[0].index != index:
             return False
         self._running = None
@@ -102,13 +116,17 @@ class ValidationQueue:
             api.cancel(self._running[1], force=True)
 
     def stop(self) -> None:
-        """End the one in flight and forget the others: a later run of the same name queues them again."""
+        """End the one in flight and forget the others: a later run of the same name queues them
+        again.
+        """
         self._waiting.clear()
         self.stop_running()
         self._running = None
 
 
-def _validate(fn: ValidationFn, checkpoint: Checkpoint, fn_kwargs: dict[str, Any]) -> dict[str, Any]:
+def _validate(
+    fn: ValidationFn, checkpoint: Checkpoint, fn_kwargs: dict[str, Any]
+) -> dict[str, Any]:
     """The task: runs in a worker process of its own."""
     return fn(checkpoint, **fn_kwargs)
 
@@ -119,4 +137,6 @@ def _judged(index: int, value: Any, error: BaseException | None) -> ValidationEn
     try:
         return ValidationEnded(index=index, metrics=metric_values.clean(value))
     except (TypeError, ValueError) as mistake:
-        return ValidationEnded(index=index, problem=f"what it returned cannot be merged into the metrics: {mistake}")
+        return ValidationEnded(
+            index=index, problem=f"what it returned cannot be merged into the metrics: {mistake}"
+        )

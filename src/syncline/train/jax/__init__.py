@@ -5,7 +5,8 @@ Files in the order in which a run meets them:
     config.py       `JaxConfig`, and the backend that connects the workers
     processes.py    the worker's side of that: platform, joining, leaving
 
-JAX is imported by the workers only, so the program itself need not have it. Not covered: TPUs of several slices.
+JAX is imported by the workers only, so the program itself need not have it. Not covered: TPUs of
+several slices.
 """
 
 from syncline.train.jax.config import JaxConfig

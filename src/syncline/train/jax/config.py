@@ -1,4 +1,6 @@
-"""`JaxConfig`, and the backend that connects the workers: JAX's coordinator runs in rank 0, and every rank is told where."""
+"""`JaxConfig`, and the backend that connects the workers: JAX's coordinator runs in rank 0, and
+every rank is told where.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from syncline.train.jax import processes
 
 @dataclass(frozen=True)
 class JaxConfig(BackendConfig):
-    """What the workers of a `JaxTrainer` compute on; CPUs if neither. JAX_PLATFORMS in the workers' environment beats this.
+    """What the workers of a `JaxTrainer` compute on; CPUs if neither. JAX_PLATFORMS in the workers'
+    environment beats this.
 
     Raises:
         ValueError: for both.
@@ -25,7 +28,9 @@ class JaxConfig(BackendConfig):
 
     def __post_init__(self) -> None:
         if self.use_tpu and self.use_gpu:
-            raise ValueError("`JaxConfig(use_tpu=True, use_gpu=True)`: a worker trains on one kind of device; choose one.")
+            raise ValueError(
+                "`JaxConfig(use_tpu=True, use_gpu=True)`: a worker trains on one kind of device; choose one."
+            )
 
     @property
     def backend_cls(self) -> type[Backend[Any]]:
@@ -41,7 +46,9 @@ class JaxBackend(Backend[JaxConfig]):
     """Makes a worker group one JAX computation, also where it has a single worker."""
 
     def on_start(self, worker_group: WorkerGroup, backend_config: JaxConfig) -> None:
-        """Every rank joins; ImportError if a worker has no JAX. A worker in this process is alone, and JAX is left as it is there."""
+        """Every rank joins; ImportError if a worker has no JAX. A worker in this process is alone,
+        and JAX is left as it is there.
+        """
         workers = worker_group.workers
         if is_this_process(workers[0]):
             return

@@ -1,6 +1,7 @@
 """The worker's side of a distributed JAX computation: choose the platform, join, leave.
 
-Rank 0's coordinator listens on the loopback interface where all ranks are on one node. CPUs communicate through Gloo, GPUs through NCCL.
+Rank 0's coordinator listens on the loopback interface where all ranks are on one node. CPUs
+communicate through Gloo, GPUs through NCCL.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ LEAVE_LIMIT_S = 10.0
 
 
 def join(coordinator: str, platform: Platform) -> None:
-    """Import JAX for a platform, and connect to the other ranks at `coordinator`, which rank 0 opens there.
+    """Import JAX for a platform, and connect to the other ranks at `coordinator`, which rank 0
+    opens there.
 
     Raises:
         ImportError: JAX is not installed.
@@ -38,13 +40,19 @@ def join(coordinator: str, platform: Platform) -> None:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     release_ports()
     # By default the coordinator would listen on every interface.
-    listen_at = coordinator if session.world_rank == 0 and coordinator.startswith(LOOPBACK) else None
+    listen_at = (
+        coordinator if session.world_rank == 0 and coordinator.startswith(LOOPBACK) else None
+    )
     try:
         jax.distributed.initialize(
             coordinator_address=coordinator,
             num_processes=session.world_size,
             process_id=session.world_rank,
-            local_device_ids=local_device_ids(session.gpu_ids, settings.environment("CUDA_VISIBLE_DEVICES")) if session.gpu_ids else None,
+            local_device_ids=local_device_ids(
+                session.gpu_ids, settings.environment("CUDA_VISIBLE_DEVICES")
+            )
+            if session.gpu_ids
+            else None,
             coordinator_bind_address=listen_at,
         )
     except Exception as error:
@@ -56,7 +64,9 @@ def join(coordinator: str, platform: Platform) -> None:
 
 
 def local_device_ids(gpu_ids: Sequence[str], visible: str | None) -> list[int]:
-    """The numbers of a worker's GPUs among those that CUDA_VISIBLE_DEVICES lists (None: not set)."""
+    """The numbers of a worker's GPUs among those that CUDA_VISIBLE_DEVICES lists (None: not
+    set).
+    """
     names = visible.split(",") if visible else list(gpu_ids)
     return [names.index(gpu_id) if visible else int(gpu_id) for gpu_id in gpu_ids]
 
@@ -64,9 +74,13 @@ def local_device_ids(gpu_ids: Sequence[str], visible: str | None) -> list[int]:
 def leave() -> None:
     """Disconnect from the other ranks; never takes longer than the limit."""
     jax: Any = load("jax", purpose="JaxTrainer", install="syncline[jax]")
-    # Ranks wait for one another here, and one of them may have failed; the thread is then abandoned, and dies with the process.
+    # Ranks wait for one another here, and one of them may have failed; the thread is then
+    # abandoned, and dies with the process.
     thread = threading.Thread(target=jax.distributed.shutdown, name="jax-shutdown", daemon=True)
     thread.start()
     thread.join(LEAVE_LIMIT_S)
     if thread.is_alive():
-        logger.warning("JAX did not disconnect within %g s: a peer has probably failed. It ends with this process.", LEAVE_LIMIT_S)
+        logger.warning(
+            "JAX did not disconnect within %g s: a peer has probably failed. It ends with this process.",
+            LEAVE_LIMIT_S,
+        )

@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 
 class RayTrainReportCallback:
-    """Reports the metrics of every boosting round; give it to `lightgbm.train(callbacks=[…])` on every rank.
+    """Reports the metrics of every boosting round; give it to `lightgbm.train(callbacks=[…])` on
+    every rank.
 
-    LightGBM has no hook for the end of training, so the checkpoint at the end comes with the last round that was asked for; where another
-    callback stops early, there is none.
+    LightGBM has no hook for the end of training, so the checkpoint at the end comes with the last
+    round that was asked for; where another callback stops early, there is none.
 
     Args:
-        metrics: Which of the logged metrics, by names such as "valid_0-auc": one, several, or {name to report: logged name}; all if None.
-        filename: The model's file in a checkpoint.
-        frequency: So many rounds from one checkpoint to the next; 0: none on the way.
-        checkpoint_at_end: Whether the model of the last round is reported as a checkpoint.
-        results_postprocessing_fn: Called with the chosen metrics; what it returns is reported.
+        metrics: Which of the logged metrics, by names such as "valid_0-auc": one, several, or {name
+        to report: logged name}; all if None. filename: The model's file in a checkpoint. frequency:
+        So many rounds from one checkpoint to the next; 0: none on the way. checkpoint_at_end:
+        Whether the model of the last round is reported as a checkpoint. results_postprocessing_fn:
+        Called with the chosen metrics; what it returns is reported.
 
     Raises:
         ValueError: For a frequency or a filename that cannot be meant.
@@ -51,7 +52,9 @@ class RayTrainReportCallback:
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
-        """The model in a checkpoint that this callback reported; `filename` as it was given to the callback."""
+        """The model in a checkpoint that this callback reported; `filename` as it was given to the
+        callback.
+        """
         return load_booster(checkpoint, filename)
 
     def __call__(self, env: CallbackEnv) -> None:
@@ -62,9 +65,13 @@ class RayTrainReportCallback:
 
 
 def _logged(results: Sequence[Any]) -> dict[str, Any]:
-    """Entries (dataset, metric, value, …) by "dataset-metric"; those of a cross-validation have a mean and a standard deviation."""
+    """Entries (dataset, metric, value, …) by "dataset-metric"; those of a cross-validation have a
+    mean and a standard deviation.
+    """
     logged: dict[str, Any] = {}
     for data, metric, value, *rest in results:
         name = f"{data}-{metric}"
-        logged |= {f"{name}-mean": value, f"{name}-stdv": rest[1]} if len(rest) > 1 else {name: value}
+        logged |= (
+            {f"{name}-mean": value, f"{name}-stdv": rest[1]} if len(rest) > 1 else {name: value}
+        )
     return logged

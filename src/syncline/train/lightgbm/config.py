@@ -1,4 +1,6 @@
-"""`LightGBMConfig`, and the backend that tells every worker the addresses of all: LightGBM's workers connect each to each."""
+"""`LightGBMConfig`, and the backend that tells every worker the addresses of all: LightGBM's
+workers connect each to each.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class LightGBMBackend(Backend[LightGBMConfig]):
     """Makes the network parameters that a training function gives to LightGBM."""
 
     def on_start(self, worker_group: WorkerGroup, backend_config: LightGBMConfig) -> None:
-        """ImportError if a worker has no LightGBM. A worker in this process is alone, and needs no network."""
+        """ImportError if a worker has no LightGBM. A worker in this process is alone, and needs no
+        network.
+        """
         workers = worker_group.workers
         if is_this_process(workers[0]):
             return

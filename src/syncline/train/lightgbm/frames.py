@@ -1,4 +1,6 @@
-"""`normalize_pandas_for_lightgbm`: LightGBM takes pandas' own columns of numbers, not those that pandas keeps as Arrow arrays."""
+"""`normalize_pandas_for_lightgbm`: LightGBM takes pandas' own columns of numbers, not those that
+pandas keeps as Arrow arrays.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,17 @@ _NULLABLE = {"i": "Int", "u": "UInt", "f": "Float"}
 
 
 def normalize_pandas_for_lightgbm(df: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its Arrow columns of numbers and booleans in pandas' nullable types, missing values kept.
+    """The frame with its Arrow columns of numbers and booleans in pandas' nullable types, missing
+    values kept.
 
-    Other columns stay as they are, and are not copied. Half floats become 32 bits wide, as pandas has no nullable ones of 16.
+    Other columns stay as they are, and are not copied. Half floats become 32 bits wide, as pandas
+    has no nullable ones of 16.
     """
-    found = {name: _nullable(dtype) for name, dtype in df.dtypes.items() if type(dtype).__name__ == "ArrowDtype"}
+    found = {
+        name: _nullable(dtype)
+        for name, dtype in df.dtypes.items()
+        if type(dtype).__name__ == "ArrowDtype"
+    }
     wanted = {name: dtype for name, dtype in found.items() if dtype is not None}
     return df.astype(wanted) if wanted else df
 

@@ -1,7 +1,8 @@
-"""The worker's side of LightGBM's network: import the library, know the machines, hand the parameters to the training function.
+"""The worker's side of LightGBM's network: import the library, know the machines, hand the
+parameters to the training function.
 
-LightGBM connects when the function calls its `train`, and binds this rank's port then, on every interface of the node. The port is held
-until the function has asked for it.
+LightGBM connects when the function calls its `train`, and binds this rank's port then, on every
+interface of the node. The port is held until the function has asked for it.
 """
 
 from __future__ import annotations
@@ -21,19 +22,25 @@ _parameters: dict[str, Any] = {}
 
 
 def get_network_params() -> dict[str, Any]:
-    """The parameters with which `lightgbm.train` trains on all workers: `num_machines`, `local_listen_port`, `machines`.
+    """The parameters with which `lightgbm.train` trains on all workers: `num_machines`,
+    `local_listen_port`, `machines`.
 
-    Empty for a worker in the program's own process, which is alone; and, with a warning, outside a training function.
+    Empty for a worker in the program's own process, which is alone; and, with a warning, outside a
+    training function.
     """
     if not in_session():
-        logger.warning("get_network_params() was called outside a training function, where there are no other workers: it returns nothing.")
+        logger.warning(
+            "get_network_params() was called outside a training function, where there are no other workers: it returns nothing."
+        )
         return {}
     release_ports()
     return dict(_parameters)
 
 
 def load_library() -> None:
-    """Import LightGBM, for which the threads of this worker are chosen first. ImportError where it is not installed."""
+    """Import LightGBM, for which the threads of this worker are chosen first. ImportError where it
+    is not installed.
+    """
     share_cores()
     load("lightgbm", purpose="LightGBMTrainer", install="syncline[lightgbm]")
 

@@ -19,21 +19,19 @@ if TYPE_CHECKING:
 class LightGBMTrainer(DataParallelTrainer):
     """Runs a training function on every worker, connected by LightGBM.
 
-    The function makes a `lightgbm.Dataset` of this worker's rows and calls `lightgbm.train` with `get_network_params()` among the
-    parameters, `tree_learner="data"` and `pre_partition=True`; every rank ends with the same model.
+    The function makes a `lightgbm.Dataset` of this worker's rows and calls `lightgbm.train` with
+    `get_network_params()` among the parameters, `tree_learner="data"` and `pre_partition=True`;
+    every rank ends with the same model.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` if it has a parameter.
-        train_loop_config: what it gets.
-        lightgbm_config: how the workers communicate.
-        scaling_config: how many workers, with what.
-        run_config: the run's name, storage, failure policy and callbacks.
-        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
-        dataset_config: which of them are split over the workers.
-        validation_config: how `report(validation=True)` validates.
-        metadata: stored with every checkpoint.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its own.
-        label_column, params, num_boost_round: of an older form; refused.
+        train_loop_per_worker: the training function; called with `train_loop_config` if it has a
+        parameter. train_loop_config: what it gets. lightgbm_config: how the workers communicate.
+        scaling_config: how many workers, with what. run_config: the run's name, storage, failure
+        policy and callbacks. datasets: name -> dataset, or a function that makes it; read with
+        `get_dataset_shard(name)`. dataset_config: which of them are split over the workers.
+        validation_config: how `report(validation=True)` validates. metadata: stored with every
+        checkpoint. resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has
+        none of its own. label_column, params, num_boost_round: of an older form; refused.
 
     Raises:
         TypeError: `lightgbm_config` is none; an argument of the older form is given.
@@ -57,7 +55,12 @@ class LightGBMTrainer(DataParallelTrainer):
         params: dict[str, Any] | None = None,
         num_boost_round: int | None = None,
     ) -> None:
-        refuse_older_form("LightGBMTrainer", label_column=label_column, params=params, num_boost_round=num_boost_round)
+        refuse_older_form(
+            "LightGBMTrainer",
+            label_column=label_column,
+            params=params,
+            num_boost_round=num_boost_round,
+        )
         if lightgbm_config is not None and not isinstance(lightgbm_config, LightGBMConfig):
             raise TypeError(
                 f"`lightgbm_config` is a {type(lightgbm_config).__name__}: give a `LightGBMConfig`, or nothing for the defaults."

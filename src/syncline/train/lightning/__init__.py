@@ -7,12 +7,18 @@ Files in the order in which a run meets them:
     prepare.py      `prepare_trainer`: checks that the `Trainer` was given them
     reporting.py    `RayTrainReportCallback`: reports metrics and Lightning's own checkpoint
 
-Works with Lightning 2, as `lightning` or as `pytorch_lightning`. ImportError where neither is installed.
+Works with Lightning 2, as `lightning` or as `pytorch_lightning`. ImportError where neither is
+installed.
 """
 
 from syncline.train.lightning.prepare import prepare_trainer
 from syncline.train.lightning.reporting import RayTrainReportCallback
-from syncline.train.lightning.strategies import RayDDPStrategy, RayDeepSpeedStrategy, RayFSDPStrategy, RayLightningEnvironment
+from syncline.train.lightning.strategies import (
+    RayDDPStrategy,
+    RayDeepSpeedStrategy,
+    RayFSDPStrategy,
+    RayLightningEnvironment,
+)
 
 __all__ = [
     "RayDDPStrategy",

@@ -1,9 +1,12 @@
-"""Loaders as Lightning's loops get them: with the place that a checkpoint keeps, so that a restart goes on there.
+"""Loaders as Lightning's loops get them: with the place that a checkpoint keeps, so that a restart
+goes on there.
 
-`DataLoader`s to train on are prepared, if the program has not done so; Lightning has given each rank its share by then, or was told not
-to. Of these, and of batches of `syncline.data`, a pass ends when Lightning has what it wants: it counts batches and does not ask for the
-end, so that a checkpoint of the end of an epoch would look like one of its middle. Not covered: loaders with a `state_dict` of their own,
-which Lightning keeps, and in the middle of an epoch any `IterableDataset` of torch, of which Lightning fetches one batch ahead.
+`DataLoader`s to train on are prepared, if the program has not done so; Lightning has given each
+rank its share by then, or was told not to. Of these, and of batches of `syncline.data`, a pass ends
+when Lightning has what it wants: it counts batches and does not ask for the end, so that a
+checkpoint of the end of an epoch would look like one of its middle. Not covered: loaders with a
+`state_dict` of their own, which Lightning keeps, and in the middle of an epoch any
+`IterableDataset` of torch, of which Lightning fetches one batch ahead.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from syncline.train.torch.prepared_loader import PreparedDataLoader
 
 
 def check_prepared(loader: Any) -> None:
-    """RuntimeError if `loader` was prepared by the program, and made anew by Lightning with a sampler of its own."""
+    """RuntimeError if `loader` was prepared by the program, and made anew by Lightning with a
+    sampler of its own.
+    """
     if isinstance(loader, PreparedDataLoader) and "_reading" not in vars(loader):
         raise RuntimeError(
             "Lightning has shared out a loader among the ranks once more that `prepare_data_loader` gave out, so it cannot be used: make "
@@ -38,18 +43,30 @@ def for_training(loader: Any, trainer: Any) -> Any:
         loader = replace(loader, progress=OneBehind(loader.progress))
     elif _can_be_prepared(loader, trainer):
         loader = prepare_data_loader(loader, add_dist_sampler=False, move_to_device=False)
-    return TrainingPasses(loader, trainer) if isinstance(loader, Batches | PreparedDataLoader) else loader
+    return (
+        TrainingPasses(loader, trainer)
+        if isinstance(loader, Batches | PreparedDataLoader)
+        else loader
+    )
 
 
 def for_validation(loader: Any, trainer: Any) -> Any:
     """What it is to validate with, which it does first for a few batches alone, as a check."""
-    return ValidationPasses(loader, trainer) if isinstance(loader, Batches | PreparedDataLoader) else loader
+    return (
+        ValidationPasses(loader, trainer)
+        if isinstance(loader, Batches | PreparedDataLoader)
+        else loader
+    )
 
 
 def _fetches_ahead(trainer: Any) -> bool:
-    """Whether Lightning fetches one batch more than it trains on, of what has no length: to know the last one when it sees it."""
+    """Whether Lightning fetches one batch more than it trains on, of what has no length: to know
+    the last one when it sees it.
+    """
     has_limit = isinstance(trainer.limit_train_batches, int)
-    takes_itself = "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters
+    takes_itself = (
+        "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters
+    )
     return not has_limit and not takes_itself
 
 
@@ -58,7 +75,8 @@ def _can_be_prepared(loader: Any, trainer: Any) -> bool:
         isinstance(loader, DataLoader)
         and not isinstance(loader.dataset, IterableDataset)
         and not hasattr(loader, "state_dict")
-        # Known by their number, loaders that come and go would be taken for one another after a restart.
+        # Known by their number, loaders that come and go would be taken for one another after a
+        # restart.
         and not trainer.reload_dataloaders_every_n_epochs
     )
 
@@ -95,7 +113,8 @@ class OneBehind(Progress):
 class TrainingPasses:
     """A loader whose passes end with the last batch that Lightning wants of an epoch.
 
-    It has no `state_dict` and `load_state_dict`: Lightning would keep rank 0's, and load it on every rank.
+    It has no `state_dict` and `load_state_dict`: Lightning would keep rank 0's, and load it on
+    every rank.
     """
 
     def __init__(self, loader: Batches[Any, Any] | PreparedDataLoader[Any], trainer: Any) -> None:
@@ -104,7 +123,10 @@ class TrainingPasses:
         place = loader.state_dict() if isinstance(loader, PreparedDataLoader) else {}
         if place and not place["ended"]:
             # Lightning cannot know that this loader goes on in the middle of its epoch.
-            warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
+            warnings.filterwarnings(
+                "ignore",
+                message="You're resuming from a checkpoint that ended before the epoch ended",
+            )
 
     def __iter__(self) -> Iterator[Any]:
         batches: Any = iter(self._loader)
@@ -132,7 +154,9 @@ class TrainingPasses:
         return getattr(self._loader, name)
 
     def _had(self) -> int:
-        """How many batches of the epoch Lightning has had when a pass begins: some, when it goes on in the middle."""
+        """How many batches of the epoch Lightning has had when a pass begins: some, when it goes on
+        in the middle.
+        """
         return int(self._trainer.fit_loop.epoch_loop.batch_idx) + 1
 
     def _wanted(self) -> float:
@@ -148,7 +172,11 @@ class ValidationPasses(TrainingPasses):
 
     def _wanted(self) -> float:
         wanted = _limited(self._loader, self._trainer.limit_val_batches)
-        return min(wanted, self._trainer.num_sanity_val_steps) if self._trainer.sanity_checking else wanted
+        return (
+            min(wanted, self._trainer.num_sanity_val_steps)
+            if self._trainer.sanity_checking
+            else wanted
+        )
 
 
 def _limited(loader: Any, limit: int | float) -> float:

@@ -13,7 +13,8 @@ def prepare_trainer(trainer: Any) -> Any:
     """Check that `trainer`, a Lightning `Trainer`, was made for training workers, and return it.
 
     Raises:
-        RuntimeError: its strategy is none of syncline's (`RayDDPStrategy`, `RayFSDPStrategy`, `RayDeepSpeedStrategy`), or its
+        RuntimeError: its strategy is none of syncline's (`RayDDPStrategy`, `RayFSDPStrategy`,
+        `RayDeepSpeedStrategy`), or its
             environment is not `RayLightningEnvironment`.
     """
     strategy = trainer.strategy

@@ -1,7 +1,9 @@
-"""What Lightning asks about a rank, answered by the training session: which ranks there are, and which device is this one's.
+"""What Lightning asks about a rank, answered by the training session: which ranks there are, and
+which device is this one's.
 
-The workers are processes of one group already: Lightning starts none and joins none. How the group is made, `TorchConfig` says; the
-strategies' own `process_group_backend`, `timeout` and `start_method` have no effect.
+The workers are processes of one group already: Lightning starts none and joins none. How the group
+is made, `TorchConfig` says; the strategies' own `process_group_backend`, `timeout` and
+`start_method` have no effect.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class RayLightningEnvironment(environments.LightningEnvironment):
-    """The ranks of the training session; for `Trainer(plugins=[RayLightningEnvironment()])`. RuntimeError outside a training function."""
+    """The ranks of the training session; for `Trainer(plugins=[RayLightningEnvironment()])`.
+    RuntimeError outside a training function.
+    """
 
     @property
     def creates_processes_externally(self) -> bool:
@@ -48,7 +52,9 @@ class RayLightningEnvironment(environments.LightningEnvironment):
         """Nothing: the session knows better."""
 
     def teardown(self) -> None:
-        """Nothing: the variables of the environment are syncline's, and other libraries read them."""
+        """Nothing: the variables of the environment are syncline's, and other libraries read
+        them.
+        """
 
 
 class OnWorker:
@@ -61,14 +67,17 @@ class OnWorker:
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """The share of the samples that Lightning gives this rank, where Lightning shares them out."""
+        """The share of the samples that Lightning gives this rank, where Lightning shares them
+        out.
+        """
         session = get_session("lightning")
         return {"num_replicas": session.world_size, "rank": session.world_rank}
 
     def setup(self, trainer: Any) -> None:
         """Called by Lightning when the processes and the model are there."""
         if trainer.ckpt_path is not None:
-            # The check comes first, apart from the random states that everybody else sees: those of the checkpoint would come back in it.
+            # The check comes first, apart from the random states that everybody else sees: those of
+            # the checkpoint would come back in it.
             trainer.num_sanity_val_steps = 0
         super().setup(trainer)  # type: ignore[misc]
 
@@ -79,19 +88,28 @@ class OnWorker:
         trainer = self.lightning_module.trainer  # type: ignore[attr-defined]
         if trainer.training:
             return for_training(processed, trainer)
-        return for_validation(processed, trainer) if trainer.validating or trainer.sanity_checking else processed
+        return (
+            for_validation(processed, trainer)
+            if trainer.validating or trainer.sanity_checking
+            else processed
+        )
 
 
 class RayDDPStrategy(OnWorker, pl.strategies.DDPStrategy):
-    """`DDPStrategy` on the workers of a `TorchTrainer`: a replica of the model on each. Takes what `DDPStrategy` takes."""
+    """`DDPStrategy` on the workers of a `TorchTrainer`: a replica of the model on each. Takes what
+    `DDPStrategy` takes.
+    """
 
 
 class RayFSDPStrategy(OnWorker, pl.strategies.FSDPStrategy):
-    """`FSDPStrategy` on the workers of a `TorchTrainer`: the parameters sharded over them, which must have GPUs.
+    """`FSDPStrategy` on the workers of a `TorchTrainer`: the parameters sharded over them, which
+    must have GPUs.
 
     Takes what `FSDPStrategy` takes.
     """
 
 
 class RayDeepSpeedStrategy(OnWorker, pl.strategies.DeepSpeedStrategy):
-    """`DeepSpeedStrategy` on the workers of a `TorchTrainer`; needs the package `deepspeed`. Takes what `DeepSpeedStrategy` takes."""
+    """`DeepSpeedStrategy` on the workers of a `TorchTrainer`; needs the package `deepspeed`. Takes
+    what `DeepSpeedStrategy` takes.
+    """

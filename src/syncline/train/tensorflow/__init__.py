@@ -1,4 +1,5 @@
-"""TensorFlow on a group of workers: `tf.distribute.MultiWorkerMirroredStrategy` finds its cluster in every training function.
+"""TensorFlow on a group of workers: `tf.distribute.MultiWorkerMirroredStrategy` finds its cluster
+in every training function.
 
 Files in the order in which a run meets them:
     trainer.py       `TensorflowTrainer`: what the program makes and fits
@@ -8,7 +9,8 @@ Files in the order in which a run meets them:
     keras.py         `ReportCheckpointCallback`: reports what Keras logs, and the model as checkpoints
     checkpoint.py    `TensorflowCheckpoint`: a model as a checkpoint
 
-ImportError where tensorflow is not installed. Where it is, it is imported by the workers and by what needs it.
+ImportError where tensorflow is not installed. Where it is, it is imported by the workers and by
+what needs it.
 """
 
 from syncline.data.optional import require

@@ -1,7 +1,7 @@
 """`TensorflowCheckpoint`: a Keras model as a checkpoint directory.
 
-Keras 2 (tf_keras) and Keras 3 cannot read each other's files, and a program may have one where its workers have the other. The checkpoint's
-metadata says which one wrote the model.
+Keras 2 (tf_keras) and Keras 3 cannot read each other's files, and a program may have one where its
+workers have the other. The checkpoint's metadata says which one wrote the model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
     """Where the metadata has the model's file or directory."""
 
     @classmethod
-    def from_model(cls: type[SelfT], model: Any, *, preprocessor: Preprocessor | None = None) -> SelfT:
+    def from_model(
+        cls: type[SelfT], model: Any, *, preprocessor: Preprocessor | None = None
+    ) -> SelfT:
         """A checkpoint of a Keras model with its optimizer, in a temporary directory.
 
         `preprocessor` is what the model's input went through, for predictors.
@@ -37,27 +39,53 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
         library, filename = _library_of(model), "model.keras"
         # In any thread but the main one, Keras 2 would write HDF5 by default.
         options = {"save_format": "keras_v3"} if library == _KERAS_2 else {}
-        checkpoint = cls._written(lambda directory: model.save(os.path.join(directory, filename), **options), preprocessor=preprocessor)
+        checkpoint = cls._written(
+            lambda directory: model.save(os.path.join(directory, filename), **options),
+            preprocessor=preprocessor,
+        )
         checkpoint.update_metadata({cls.MODEL_FILENAME_KEY: filename, _LIBRARY_KEY: library})
         return checkpoint
 
     @classmethod
-    def from_h5(cls: type[SelfT], file_path: str | os.PathLike[str], *, preprocessor: Preprocessor | None = None) -> SelfT:
-        """A checkpoint with a copy of the HDF5 file of a model. ValueError if `file_path` is none that ends with .h5."""
+    def from_h5(
+        cls: type[SelfT],
+        file_path: str | os.PathLike[str],
+        *,
+        preprocessor: Preprocessor | None = None,
+    ) -> SelfT:
+        """A checkpoint with a copy of the HDF5 file of a model. ValueError if `file_path` is none
+        that ends with .h5.
+        """
         path = os.fspath(file_path)
         if not path.endswith(".h5") or not os.path.isfile(path):
-            raise ValueError(f"TensorflowCheckpoint.from_h5({path!r}): there is no such file, or it does not end with .h5.")
-        checkpoint = cls._written(lambda directory: shutil.copy(path, directory), preprocessor=preprocessor)
+            raise ValueError(
+                f"TensorflowCheckpoint.from_h5({path!r}): there is no such file, or it does not end with .h5."
+            )
+        checkpoint = cls._written(
+            lambda directory: shutil.copy(path, directory), preprocessor=preprocessor
+        )
         checkpoint.update_metadata({cls.MODEL_FILENAME_KEY: os.path.basename(path)})
         return checkpoint
 
     @classmethod
-    def from_saved_model(cls: type[SelfT], dir_path: str | os.PathLike[str], *, preprocessor: Preprocessor | None = None) -> SelfT:
-        """A checkpoint with a copy of a SavedModel, which only Keras 2 can load as a model. ValueError if `dir_path` is no directory."""
+    def from_saved_model(
+        cls: type[SelfT],
+        dir_path: str | os.PathLike[str],
+        *,
+        preprocessor: Preprocessor | None = None,
+    ) -> SelfT:
+        """A checkpoint with a copy of a SavedModel, which only Keras 2 can load as a model.
+        ValueError if `dir_path` is no directory.
+        """
         path = os.fspath(dir_path)
         if not os.path.isdir(path):
-            raise ValueError(f"TensorflowCheckpoint.from_saved_model({path!r}): there is no such directory.")
-        checkpoint = cls._written(lambda directory: shutil.copytree(path, directory, dirs_exist_ok=True), preprocessor=preprocessor)
+            raise ValueError(
+                f"TensorflowCheckpoint.from_saved_model({path!r}): there is no such directory."
+            )
+        checkpoint = cls._written(
+            lambda directory: shutil.copytree(path, directory, dirs_exist_ok=True),
+            preprocessor=preprocessor,
+        )
         checkpoint.update_metadata({cls.MODEL_FILENAME_KEY: ".", _LIBRARY_KEY: _KERAS_2})
         return checkpoint
 
@@ -65,8 +93,8 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
         """The saved model: of tf_keras if that wrote it, else of `tf.keras`.
 
         Raises:
-            ValueError: the metadata does not say where the model is, so this class did not make the checkpoint.
-            ImportError: the library that wrote it is not installed.
+            ValueError: the metadata does not say where the model is, so this class did not make the
+            checkpoint. ImportError: the library that wrote it is not installed.
         """
         metadata = self.get_metadata()
         filename = metadata.get(self.MODEL_FILENAME_KEY)
@@ -77,9 +105,13 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
             )
         library = metadata.get(_LIBRARY_KEY, "tensorflow.keras")
         if library == _KERAS_2:
-            keras = load(_KERAS_2, purpose="a model that Keras 2 saved", install="syncline[tensorflow]")
+            keras = load(
+                _KERAS_2, purpose="a model that Keras 2 saved", install="syncline[tensorflow]"
+            )
         else:
-            keras = load("tensorflow", purpose="the model of this checkpoint", install="syncline[tensorflow]").keras
+            keras = load(
+                "tensorflow", purpose="the model of this checkpoint", install="syncline[tensorflow]"
+            ).keras
         with self.as_directory() as directory:
             return keras.models.load_model(os.path.normpath(os.path.join(directory, filename)))
 

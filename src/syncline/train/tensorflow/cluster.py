@@ -1,8 +1,9 @@
 """The worker's side of a TensorFlow cluster: who is in it, and which Keras `tf.keras` is.
 
-TensorFlow connects when the training function makes its strategy, and binds this rank's port then, on every interface of the node. The port
-is held until the function begins. Keras 3 cannot train under `MultiWorkerMirroredStrategy`, so `tf.keras` is Keras 2 in the workers: the
-package tf_keras. TF_USE_LEGACY_KERAS=0 in the environment makes it Keras 3, for functions with loops of their own.
+TensorFlow connects when the training function makes its strategy, and binds this rank's port then,
+on every interface of the node. The port is held until the function begins. Keras 3 cannot train
+under `MultiWorkerMirroredStrategy`, so `tf.keras` is Keras 2 in the workers: the package tf_keras.
+TF_USE_LEGACY_KERAS=0 in the environment makes it Keras 3, for functions with loops of their own.
 """
 
 from __future__ import annotations
@@ -25,12 +26,20 @@ def join(addresses: Sequence[str]) -> None:
         ImportError: TensorFlow or tf_keras is not installed.
     """
     rank = get_session("tensorflow.cluster.join").world_rank
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": rank}})
+    os.environ["TF_CONFIG"] = json.dumps(
+        {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": rank}}
+    )
     # These are read when TensorFlow is imported.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # without it, some twenty lines about each connection
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "1"
+    )  # without it, some twenty lines about each connection
     if settings.flag("TF_USE_LEGACY_KERAS"):
-        require("tf_keras", purpose="tf.keras in the workers of TensorflowTrainer", install="syncline[tensorflow]")
+        require(
+            "tf_keras",
+            purpose="tf.keras in the workers of TensorflowTrainer",
+            install="syncline[tensorflow]",
+        )
     load("tensorflow", purpose="TensorflowTrainer", install="syncline[tensorflow]")
 
 

@@ -1,4 +1,6 @@
-"""`ReportCheckpointCallback`: reports what Keras logs, and the model as checkpoints. Imports TensorFlow."""
+"""`ReportCheckpointCallback`: reports what Keras logs, and the model as checkpoints. Imports
+TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,27 @@ from syncline.train.tensorflow.checkpoint import TensorflowCheckpoint
 
 EVENTS = (
     *("epoch_begin", "epoch_end"),
-    *(f"{part}_{when}" for part in ("train_batch", "test_batch", "predict_batch", "train", "test", "predict") for when in ("begin", "end")),
+    *(
+        f"{part}_{when}"
+        for part in ("train_batch", "test_batch", "predict_batch", "train", "test", "predict")
+        for when in ("begin", "end")
+    ),
 )
 """Keras's hooks, without their `on_`."""
 
 
 class ReportCheckpointCallback(Callback):
-    """Reports metrics and checkpoints at events of Keras's `fit`, `evaluate` and `predict`; give it to them on every rank.
+    """Reports metrics and checkpoints at events of Keras's `fit`, `evaluate` and `predict`; give it
+    to them on every rank.
 
-    Every rank saves the model, for which the strategy may need all of them; rank 0's is reported. It is read with
-    `TensorflowCheckpoint.of(checkpoint).get_model()`.
+    Every rank saves the model, for which the strategy may need all of them; rank 0's is reported.
+    It is read with `TensorflowCheckpoint.of(checkpoint).get_model()`.
 
     Args:
-        checkpoint_on: At which events a checkpoint is reported, with the metrics: Keras's hooks without their `on_`, such as "epoch_end".
-        report_metrics_on: At which events metrics are reported.
-        metrics: Which of the logged metrics: one name, several, or {name to report: logged name}; all if None.
+        checkpoint_on: At which events a checkpoint is reported, with the metrics: Keras's hooks
+        without their `on_`, such as "epoch_end". report_metrics_on: At which events metrics are
+        reported. metrics: Which of the logged metrics: one name, several, or {name to report:
+        logged name}; all if None.
 
     Raises:
         ValueError: For an event that does not exist.
@@ -48,10 +56,18 @@ class ReportCheckpointCallback(Callback):
             setattr(self, f"on_{event}", partial(self._handle, event))
 
     def _handle(self, event: str, *arguments: Any, logs: Mapping[str, Any] | None = None) -> None:
-        """One of the hooks; Keras passes the number of the epoch or batch, if the event has one, and the logs."""
-        logged = logs if logs is not None else next((value for value in arguments if isinstance(value, Mapping)), {})
+        """One of the hooks; Keras passes the number of the epoch or batch, if the event has one,
+        and the logs.
+        """
+        logged = (
+            logs
+            if logs is not None
+            else next((value for value in arguments if isinstance(value, Mapping)), {})
+        )
         chosen = metric_values.select(logged, self._metrics)
-        checkpoint = TensorflowCheckpoint.from_model(self.model) if event in self._checkpoint_on else None
+        checkpoint = (
+            TensorflowCheckpoint.from_model(self.model) if event in self._checkpoint_on else None
+        )
         report(chosen, checkpoint=checkpoint if get_session("report").world_rank == 0 else None)
 
 
@@ -59,5 +75,7 @@ def _events(argument: str, given: str | Sequence[str]) -> frozenset[str]:
     events = frozenset((given,) if isinstance(given, str) else given)
     unknown = sorted(events.difference(EVENTS))
     if unknown:
-        raise ValueError(f"{argument}={given!r}: {', '.join(unknown)} is no event of Keras: there are {', '.join(EVENTS)}.")
+        raise ValueError(
+            f"{argument}={given!r}: {', '.join(unknown)} is no event of Keras: there are {', '.join(EVENTS)}."
+        )
     return events

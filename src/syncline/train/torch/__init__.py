@@ -1,4 +1,5 @@
-"""PyTorch training: the trainer, and what a training function calls for its model, its data and its devices.
+"""PyTorch training: the trainer, and what a training function calls for its model, its data and its
+devices.
 
 Files in the order in which a run meets them:
     trainer.py          `TorchTrainer`: what the program makes and fits

@@ -1,7 +1,8 @@
 """Automatic mixed precision for training functions: `accelerate`, `prepare_optimizer`, `backward`.
 
-Kept per session: `accelerate(amp=True)` comes first, then `prepare_model` makes the model compute in lower precision, and gradients
-are scaled where that precision is float16 (on GPUs). Without `accelerate` these functions change nothing.
+Kept per session: `accelerate(amp=True)` comes first, then `prepare_model` makes the model compute
+in lower precision, and gradients are scaled where that precision is float16 (on GPUs). Without
+`accelerate` these functions change nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _scalers: WeakKeyDictionary[TrainSession, torch.amp.GradScaler] = WeakKeyDiction
 
 
 def accelerate(amp: bool = False) -> None:
-    """Choose mixed precision (`amp=True`) or not for the rest of this training function; before any `prepare_model`."""
+    """Choose mixed precision (`amp=True`) or not for the rest of this training function; before any
+    `prepare_model`.
+    """
     session = get_session("torch.accelerate")
     if not amp:
         _scalers.pop(session, None)
@@ -30,7 +33,8 @@ def accelerate(amp: bool = False) -> None:
     device = get_device()
     # On CPUs autocast computes in bfloat16, which has float32's range and needs no scaling.
     scaler = _scalers[session] = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
-    # The scale exists from the first use on; loading an optimizer's state may make it step before there is a loss.
+    # The scale exists from the first use on; loading an optimizer's state may make it step before
+    # there is a loss.
     scaler.scale(torch.zeros((), device=device))
 
 
@@ -53,7 +57,9 @@ def cast_forward(model: nn.Module, device: torch.device) -> None:
 
 
 class AutocastForward:
-    """A module's `forward` under autocast; an object and not a closure, so that the module can still be pickled and copied."""
+    """A module's `forward` under autocast; an object and not a closure, so that the module can
+    still be pickled and copied.
+    """
 
     def __init__(self, module: nn.Module, device_type: str) -> None:
         self.module = module
@@ -65,9 +71,12 @@ class AutocastForward:
 
 
 class ScaledOptimizer(Optimizer):
-    """An optimizer whose steps go through a gradient scaler, which skips steps with infinite gradients."""
+    """An optimizer whose steps go through a gradient scaler, which skips steps with infinite
+    gradients.
+    """
 
-    # Not `super().__init__`: parameters and state are the wrapped optimizer's, and are read from it.
+    # Not `super().__init__`: parameters and state are the wrapped optimizer's, and are read from
+    # it.
     def __init__(self, optimizer: Optimizer, scaler: torch.amp.GradScaler) -> None:
         self.optimizer = optimizer
         self.scaler = scaler
@@ -79,7 +88,11 @@ class ScaledOptimizer(Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step on unscaled gradients. RuntimeError with a closure, which cannot be scaled."""
-        result = self.scaler.step(self.optimizer) if closure is None else self.scaler.step(self.optimizer, closure)
+        result = (
+            self.scaler.step(self.optimizer)
+            if closure is None
+            else self.scaler.step(self.optimizer, closure)
+        )
         self.scaler.update()
         return result
 

@@ -26,7 +26,9 @@ class TorchCheckpoint(FrameworkCheckpoint):
     """The file, as `torch.save` wrote it."""
 
     @classmethod
-    def from_state_dict(cls: type[SelfT], state_dict: Mapping[str, Any], *, preprocessor: Preprocessor | None = None) -> SelfT:
+    def from_state_dict(
+        cls: type[SelfT], state_dict: Mapping[str, Any], *, preprocessor: Preprocessor | None = None
+    ) -> SelfT:
         """A checkpoint of a state dict; the `module.` that DDP puts before the names is taken off.
 
         `preprocessor` is what the model's input went through, for predictors.
@@ -36,13 +38,19 @@ class TorchCheckpoint(FrameworkCheckpoint):
         return cls._save(plain, preprocessor)
 
     @classmethod
-    def from_model(cls: type[SelfT], model: nn.Module, *, preprocessor: Preprocessor | None = None) -> SelfT:
+    def from_model(
+        cls: type[SelfT], model: nn.Module, *, preprocessor: Preprocessor | None = None
+    ) -> SelfT:
         """A checkpoint of the whole module, without DDP's wrapper.
 
-        The module's class is stored with it where it is the program's own; otherwise it has to be importable where it is loaded.
-        `preprocessor` is what the model's input went through, for predictors.
+        The module's class is stored with it where it is the program's own; otherwise it has to be
+        importable where it is loaded. `preprocessor` is what the model's input went through, for
+        predictors.
         """
-        return cls._save(model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model, preprocessor)
+        return cls._save(
+            model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model,
+            preprocessor,
+        )
 
     def get_model(self, model: nn.Module | None = None) -> nn.Module:
         """The saved module, on the CPU; with a saved state dict `model`, which gets it.
@@ -64,14 +72,19 @@ class TorchCheckpoint(FrameworkCheckpoint):
         if isinstance(saved, nn.Module):
             return saved
         if model is None:
-            raise ValueError(f"{self!r} holds a state dict, which has no architecture: give the module, `get_model(model)`.")
+            raise ValueError(
+                f"{self!r} holds a state dict, which has no architecture: give the module, `get_model(model)`."
+            )
         model.load_state_dict(saved)
         return model
 
     @classmethod
     def _save(cls: type[SelfT], content: object, preprocessor: Preprocessor | None) -> SelfT:
         def write(directory: str) -> None:
-            # A worker knows the classes of the program's main file only by value, as cloudpickle brought them.
-            torch.save(content, os.path.join(directory, cls.MODEL_FILENAME), pickle_module=cloudpickle)
+            # A worker knows the classes of the program's main file only by value, as cloudpickle
+            # brought them.
+            torch.save(
+                content, os.path.join(directory, cls.MODEL_FILENAME), pickle_module=cloudpickle
+            )
 
         return cls._written(write, preprocessor=preprocessor)

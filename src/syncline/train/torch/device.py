@@ -24,18 +24,26 @@ def get_devices() -> list[torch.device]:
         RuntimeError: outside a training function; if CUDA_VISIBLE_DEVICES hides an assigned GPU.
     """
     session = get_session("torch.get_devices")
-    # Nobody assigns GPUs in local mode: a single process uses the first, the processes of torchrun use one each.
+    # Nobody assigns GPUs in local mode: a single process uses the first, the processes of torchrun
+    # use one each.
     unassigned = session.local_mode and session.use_gpu
-    # CUDA is asked last: the question alone costs a process without GPUs some 100 ms on a machine that has them.
+    # CUDA is asked last: the question alone costs a process without GPUs some 100 ms on a machine
+    # that has them.
     if not (session.gpu_ids or unassigned) or not torch.cuda.is_available():
         return [torch.device("cpu")]
     if session.gpu_ids:
-        return [torch.device("cuda", index) for index in visible_indices(session.gpu_ids, settings.environment("CUDA_VISIBLE_DEVICES"))]
+        return [
+            torch.device("cuda", index)
+            for index in visible_indices(
+                session.gpu_ids, settings.environment("CUDA_VISIBLE_DEVICES")
+            )
+        ]
     return [torch.device("cuda", session.local_rank)]
 
 
 def visible_indices(gpu_ids: tuple[str, ...] | list[str], visible: str | None) -> list[int]:
-    """The number that CUDA gives to each of `gpu_ids`, where CUDA_VISIBLE_DEVICES is `visible` (None: not set).
+    """The number that CUDA gives to each of `gpu_ids`, where CUDA_VISIBLE_DEVICES is `visible`
+    (None: not set).
 
     RuntimeError for an id that is not visible.
     """
@@ -54,8 +62,8 @@ def visible_indices(gpu_ids: tuple[str, ...] | list[str], visible: str | None) -
 def move_to(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
     """`batch` with its tensors on `device`.
 
-    Goes into mappings, tuples (named ones too) and lists, keeping their types; any other object with a `to` method is asked to
-    move itself; everything else stays as it is.
+    Goes into mappings, tuples (named ones too) and lists, keeping their types; any other object
+    with a `to` method is asked to move itself; everything else stays as it is.
     """
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=non_blocking)
@@ -71,7 +79,9 @@ def move_to(batch: Any, device: torch.device, *, non_blocking: bool = False) -> 
     return batch
 
 
-def _move_mapping(batch: Mapping[Any, Any], device: torch.device, non_blocking: bool) -> Mapping[Any, Any]:
+def _move_mapping(
+    batch: Mapping[Any, Any], device: torch.device, non_blocking: bool
+) -> Mapping[Any, Any]:
     items = {key: move_to(value, device, non_blocking=non_blocking) for key, value in batch.items()}
     if type(batch) is dict:
         return items
@@ -84,7 +94,9 @@ def _move_mapping(batch: Mapping[Any, Any], device: torch.device, non_blocking: 
 
 
 def record_stream(batch: Any, stream: torch.Stream) -> None:
-    """Tell CUDA's allocator that `stream` uses the tensors of `batch`, so that their memory is not reused too early."""
+    """Tell CUDA's allocator that `stream` uses the tensors of `batch`, so that their memory is not
+    reused too early.
+    """
     if callable(getattr(batch, "record_stream", None)):
         if not isinstance(batch, torch.Tensor) or batch.is_cuda:
             batch.record_stream(stream)

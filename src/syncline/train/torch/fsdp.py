@@ -1,7 +1,9 @@
-"""Sharding a model over the ranks with FSDP2, `torch.distributed.fsdp.fully_shard`; on GPUs, and with Gloo on CPUs.
+"""Sharding a model over the ranks with FSDP2, `torch.distributed.fsdp.fully_shard`; on GPUs, and
+with Gloo on CPUs.
 
-A model is sharded unit by unit: a unit's tensors come to the device, all ranks get the first one's values, each keeps its part. So a
-device never holds more than one whole unit beside the parts, also with models made on the meta device.
+A model is sharded unit by unit: a unit's tensors come to the device, all ranks get the first one's
+values, each keeps its part. So a device never holds more than one whole unit beside the parts, also
+with models made on the meta device.
 """
 
 from __future__ import annotations
@@ -22,17 +24,24 @@ from syncline.train.torch.mesh import data_dimensions, make_equal, parallelize_t
 from syncline.train.torch.units import find_units, find_units_of_fsdp1, recompute
 
 
-def shard(model: nn.Module, device: torch.device, kwargs: Mapping[str, Any], *, world_size: int, move: bool) -> nn.Module:
+def shard(
+    model: nn.Module,
+    device: torch.device,
+    kwargs: Mapping[str, Any],
+    *,
+    world_size: int,
+    move: bool,
+) -> nn.Module:
     """`model`, sharded in place over the data dimensions of its mesh.
 
-    A single rank shards nothing, unless the program asks for something that only a sharded model has (see `FsdpOptions.useful_alone`).
+    A single rank shards nothing, unless the program asks for something that only a sharded model
+    has (see `FsdpOptions.useful_alone`).
 
     Args:
-        model: the model; its parameters become `DTensor`s.
-        device: this rank's; on a GPU, the current one.
-        kwargs: the program's `parallel_strategy_kwargs`.
-        world_size: the number of ranks.
-        move: whether tensors of the meta device get memory and values; others always come to the device.
+        model: the model; its parameters become `DTensor`s. device: this rank's; on a GPU, the
+        current one. kwargs: the program's `parallel_strategy_kwargs`. world_size: the number of
+        ranks. move: whether tensors of the meta device get memory and values; others always come to
+        the device.
 
     Raises:
         ValueError, TypeError: for `kwargs` that cannot be meant.
@@ -40,7 +49,11 @@ def shard(model: nn.Module, device: torch.device, kwargs: Mapping[str, Any], *, 
     options = parse(kwargs, device.type)
     if "mp_policy" not in options.passed_on:
         cast_forward(model, device)
-    units = find_units_of_fsdp1(model, options.auto_wrap_policy) if options.auto_wrap_policy else find_units(model, options.wrap)
+    units = (
+        find_units_of_fsdp1(model, options.auto_wrap_policy)
+        if options.auto_wrap_policy
+        else find_units(model, options.wrap)
+    )
     mesh = options.mesh
     if mesh is None and (world_size > 1 or options.useful_alone):
         mesh = init_device_mesh(device.type, (world_size,))
@@ -62,7 +75,14 @@ def shard(model: nn.Module, device: torch.device, kwargs: Mapping[str, Any], *, 
 
 
 def _shard_units(
-    model: nn.Module, units: list[nn.Module], device: torch.device, mesh: DeviceMesh, data: DeviceMesh, options: FsdpOptions, *, move: bool
+    model: nn.Module,
+    units: list[nn.Module],
+    device: torch.device,
+    mesh: DeviceMesh,
+    data: DeviceMesh,
+    options: FsdpOptions,
+    *,
+    move: bool,
 ) -> None:
     materialize = Materializer(model, device, options.param_init_fn)
     settled: set[torch.Tensor] = set()
@@ -72,7 +92,9 @@ def _shard_units(
         if move:
             materialize(unit)
         ignored = {materialize.now(parameter) for parameter in given}
-        fresh = [tensor for tensor in _tensors(unit) if tensor not in settled and not tensor.is_meta]
+        fresh = [
+            tensor for tensor in _tensors(unit) if tensor not in settled and not tensor.is_meta
+        ]
         for tensor in fresh:
             _move(tensor, device)
         if options.sync_module_states:

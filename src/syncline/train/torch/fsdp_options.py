@@ -1,4 +1,5 @@
-"""`parallel_strategy_kwargs` for "fsdp": FSDP2's own, ours, and those of FSDP1 that mean something here.
+"""`parallel_strategy_kwargs` for "fsdp": FSDP2's own, ours, and those of FSDP1 that mean something
+here.
 
 Pure apart from process groups of FSDP1, which become meshes.
 """
@@ -29,7 +30,11 @@ OWN = (
     "sync_module_states",
     "param_init_fn",
 )
-PASSED_ON = tuple(name for name in inspect.signature(fully_shard).parameters if name not in ("module", "mesh", "dp_mesh_dims"))
+PASSED_ON = tuple(
+    name
+    for name in inspect.signature(fully_shard).parameters
+    if name not in ("module", "mesh", "dp_mesh_dims")
+)
 
 ALWAYS = ("use_orig_params", "limit_all_gathers", "backward_prefetch")
 """What FSDP1 could be told, and FSDP2 always does."""
@@ -71,35 +76,46 @@ class FsdpOptions:
 
     def __post_init__(self) -> None:
         if self.wrap is not None and self.auto_wrap_policy is not None:
-            raise ValueError("`wrap` and `auto_wrap_policy` both choose the units: give one of them.")
+            raise ValueError(
+                "`wrap` and `auto_wrap_policy` both choose the units: give one of them."
+            )
         if self.mesh is not None:
             check_mesh(self.mesh)
 
     @property
     def useful_alone(self) -> bool:
         """Whether sharding does what was asked for on a single rank too."""
-        return self.mesh is not None or any(name in self.passed_on for name in ("mp_policy", "offload_policy"))
+        return self.mesh is not None or any(
+            name in self.passed_on for name in ("mp_policy", "offload_policy")
+        )
 
 
 def parse(kwargs: Mapping[str, Any], device_type: str) -> FsdpOptions:
     """Check and translate what the program gave.
 
     Raises:
-        ValueError: an unknown name; one of FSDP1's that FSDP2 has no counterpart for (the message says what to do); a name twice, once
+        ValueError: an unknown name; one of FSDP1's that FSDP2 has no counterpart for (the message
+        says what to do); a name twice, once
             in FSDP1's form and once in FSDP2's.
         TypeError: a value of the wrong kind.
     """
     given = {name: value for name, value in kwargs.items() if name not in ALWAYS}
     for name, instead in INSTEAD.items():
         if name in given:
-            raise ValueError(f"`parallel_strategy_kwargs` has `{name}`, which FSDP2 (`fully_shard`) does not take: {instead}.")
+            raise ValueError(
+                f"`parallel_strategy_kwargs` has `{name}`, which FSDP2 (`fully_shard`) does not take: {instead}."
+            )
     for name, translate in TRANSLATIONS.items():
         if name not in given:
             continue
         value = given.pop(name)
-        for counterpart, translated in ({} if value is None else translate(value, device_type)).items():
+        for counterpart, translated in (
+            {} if value is None else translate(value, device_type)
+        ).items():
             if counterpart in given:
-                raise ValueError(f"`parallel_strategy_kwargs` has `{name}` and `{counterpart}`, which mean the same: give `{counterpart}`.")
+                raise ValueError(
+                    f"`parallel_strategy_kwargs` has `{name}` and `{counterpart}`, which mean the same: give `{counterpart}`."
+                )
             given[counterpart] = translated
     unknown = set(given) - {*OWN, *PASSED_ON, "buffer_dtype"}
     if unknown:
@@ -135,7 +151,9 @@ def _sharding_strategy(strategy: Any, _: str) -> dict[str, Any]:
     if name == "SHARD_GRAD_OP":
         return {"reshard_after_forward": False}
     if name == "NO_SHARD":
-        raise ValueError("`sharding_strategy=NO_SHARD` shards nothing: give `prepare_model(parallel_strategy='ddp')`.")
+        raise ValueError(
+            "`sharding_strategy=NO_SHARD` shards nothing: give `prepare_model(parallel_strategy='ddp')`."
+        )
     raise ValueError(
         f"`sharding_strategy={name}` is not one of FULL_SHARD, SHARD_GRAD_OP and NO_SHARD: for hybrid sharding give a mesh of two "
         "dimensions, `mesh=init_device_mesh(device_type, (replicas, shards), mesh_dim_names=('replicate', 'shard'))`."
@@ -151,16 +169,24 @@ def _mixed_precision(policy: Any, _: str) -> dict[str, Any]:
     if not hasattr(policy, "cast_root_forward_inputs"):
         return {"mp_policy": policy}
     cast = policy.cast_forward_inputs or policy.cast_root_forward_inputs
-    translated = MixedPrecisionPolicy(param_dtype=policy.param_dtype, reduce_dtype=policy.reduce_dtype, cast_forward_inputs=cast)
+    translated = MixedPrecisionPolicy(
+        param_dtype=policy.param_dtype, reduce_dtype=policy.reduce_dtype, cast_forward_inputs=cast
+    )
     return {"mp_policy": translated, "buffer_dtype": policy.buffer_dtype}
 
 
 def _cpu_offload(offload: Any, _: str) -> dict[str, Any]:
-    return {"offload_policy": CPUOffloadPolicy()} if getattr(offload, "offload_params", offload) else {}
+    return (
+        {"offload_policy": CPUOffloadPolicy()}
+        if getattr(offload, "offload_params", offload)
+        else {}
+    )
 
 
 def _ignored(states: Any, _: str) -> dict[str, Any]:
-    parameters = [[state] if isinstance(state, nn.Parameter) else state.parameters() for state in states]
+    parameters = [
+        [state] if isinstance(state, nn.Parameter) else state.parameters() for state in states
+    ]
     return {"ignored_params": {parameter for group in parameters for parameter in group}}
 
 

@@ -1,4 +1,6 @@
-"""Models that were made on torch's meta device, where tensors have a shape and no values: giving them memory and first values."""
+"""Models that were made on torch's meta device, where tensors have a shape and no values: giving
+them memory and first values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from torch import nn
 
 Initializer = Callable[[nn.Module], object]
 RESETS = ("reset_parameters", "_reset_parameters")
-"""Methods that give a module's own parameters their first values; some of torch's own modules have the second."""
+"""Methods that give a module's own parameters their first values; some of torch's own modules have
+the second.
+"""
 
 
 def on_meta(model: nn.Module) -> bool:
@@ -24,7 +28,9 @@ def init_hook(model: nn.Module) -> Callable[[], object] | None:
     return hook if callable(hook) else None
 
 
-def place(model: nn.Module, device: torch.device, param_init_fn: Initializer | None = None) -> nn.Module:
+def place(
+    model: nn.Module, device: torch.device, param_init_fn: Initializer | None = None
+) -> nn.Module:
     """`model` on `device`, with first values where it was made on the meta device."""
     if device.type != "meta" and on_meta(model):
         materialize = Materializer(model, device, param_init_fn)
@@ -34,16 +40,19 @@ def place(model: nn.Module, device: torch.device, param_init_fn: Initializer | N
 
 
 class Materializer:
-    """Gives modules memory on a device, one part of a model after the other; parameters that modules share stay shared.
+    """Gives modules memory on a device, one part of a model after the other; parameters that
+    modules share stay shared.
 
     Args:
-        model: the whole model.
-        device: where its tensors will be.
-        param_init_fn: called with every module that has tensors of its own on the meta device, once they have memory. Without it the
-            model's `init_weights()` counts, called by `finish`, or else each module's `reset_parameters()`.
+        model: the whole model. device: where its tensors will be. param_init_fn: called with every
+        module that has tensors of its own on the meta device, once they have memory. Without it the
+            model's `init_weights()` counts, called by `finish`, or else each module's
+            `reset_parameters()`.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, param_init_fn: Initializer | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, device: torch.device, param_init_fn: Initializer | None = None
+    ) -> None:
         self._hook = init_hook(model) if param_init_fn is None and on_meta(model) else None
         self._device = device
         self._param_init_fn = param_init_fn
@@ -56,14 +65,19 @@ class Materializer:
         """
         # Children first: a module may set what its children have set before it.
         for module in reversed(list(part.modules())):
-            if any(tensor.is_meta for tensor in chain(module.parameters(recurse=False), module.buffers(recurse=False))):
+            if any(
+                tensor.is_meta
+                for tensor in chain(module.parameters(recurse=False), module.buffers(recurse=False))
+            ):
                 initialize = self._initializer(module)
                 self._allocate(module)
                 with torch.no_grad():
                     initialize()
 
     def finish(self) -> bool:
-        """Call the model's `init_weights()` where it counts, once everything has memory; returns whether it did."""
+        """Call the model's `init_weights()` where it counts, once everything has memory; returns
+        whether it did.
+        """
         if self._hook is None:
             return False
         with torch.no_grad():

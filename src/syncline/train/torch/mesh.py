@@ -1,7 +1,8 @@
-"""Device meshes: which dimension is for tensor parallelism, which are for data, and equal beginnings on all of their ranks.
+"""Device meshes: which dimension is for tensor parallelism, which are for data, and equal
+beginnings on all of their ranks.
 
-Meshes are torch's own `DeviceMesh`, made with `torch.distributed.device_mesh.init_device_mesh`. The dimension named "tp" is for tensor
-parallelism; the others, whatever their names, are for data.
+Meshes are torch's own `DeviceMesh`, made with `torch.distributed.device_mesh.init_device_mesh`. The
+dimension named "tp" is for tensor parallelism; the others, whatever their names, are for data.
 """
 
 from __future__ import annotations
@@ -43,11 +44,15 @@ def data_dimensions(mesh: DeviceMesh) -> DeviceMesh | None:
     return mesh[data] if data else None
 
 
-def parallelize_tensors(model: nn.Module, mesh: DeviceMesh | None, plan: ParallelStyle | dict[str, ParallelStyle] | None) -> None:
-    """Split a model's tensors over the mesh's dimension "tp", as torch's `parallelize_module` does; in place.
+def parallelize_tensors(
+    model: nn.Module, mesh: DeviceMesh | None, plan: ParallelStyle | dict[str, ParallelStyle] | None
+) -> None:
+    """Split a model's tensors over the mesh's dimension "tp", as torch's `parallelize_module` does;
+    in place.
 
     Raises:
-        ValueError: a plan without that dimension; that dimension without a plan, for a model that is not split already.
+        ValueError: a plan without that dimension; that dimension without a plan, for a model that
+        is not split already.
     """
     dimension = mesh is not None and TENSOR_DIMENSION in (mesh.mesh_dim_names or ())
     if plan is not None:
@@ -56,10 +61,17 @@ def parallelize_tensors(model: nn.Module, mesh: DeviceMesh | None, plan: Paralle
                 "`parallelize_plan` needs the ranks that tensors are split over: give `mesh` with a dimension named 'tp', "
                 "`init_device_mesh(device_type, (data, tensor), mesh_dim_names=('dp', 'tp'))`."
             )
-        from torch.distributed.tensor.parallel import parallelize_module  # slow to import, and few programs need it
+        from torch.distributed.tensor.parallel import (
+            parallelize_module,
+        )  # slow to import, and few programs need it
 
         parallelize_module(model, mesh[TENSOR_DIMENSION], plan)
-    elif mesh is not None and dimension and mesh[TENSOR_DIMENSION].size() > 1 and not has_split_tensors(model):
+    elif (
+        mesh is not None
+        and dimension
+        and mesh[TENSOR_DIMENSION].size() > 1
+        and not has_split_tensors(model)
+    ):
         raise ValueError(
             f"`mesh` has {mesh[TENSOR_DIMENSION].size()} ranks in its dimension 'tp', but nothing says how tensors are split over them, so "
             "they would all do the same work: give `parallelize_plan`, or use `parallelize_module` before `prepare_model`."
@@ -74,7 +86,8 @@ def has_split_tensors(model: nn.Module) -> bool:
 
 
 def make_equal(tensors: Iterable[torch.Tensor], mesh: DeviceMesh, device: torch.device) -> None:
-    """Give the ranks that hold the same part of a tensor the values of the first of them; all ranks of `mesh` call this at once.
+    """Give the ranks that hold the same part of a tensor the values of the first of them; all ranks
+    of `mesh` call this at once.
 
     Args:
         tensors: whole ones and `DTensor`s, on `device` or on the CPU; changed in place.
@@ -96,12 +109,19 @@ def make_equal(tensors: Iterable[torch.Tensor], mesh: DeviceMesh, device: torch.
 def _local_part(tensor: torch.Tensor) -> tuple[torch.Tensor, set[tuple[int, ...]]]:
     """This rank's part of a tensor, and the groups of ranks that it is split over.
 
-    Groups are known by their ranks: torch may hand a tensor an equal mesh made earlier, with groups of its own.
+    Groups are known by their ranks: torch may hand a tensor an equal mesh made earlier, with groups
+    of its own.
     """
     from torch.distributed.tensor import DTensor
 
     if not isinstance(tensor, DTensor):
         return tensor.detach(), set()
     mesh = tensor.device_mesh
-    split = [mesh.get_group(number) for number, placement in enumerate(tensor.placements) if not placement.is_replicate()]
-    return tensor.to_local().detach(), {tuple(dist.get_process_group_ranks(group)) for group in split}
+    split = [
+        mesh.get_group(number)
+        for number, placement in enumerate(tensor.placements)
+        if not placement.is_replicate()
+    ]
+    return tensor.to_local().detach(), {
+        tuple(dist.get_process_group_ranks(group)) for group in split
+    }

@@ -1,7 +1,8 @@
 """`prepare_model`: a model on the worker's device, wrapped for parallel training.
 
-Covered: replicas (DDP), sharding (FSDP2; the work itself is in `fsdp`), tensor parallelism by a plan, recomputed activations. Not covered:
-pipelines, and whatever else a program does itself inside the training function, where every part of `torch.distributed` works.
+Covered: replicas (DDP), sharding (FSDP2; the work itself is in `fsdp`), tensor parallelism by a
+plan, recomputed activations. Not covered: pipelines, and whatever else a program does itself inside
+the training function, where every part of `torch.distributed` works.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from syncline.train.torch.amp import cast_forward
 from syncline.train.torch.communication import meter
 from syncline.train.torch.device import get_device
 from syncline.train.torch.materialize import place
-from syncline.train.torch.mesh import check_mesh, data_dimensions, has_split_tensors, make_equal, parallelize_tensors
+from syncline.train.torch.mesh import (
+    check_mesh,
+    data_dimensions,
+    has_split_tensors,
+    make_equal,
+    parallelize_tensors,
+)
 from syncline.train.torch.units import find_units, recompute
 
 ParallelStrategy = Literal["ddp", "fsdp"]
@@ -31,35 +38,43 @@ def prepare_model(
     parallel_strategy: ParallelStrategy | None = "ddp",
     parallel_strategy_kwargs: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Move `model` to this worker's device and, where there is more than one worker, prepare it for parallel training.
+    """Move `model` to this worker's device and, where there is more than one worker, prepare it for
+    parallel training.
 
-    "ddp" wraps it in `DistributedDataParallel`: every rank has a replica, and all begin with rank 0's. "fsdp" shards it in place with
-    FSDP2 (`torch.distributed.fsdp.fully_shard`), on GPUs or CPUs: the model stays what it is, every rank keeps a part of its
-    parameters, gradients and optimizer state, and make the optimizer afterwards. Its state dict then has `DTensor`s: save it with
-    `torch.distributed.checkpoint`, each rank its part, which loads on any number of ranks.
+    "ddp" wraps it in `DistributedDataParallel`: every rank has a replica, and all begin with rank
+    0's. "fsdp" shards it in place with FSDP2 (`torch.distributed.fsdp.fully_shard`), on GPUs or
+    CPUs: the model stays what it is, every rank keeps a part of its parameters, gradients and
+    optimizer state, and make the optimizer afterwards. Its state dict then has `DTensor`s: save it
+    with `torch.distributed.checkpoint`, each rank its part, which loads on any number of ranks.
 
-    A model that was made on the meta device gets its memory here, with "fsdp" never more than one whole unit at a time, and its first
-    values from its `init_weights()`, or else from the `reset_parameters()` of its modules.
+    A model that was made on the meta device gets its memory here, with "fsdp" never more than one
+    whole unit at a time, and its first values from its `init_weights()`, or else from the
+    `reset_parameters()` of its modules.
 
     Args:
-        model: the model, the same on every rank.
-        move_to_device: True: to `get_device()`; False: leave it; a device: to that one.
-        parallel_strategy: "ddp", "fsdp", or None to wrap nothing and ignore `parallel_strategy_kwargs`.
-        parallel_strategy_kwargs: beat what syncline would choose. For both strategies:
+        model: the model, the same on every rank. move_to_device: True: to `get_device()`; False:
+        leave it; a device: to that one. parallel_strategy: "ddp", "fsdp", or None to wrap nothing
+        and ignore `parallel_strategy_kwargs`. parallel_strategy_kwargs: beat what syncline would
+        choose. For both strategies:
 
-            mesh: a `DeviceMesh`; its dimension "tp", if there is one, is for tensor parallelism, the others are for data. With "fsdp" two
+            mesh: a `DeviceMesh`; its dimension "tp", if there is one, is for tensor parallelism,
+            the others are for data. With "fsdp" two
                 of these mean replicas of shards (the first replicates, the second shards).
-            parallelize_plan: how tensors are split over "tp", for `torch.distributed.tensor.parallel.parallelize_module`; then only
+            parallelize_plan: how tensors are split over "tp", for
+            `torch.distributed.tensor.parallel.parallelize_module`; then only
                 "fsdp" goes on to the other dimensions.
-            activation_checkpointing: which submodules compute their activations again in the backward pass: True for the units, a set
+            activation_checkpointing: which submodules compute their activations again in the
+            backward pass: True for the units, a set
                 of classes, or a function from module to bool.
 
-            For "ddp" whatever `DistributedDataParallel` takes. For "fsdp" what `fully_shard` takes (`reshard_after_forward`,
-            `mp_policy`, also as a data type: "bfloat16"; `offload_policy`, `ignored_params`, ...), FSDP1's options that have a
-            counterpart, and:
+            For "ddp" whatever `DistributedDataParallel` takes. For "fsdp" what `fully_shard` takes
+            (`reshard_after_forward`, `mp_policy`, also as a data type: "bfloat16";
+            `offload_policy`, `ignored_params`, ...), FSDP1's options that have a counterpart, and:
 
-            wrap: which submodules are units, whose parameters travel together: None for the repeated blocks, a set of classes, a
-                function from module to bool, False for none; `auto_wrap_policy` takes the policies of FSDP1.
+            wrap: which submodules are units, whose parameters travel together: None for the
+            repeated blocks, a set of classes, a
+                function from module to bool, False for none; `auto_wrap_policy` takes the policies
+                of FSDP1.
             sync_module_states: whether all ranks begin with rank 0's values (True).
             param_init_fn: gives a module of the meta device its first values.
 
@@ -70,9 +85,13 @@ def prepare_model(
     """
     session = get_session("torch.prepare_model")
     if not isinstance(model, nn.Module):
-        raise TypeError(f"`prepare_model` wraps a `torch.nn.Module`, but `model` is a {type(model).__name__}: give it the module itself.")
+        raise TypeError(
+            f"`prepare_model` wraps a `torch.nn.Module`, but `model` is a {type(model).__name__}: give it the module itself."
+        )
     if parallel_strategy is not None and parallel_strategy not in get_args(ParallelStrategy):
-        raise ValueError(f"`parallel_strategy={parallel_strategy!r}` is unknown: give 'ddp', 'fsdp', or None to wrap nothing.")
+        raise ValueError(
+            f"`parallel_strategy={parallel_strategy!r}` is unknown: give 'ddp', 'fsdp', or None to wrap nothing."
+        )
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     move = move_to_device is not False
     kwargs = dict(parallel_strategy_kwargs or {})
@@ -81,10 +100,16 @@ def prepare_model(
     if move:
         model = place(model, device)
     cast_forward(model, device)
-    return model if parallel_strategy is None else _replicate(model, device, kwargs, session.world_size)
+    return (
+        model
+        if parallel_strategy is None
+        else _replicate(model, device, kwargs, session.world_size)
+    )
 
 
-def _replicate(model: nn.Module, device: torch.device, kwargs: dict[str, Any], world_size: int) -> nn.Module:
+def _replicate(
+    model: nn.Module, device: torch.device, kwargs: dict[str, Any], world_size: int
+) -> nn.Module:
     mesh = check_mesh(kwargs.pop("mesh")) if kwargs.get("mesh") is not None else None
     parallelize_tensors(model, mesh, kwargs.pop("parallelize_plan", None))
     policy = kwargs.pop("activation_checkpointing", False)
@@ -113,7 +138,9 @@ def _replicate(model: nn.Module, device: torch.device, kwargs: dict[str, Any], w
 
 
 def refuse_replicas_of_parts(replicas: int) -> None:
-    """ValueError if tensors are split and there are several such models: DDP loses sight of split parameters after the first step."""
+    """ValueError if tensors are split and there are several such models: DDP loses sight of split
+    parameters after the first step.
+    """
     if replicas > 1:
         raise ValueError(
             f"'ddp' cannot replicate a model whose tensors are split (here {replicas} times): PyTorch's DDP trains only whole tensors. Use "
@@ -122,9 +149,13 @@ def refuse_replicas_of_parts(replicas: int) -> None:
         )
 
 
-def _shard(model: nn.Module, device: torch.device, kwargs: dict[str, Any], *, world_size: int, move: bool) -> nn.Module:
+def _shard(
+    model: nn.Module, device: torch.device, kwargs: dict[str, Any], *, world_size: int, move: bool
+) -> nn.Module:
     try:
-        from syncline.train.torch.fsdp import shard  # torch takes most of a second to import it, and few programs need it
+        from syncline.train.torch.fsdp import (
+            shard,
+        )  # torch takes most of a second to import it, and few programs need it
     except ImportError as error:
         raise RuntimeError(
             f"`parallel_strategy='fsdp'` uses FSDP2, but PyTorch {torch.__version__} has no `fully_shard` ({error}): "

@@ -1,7 +1,9 @@
-"""How far a prepared loader is in its epoch: what is saved with a checkpoint, and where a loader goes on from what all ranks saved.
+"""How far a prepared loader is in its epoch: what is saved with a checkpoint, and where a loader
+goes on from what all ranks saved.
 
-Pure: dicts for JSON in and out. Positions are counted in items of the order (see `orders`), of which all ranks together have taken the
-first so many; so they mean the same for another number of ranks and for another batch size.
+Pure: dicts for JSON in and out. Positions are counted in items of the order (see `orders`), of
+which all ranks together have taken the first so many; so they mean the same for another number of
+ranks and for another batch size.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Place:
     left: bool = False
     """The program has dropped the pass before its end."""
     random: Mapping[str, Any] = field(default_factory=dict)
-    """The random states in which the epoch began on this rank; at its end only those of generators that the user gave to the loader."""
+    """The random states in which the epoch began on this rank; at its end only those of generators
+    that the user gave to the loader.
+    """
     dataset: str | None = None
     """What an `IterableDataset` said where it is."""
 
@@ -43,7 +47,9 @@ class Place:
         return self.start + (self.batches - self.first) * order.step
 
     def to_dict(self, order: Order, *, rank: int, world_size: int, ended: bool) -> dict[str, Any]:
-        """What is saved; some 14 kB as JSON in the middle of an epoch, at its end a few hundred bytes, and the user's generators."""
+        """What is saved; some 14 kB as JSON in the middle of an epoch, at its end a few hundred
+        bytes, and the user's generators.
+        """
         state = {
             "version": VERSION,
             "epoch": self.epoch,
@@ -60,12 +66,15 @@ class Place:
         return {**state, "random": dict(self.random), "dataset": None if ended else self.dataset}
 
 
-def find(states: Sequence[Mapping[str, Any]], order: Order, *, rank: int, world_size: int) -> tuple[Place, str]:
-    """Where this rank goes on, and a warning if that is not quite where the ranks were; "" if it is.
+def find(
+    states: Sequence[Mapping[str, Any]], order: Order, *, rank: int, world_size: int
+) -> tuple[Place, str]:
+    """Where this rank goes on, and a warning if that is not quite where the ranks were; "" if it
+    is.
 
     Args:
-        states: What the ranks saved, by rank, some perhaps nothing; or what this rank alone saved, one of as many as now.
-        order: That of this rank's loader now.
+        states: What the ranks saved, by rank, some perhaps nothing; or what this rank alone saved,
+        one of as many as now. order: That of this rank's loader now.
 
     Raises:
         ValueError: they are of another version.
@@ -77,11 +86,17 @@ def find(states: Sequence[Mapping[str, Any]], order: Order, *, rank: int, world_
                 "epoch cannot go on there: use the syncline that saved it, or begin the epoch anew with `DataConfig(resume=False)`."
             )
     known = [state for state in states if state]
-    mine = next((state for state in known if (state["rank"], state["world_size"]) == (rank, world_size)), None)
+    mine = next(
+        (state for state in known if (state["rank"], state["world_size"]) == (rank, world_size)),
+        None,
+    )
     if mine is not None:
         state, warning = mine, ""
     elif known[0]["sharing"] == 1:
-        state, warning = states[rank % len(states)] or known[0], ""  # each rank had an order for itself
+        state, warning = (
+            states[rank % len(states)] or known[0],
+            "",
+        )  # each rank had an order for itself
     else:
         state, warning = _least(states, order)
     if not state:
@@ -115,7 +130,11 @@ def _progress(state: Mapping[str, Any]) -> tuple[int, int]:
 def _words(state: Mapping[str, Any]) -> str:
     if not state:
         return "the beginning"
-    return f"the end of epoch {state['epoch']}" if state["ended"] else f"epoch {state['epoch']}, {state['place']}"
+    return (
+        f"the end of epoch {state['epoch']}"
+        if state["ended"]
+        else f"epoch {state['epoch']}, {state['place']}"
+    )
 
 
 def _obstacle(state: Mapping[str, Any], order: Order, world_size: int) -> str:

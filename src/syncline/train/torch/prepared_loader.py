@@ -1,7 +1,9 @@
-"""`PreparedDataLoader`: a user's DataLoader that knows how far its passes are, and goes on there after a restart.
+"""`PreparedDataLoader`: a user's DataLoader that knows how far its passes are, and goes on there
+after a restart.
 
-A pass begins with a seed and an order, both drawn from the random states in force, which are kept. To go on in the middle of a pass these
-states are put back, the same is drawn, and the indices of what the program had are passed over; so nothing is loaded but what it gets.
+A pass begins with a seed and an order, both drawn from the random states in force, which are kept.
+To go on in the middle of a pass these states are put back, the same is drawn, and the indices of
+what the program had are passed over; so nothing is loaded but what it gets.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ logger = logging.getLogger("syncline")
 class Reading:
     """What a prepared loader has beside what it is a copy of; the session's `Reader`.
 
-    It does not know the loader, which therefore goes, with its worker processes, when the program drops it.
+    It does not know the loader, which therefore goes, with its worker processes, when the program
+    drops it.
     """
 
     name: str
@@ -47,7 +50,9 @@ class Reading:
     epochs: Epochs
     device: torch.device
     ahead: bool
-    """Whether one batch is copied ahead. Not where the program's own process loads: it would draw that batch's random numbers too early."""
+    """Whether one batch is copied ahead. Not where the program's own process loads: it would draw
+    that batch's random numbers too early.
+    """
     in_order: bool
     """Whether batches come in the order of their indices."""
     dataset: Any
@@ -55,7 +60,9 @@ class Reading:
     generators: Sequence[torch.Generator]
     """Those that the user gave to the loader and its samplers."""
     worker_seeds: torch.Generator = field(default_factory=torch.Generator)
-    """From which torch draws the seed of worker processes: seeded for each pass, so that starting them moves no other generator."""
+    """From which torch draws the seed of worker processes: seeded for each pass, so that starting
+    them moves no other generator.
+    """
     place: Place | None = None
     """Of the pass that began last, or where the first one goes on."""
     is_found: bool = False
@@ -71,14 +78,23 @@ class Reading:
         if self.dataset is not None and not ended and not self.is_found:
             place.dataset = base64.b64encode(pickle.dumps(self.dataset.state_dict())).decode()
         if ended and not self.is_found:
-            place.random = {"generators": self.generator_states()}  # the next epoch draws from there
-        return place.to_dict(self.order, rank=self.session.world_rank, world_size=self.session.world_size, ended=ended)
+            place.random = {
+                "generators": self.generator_states()
+            }  # the next epoch draws from there
+        return place.to_dict(
+            self.order,
+            rank=self.session.world_rank,
+            world_size=self.session.world_size,
+            ended=ended,
+        )
 
     def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
         """As the loader's."""
         if not any(states):
             return
-        self.place, warning = find(states, self.order, rank=self.session.world_rank, world_size=self.session.world_size)
+        self.place, warning = find(
+            states, self.order, rank=self.session.world_rank, world_size=self.session.world_size
+        )
         self.is_found = True
         if not warning and not self.place.ended and not self.in_order:
             warning = "with `in_order=False` it is not known which batches the program had, so some may come twice or not at all"
@@ -87,15 +103,24 @@ class Reading:
 
     def generator_states(self) -> list[str]:
         """Those of `generators`, in base64."""
-        return [base64.b64encode(each.get_state().numpy().tobytes()).decode() for each in self.generators]
+        return [
+            base64.b64encode(each.get_state().numpy().tobytes()).decode()
+            for each in self.generators
+        ]
 
     def restore_generators(self, place: Place) -> None:
         """Let `generators` go on where `place` found them."""
-        for generator, text in zip(self.generators, place.random.get("generators", ()), strict=False):
-            generator.set_state(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8))
+        for generator, text in zip(
+            self.generators, place.random.get("generators", ()), strict=False
+        ):
+            generator.set_state(
+                torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+            )
 
     def next_place(self) -> tuple[Place, bool]:
-        """Where the pass that begins now starts, and whether that is where an earlier attempt was; the samplers are in its epoch."""
+        """Where the pass that begins now starts, and whether that is where an earlier attempt was;
+        the samplers are in its epoch.
+        """
         place, found = self.place, self.is_found
         self.is_found = False
         epoch = self.epochs.told()
@@ -121,9 +146,11 @@ class Reading:
 
 
 class PreparedDataLoader(DataLoader[T]):
-    """The user's loader, whose passes go on where they were; made by `prepare_data_loader`. Used by one thread at a time.
+    """The user's loader, whose passes go on where they were; made by `prepare_data_loader`. Used by
+    one thread at a time.
 
-    Loops over it at the same time are passes of their own; the one that began last is what `state_dict` speaks of.
+    Loops over it at the same time are passes of their own; the one that began last is what
+    `state_dict` speaks of.
     """
 
     _reading: Reading
@@ -156,7 +183,9 @@ class PreparedDataLoader(DataLoader[T]):
         return self._reading.state_dict()
 
     def load_state_dict(self, states: Sequence[Mapping[str, Any]], /) -> None:
-        """Let the next pass go on where states were taken: those of all ranks, by rank, or this rank's alone where there are as many."""
+        """Let the next pass go on where states were taken: those of all ranks, by rank, or this
+        rank's alone where there are as many.
+        """
         self._reading.load_state_dict(states)
 
     # -- what torch asks for
@@ -175,13 +204,20 @@ class PreparedDataLoader(DataLoader[T]):
     # -- the begin of a pass
 
     def _begin(self, place: Place, *, goes_on: bool) -> Iterator[T]:
-        """Batches from `place` on. All that is drawn from the global generators for the order of the pass is drawn here."""
+        """Batches from `place` on. All that is drawn from the global generators for the order of
+        the pass is drawn here.
+        """
         reading, order = self._reading, self._reading.order
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
         reading.worker_seeds.manual_seed(seed)
         if goes_on:
             indices = order.remaining(
-                reading.indices.plain, kind=place.kind, epoch=place.epoch, seed=seed, items=place.start, batches=place.first
+                reading.indices.plain,
+                kind=place.kind,
+                epoch=place.epoch,
+                seed=seed,
+                items=place.start,
+                batches=place.first,
             )
         else:
             indices = order.indices(reading.indices.plain, seed=seed)
@@ -211,7 +247,9 @@ class PreparedDataLoader(DataLoader[T]):
 
     @contextmanager
     def _back_at_the_beginning(self, place: Place) -> Iterator[None]:
-        """Run a block on the random states in which the pass of `place` began; then the program's own are in force again."""
+        """Run a block on the random states in which the pass of `place` began; then the program's
+        own are in force again.
+        """
         before = RandomStates()
         try:
             if place.random:

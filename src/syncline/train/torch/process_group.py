@@ -1,10 +1,13 @@
-"""The worker's side of the process group: open the rendezvous (rank 0), join, leave; and what surrounds the training function.
+"""The worker's side of the process group: open the rendezvous (rank 0), join, leave; and what
+surrounds the training function.
 
-The rendezvous is a `TCPStore` on a port that rank 0 holds before anybody hears of it, so nobody else can take it in between. Workers
-of one node meet on the loopback interface; on several nodes, Gloo and NCCL are told the interface that has the node's address.
+The rendezvous is a `TCPStore` on a port that rank 0 holds before anybody hears of it, so nobody
+else can take it in between. Workers of one node meet on the loopback interface; on several nodes,
+Gloo and NCCL are told the interface that has the node's address.
 
-A training function that runs in the program's own process (local mode, the inline engine) has its process group made and removed by
-`training_context`, which sees the function fail too: the program goes on afterwards, in the environment that it had.
+A training function that runs in the program's own process (local mode, the inline engine) has its
+process group made and removed by `training_context`, which sees the function fail too: the program
+goes on afterwards, in the environment that it had.
 """
 
 from __future__ import annotations
@@ -50,8 +53,12 @@ def open_rendezvous(host: str, world_size: int, timeout_s: float) -> int:
     return port
 
 
-def make_store(host: str, port: int, world_size: int, timeout_s: float, listener: int | None = None) -> Store:
-    """The store at an address: the one that serves it if `listener`, a listening socket, is given; else a client's."""
+def make_store(
+    host: str, port: int, world_size: int, timeout_s: float, listener: int | None = None
+) -> Store:
+    """The store at an address: the one that serves it if `listener`, a listening socket, is given;
+    else a client's.
+    """
     store: Store = dist.TCPStore(  # type: ignore[attr-defined]
         host,
         port,
@@ -65,7 +72,8 @@ def make_store(host: str, port: int, world_size: int, timeout_s: float, listener
 
 
 def join(plan: GroupPlan) -> None:
-    """Set this rank's environment and device, and enter the process group; returns when torch has it.
+    """Set this rank's environment and device, and enter the process group; returns when torch has
+    it.
 
     Raises:
         RuntimeError: with rank, address and remedy.
@@ -100,7 +108,8 @@ def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
         environment |= {
             "MASTER_ADDR": plan.host,
             "MASTER_PORT": str(plan.port),
-            # The store runs already: whoever starts a group of his own from `env://` connects to it, on rank 0 too.
+            # The store runs already: whoever starts a group of his own from `env://` connects to
+            # it, on rank 0 too.
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": "0",
         }
@@ -108,16 +117,21 @@ def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
 
 
 def accelerate_environment() -> dict[str, str]:
-    """What Hugging Face's Accelerate reads. Where it is not told to use CPUs, it takes a worker without a GPU for the only one."""
+    """What Hugging Face's Accelerate reads. Where it is not told to use CPUs, it takes a worker
+    without a GPU for the only one.
+    """
     device = get_device()
     return {"ACCELERATE_TORCH_DEVICE": str(device), "ACCELERATE_USE_CPU": str(device.type == "cpu")}
 
 
 def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[str, str]:
-    """Variables that hold only where the user has not set them; `interface` has this node's address, if one does."""
+    """Variables that hold only where the user has not set them; `interface` has this node's
+    address, if one does.
+    """
     environment = {}
     if "nccl" in plan.backend:
-        # A rank whose collective fails or times out ends with an error instead of waiting in a kernel for ever.
+        # A rank whose collective fails or times out ends with an error instead of waiting in a
+        # kernel for ever.
         environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
     if plan.loopback:
         interface = "lo0" if sys.platform == "darwin" else "lo"
@@ -130,21 +144,27 @@ def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[s
 def limit_threads(local_world_size: int) -> None:
     """Share the node's cores between its workers, or obey OMP_NUM_THREADS.
 
-    Said to torch explicitly: a process that was forked after `import torch` no longer reads the variable.
+    Said to torch explicitly: a process that was forked after `import torch` no longer reads the
+    variable.
     """
     wanted = settings.environment("OMP_NUM_THREADS")
     if wanted is not None and wanted.isdigit():
         torch.set_num_threads(max(1, int(wanted)))
     elif local_world_size > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // local_world_size))
-    # For libraries that would choose for themselves: Accelerate counts the machine's cores, whoever else may use them.
+    # For libraries that would choose for themselves: Accelerate counts the machine's cores, whoever
+    # else may use them.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
 
 
 def enter_group(session: TrainSession, plan: GroupPlan) -> None:
     """`init_process_group` on the plan's store, its errors told so that they help."""
     try:
-        store = _store if session.world_rank == 0 else make_store(plan.host, plan.port, session.world_size, plan.timeout_s)
+        store = (
+            _store
+            if session.world_rank == 0
+            else make_store(plan.host, plan.port, session.world_size, plan.timeout_s)
+        )
         dist.init_process_group(
             plan.backend,
             store=store,
@@ -162,15 +182,23 @@ def enter_group(session: TrainSession, plan: GroupPlan) -> None:
 
 
 def leave() -> None:
-    """Destroy the process group, if the training function has left one; never takes longer than the limit."""
+    """Destroy the process group, if the training function has left one; never takes longer than the
+    limit.
+    """
     if not dist.is_initialized():
         return
-    # With a failed peer torch may wait for collectives that never end; the thread is then abandoned, and dies with the process.
-    thread = threading.Thread(target=dist.destroy_process_group, name="destroy-process-group", daemon=True)
+    # With a failed peer torch may wait for collectives that never end; the thread is then
+    # abandoned, and dies with the process.
+    thread = threading.Thread(
+        target=dist.destroy_process_group, name="destroy-process-group", daemon=True
+    )
     thread.start()
     thread.join(LEAVE_LIMIT_S)
     if thread.is_alive():
-        logger.warning("The process group did not end within %g s: a peer has probably failed. It ends with this process.", LEAVE_LIMIT_S)
+        logger.warning(
+            "The process group did not end within %g s: a peer has probably failed. It ends with this process.",
+            LEAVE_LIMIT_S,
+        )
 
 
 def use_assigned_device() -> None:
@@ -181,8 +209,12 @@ def use_assigned_device() -> None:
 
 
 @contextmanager
-def training_context(backend: str | None, timeout_s: float, publish_address: bool) -> Iterator[None]:
-    """What the training function runs in, in its own thread: the worker's device (CUDA keeps one per thread), a process group."""
+def training_context(
+    backend: str | None, timeout_s: float, publish_address: bool
+) -> Iterator[None]:
+    """What the training function runs in, in its own thread: the worker's device (CUDA keeps one
+    per thread), a process group.
+    """
     use_assigned_device()
     if dist.is_initialized():
         yield
@@ -190,7 +222,12 @@ def training_context(backend: str | None, timeout_s: float, publish_address: boo
     session = get_session("torch.process_group.training_context")
     excepthook = sys.excepthook  # torch replaces it
     with unchanged_environment():
-        enter_local_group(session, choose_backend(backend, gpus=get_device().type == "cuda"), timeout_s, publish_address)
+        enter_local_group(
+            session,
+            choose_backend(backend, gpus=get_device().type == "cuda"),
+            timeout_s,
+            publish_address,
+        )
         try:
             yield
         finally:
@@ -198,7 +235,9 @@ def training_context(backend: str | None, timeout_s: float, publish_address: boo
             sys.excepthook = excepthook
 
 
-def enter_local_group(session: TrainSession, backend: str, timeout_s: float, publish_address: bool) -> None:
+def enter_local_group(
+    session: TrainSession, backend: str, timeout_s: float, publish_address: bool
+) -> None:
     """Join the processes that torchrun started, or be a group of one."""
     if session.world_size > 1:
         os.environ.update(accelerate_environment())
@@ -218,7 +257,9 @@ def enter_local_group(session: TrainSession, backend: str, timeout_s: float, pub
 
 @contextmanager
 def unchanged_environment() -> Iterator[None]:
-    """Undo afterwards what a block, or a training function in it, did to the environment variables."""
+    """Undo afterwards what a block, or a training function in it, did to the environment
+    variables.
+    """
     before = settings.inherited_environment()
     try:
         yield

@@ -1,4 +1,5 @@
-"""The states of torch's random generators: that of the CPU, and those of all CUDA devices once the program uses CUDA.
+"""The states of torch's random generators: that of the CPU, and those of all CUDA devices once the
+program uses CUDA.
 
 Not covered: generators that the program made itself, and those of other devices.
 """
@@ -14,7 +15,9 @@ import torch
 
 
 def capture() -> dict[str, Any]:
-    """How they stand now. CUDA is asked only where the program has used it, so that nothing is initialised here."""
+    """How they stand now. CUDA is asked only where the program has used it, so that nothing is
+    initialised here.
+    """
     states: dict[str, Any] = {"torch": _text(torch.get_rng_state())}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["cuda"] = [_text(state) for state in torch.cuda.get_rng_state_all()]
@@ -22,7 +25,9 @@ def capture() -> dict[str, Any]:
 
 
 def restore(states: Mapping[str, Any]) -> None:
-    """Let them go on where `capture` found them; on as many CUDA devices as there are, now or when the program first uses CUDA."""
+    """Let them go on where `capture` found them; on as many CUDA devices as there are, now or when
+    the program first uses CUDA.
+    """
     torch.set_rng_state(_state(states["torch"]))
     devices = states.get("cuda") or ()
     if devices and torch.cuda.is_available():

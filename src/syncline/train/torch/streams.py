@@ -1,6 +1,8 @@
-"""Random numbers of one's own: a block of code draws from generators that nobody else's draws move, and moves nobody else's.
+"""Random numbers of one's own: a block of code draws from generators that nobody else's draws move,
+and moves nobody else's.
 
-The generators are the global ones of torch (CPU), Python and NumPy, whose states are exchanged for the time of the block.
+The generators are the global ones of torch (CPU), Python and NumPy, whose states are exchanged for
+the time of the block.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ class RandomStates:
 
 
 def seeded_states(key: Sequence[int]) -> list[RandomStates]:
-    """A cell with the states that `key`, numbers from 0, determines; nothing in force is changed."""
+    """A cell with the states that `key`, numbers from 0, determines; nothing in force is
+    changed.
+    """
     before = RandomStates()
-    torch_seed, python_seed, numpy_seed = (int(word) for word in np.random.SeedSequence(key).generate_state(3))
+    torch_seed, python_seed, numpy_seed = (
+        int(word) for word in np.random.SeedSequence(key).generate_state(3)
+    )
     torch.default_generator.manual_seed(torch_seed)
     random.seed(python_seed)
     np.random.seed(numpy_seed)
@@ -47,7 +53,9 @@ def seeded_states(key: Sequence[int]) -> list[RandomStates]:
 
 @contextmanager
 def random_states(cell: list[RandomStates]) -> Iterator[None]:
-    """Run a block on the states in `cell`, leave there what they have become, and restore the ones before."""
+    """Run a block on the states in `cell`, leave there what they have become, and restore the ones
+    before.
+    """
     before = RandomStates()
     cell[0].apply()
     try:
@@ -58,7 +66,9 @@ def random_states(cell: list[RandomStates]) -> Iterator[None]:
 
 
 def drawn_apart(items: Iterable[T], key: Sequence[int], *, ahead: int) -> Iterator[T]:
-    """The items of an iterable that draws as it goes, on states that `key` determines; `ahead` at once, so endless ones work."""
+    """The items of an iterable that draws as it goes, on states that `key` determines; `ahead` at
+    once, so endless ones work.
+    """
     states = seeded_states(key)
     with random_states(states):
         iterator = iter(items)

@@ -14,20 +14,18 @@ from syncline.train.trainer import DataParallelTrainer
 class TorchTrainer(DataParallelTrainer):
     """Runs a training function on every worker, inside one `torch.distributed` process group.
 
-    A process group exists with a single worker too. Inside the function `prepare_model` and `prepare_data_loader` do what is needed
-    to train on this worker's share and device.
+    A process group exists with a single worker too. Inside the function `prepare_model` and
+    `prepare_data_loader` do what is needed to train on this worker's share and device.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` if it has a parameter.
-        train_loop_config: what it gets.
-        torch_config: backend and limits of the process group.
-        scaling_config: how many workers, with what.
-        run_config: the run's name, storage, failure policy and callbacks.
-        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
-        dataset_config: which of them are split over the workers.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its own.
-        metadata: stored with every checkpoint.
-        validation_config: how `report(validation=True)` validates.
+        train_loop_per_worker: the training function; called with `train_loop_config` if it has a
+        parameter. train_loop_config: what it gets. torch_config: backend and limits of the process
+        group. scaling_config: how many workers, with what. run_config: the run's name, storage,
+        failure policy and callbacks. datasets: name -> dataset, or a function that makes it; read
+        with `get_dataset_shard(name)`. dataset_config: which of them are split over the workers.
+        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its
+        own. metadata: stored with every checkpoint. validation_config: how
+        `report(validation=True)` validates.
 
     Raises:
         TypeError: `torch_config` is none.
@@ -49,7 +47,9 @@ class TorchTrainer(DataParallelTrainer):
         validation_config: ValidationConfig | None = None,
     ) -> None:
         if torch_config is not None and not isinstance(torch_config, TorchConfig):
-            raise TypeError(f"`torch_config` is a {type(torch_config).__name__}: give a `TorchConfig`, or nothing for the defaults.")
+            raise TypeError(
+                f"`torch_config` is a {type(torch_config).__name__}: give a `TorchConfig`, or nothing for the defaults."
+            )
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,

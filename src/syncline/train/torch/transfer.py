@@ -1,4 +1,6 @@
-"""Batches on their way to a device: each when it is asked for, or one ahead on a CUDA stream of its own."""
+"""Batches on their way to a device: each when it is asked for, or one ahead on a CUDA stream of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def moved(batches: Iterator[T], device: torch.device) -> Iterator[T]:
 
 
 def moved_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
-    """The batches on a CUDA `device`; the next is being copied while the current one is computed on."""
+    """The batches on a CUDA `device`; the next is being copied while the current one is computed
+    on.
+    """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     ahead = _start_copy(batches, device, copies)
     while ahead:
@@ -30,7 +34,9 @@ def moved_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
         yield batch
 
 
-def _start_copy(batches: Iterator[T], device: torch.device, stream: torch.cuda.Stream) -> tuple[T, ...]:
+def _start_copy(
+    batches: Iterator[T], device: torch.device, stream: torch.cuda.Stream
+) -> tuple[T, ...]:
     """The next batch, being copied on `stream`; nothing at the end."""
     for batch in batches:
         with torch.cuda.stream(stream):

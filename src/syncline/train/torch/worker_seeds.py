@@ -1,9 +1,12 @@
-"""Random numbers in the worker processes of data loaders: they belong to a batch, not to the process that happens to make it.
+"""Random numbers in the worker processes of data loaders: they belong to a batch, not to the
+process that happens to make it.
 
-torch seeds a worker process once, and what it draws for a batch depends on all batches that it made before. A loader that goes on in the
-middle of an epoch could only draw the same again by loading all of those. Here every index carries the key of its batch, and as it
-arrives the generators (torch, random, numpy) are seeded with that: batch `k` of a pass is the same whoever makes it, and whatever was
-made before. Generators that a dataset holds itself are its own matter. It costs a worker some 15 microseconds a batch.
+torch seeds a worker process once, and what it draws for a batch depends on all batches that it made
+before. A loader that goes on in the middle of an epoch could only draw the same again by loading
+all of those. Here every index carries the key of its batch, and as it arrives the generators
+(torch, random, numpy) are seeded with that: batch `k` of a pass is the same whoever makes it, and
+whatever was made before. Generators that a dataset holds itself are its own matter. It costs a
+worker some 15 microseconds a batch.
 """
 
 from __future__ import annotations

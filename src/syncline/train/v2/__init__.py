@@ -1,1 +1,3 @@
-"""Where programs written for Ray import some trainers from; they live in `syncline.train` itself."""
+"""Where programs written for Ray import some trainers from; they live in `syncline.train`
+itself.
+"""

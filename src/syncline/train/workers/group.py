@@ -1,7 +1,7 @@
 """The worker group: starts the workers of one attempt, follows what they say, ends them.
 
-`TrainingGroup` is what the controller's driver needs of a group; `ActorWorkerGroup` here has an actor per rank, `inline` has one
-worker in this process.
+`TrainingGroup` is what the controller's driver needs of a group; `ActorWorkerGroup` here has an
+actor per rank, `inline` has one worker in this process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ R = TypeVar("R")
 logger = logging.getLogger("syncline")
 
 START_TIMEOUT_S = 300.0
-"""How long workers may take to start once their resources are held: a container image may have to be fetched."""
+"""How long workers may take to start once their resources are held: a container image may have to
+be fetched.
+"""
 LOOK_S = 1.0
 """How often a start looks whether a node has died."""
 STACKS_TIMEOUT_S = 5.0
@@ -44,12 +46,16 @@ STACKS_TIMEOUT_S = 5.0
 OnBatch = Callable[[int, Sequence[Sent]], None]
 """Called with (rank, batch), in order for each rank."""
 OnEnd = Callable[[int, BaseException | None], None]
-"""Called once per rank, after its last batch, with (rank, what ended the worker early if anything did)."""
+"""Called once per rank, after its last batch, with (rank, what ended the worker early if anything
+did).
+"""
 ContextFactory = Callable[[], AbstractContextManager[Any]]
 
 
 class WorkerStartError(Exception):
-    """A worker did not start, or failed in its set-up: its position among those started, the cause and its traceback."""
+    """A worker did not start, or failed in its set-up: its position among those started, the cause
+    and its traceback.
+    """
 
     def __init__(self, position: int, error: BaseException) -> None:
         super().__init__(position, error)
@@ -59,7 +65,9 @@ class WorkerStartError(Exception):
 
 
 class TrainingGroup(WorkerGroup):
-    """A worker group as the controller's driver uses it. Made for one attempt; not safe for use from several threads."""
+    """A worker group as the controller's driver uses it. Made for one attempt; not safe for use
+    from several threads.
+    """
 
     @abstractmethod
     def start(self) -> None:
@@ -70,9 +78,12 @@ class TrainingGroup(WorkerGroup):
         """Tell every worker its place; `specs` by rank."""
 
     @abstractmethod
-    def launch(self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd) -> None:
-        """Start the training functions; what the workers say is called back, on any thread. `function` and `config` are what
-        `TrainWorker.start` takes, or references to it."""
+    def launch(
+        self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd
+    ) -> None:
+        """Start the training functions; what the workers say is called back, on any thread.
+        `function` and `config` are what `TrainWorker.start` takes, or references to it.
+        """
 
     @abstractmethod
     def send(self, rank: int, message: ControllerMessage) -> None:
@@ -84,7 +95,9 @@ class TrainingGroup(WorkerGroup):
 
     @abstractmethod
     def stacks(self, ranks: Sequence[int]) -> Mapping[int, str]:
-        """Where the training functions of these ranks are; ranks that do not answer in time are left out."""
+        """Where the training functions of these ranks are; ranks that do not answer in time are
+        left out.
+        """
 
     @abstractmethod
     def kill(self) -> None:
@@ -104,8 +117,9 @@ class ActorWorkerGroup(TrainingGroup):
         has_lost_a_node: Callable[[], bool],
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """`modules`: what every worker imports as it starts; `has_lost_a_node`: whether a node has died since the group got its place, and
-        workers may have none any more."""
+        """`modules`: what every worker imports as it starts; `has_lost_a_node`: whether a node has
+        died since the group got its place, and workers may have none any more.
+        """
         self._placement = placement
         self._scaling = scaling
         self._runtime_env = runtime_env
@@ -125,30 +139,48 @@ class ActorWorkerGroup(TrainingGroup):
         remote_worker = remote(TrainWorker)
         for index in range(self._placement.bundle_count):
             strategy = PlacementGroupSchedulingStrategy(
-                placement_group=self._placement, placement_group_bundle_index=index, placement_group_capture_child_tasks=False
+                placement_group=self._placement,
+                placement_group_bundle_index=index,
+                placement_group_capture_child_tasks=False,
             )
-            self._actors.append(remote_worker.options(**options, scheduling_strategy=strategy).remote(self._modules))
-        started = self._gather([actor.facts.remote() for actor in self._actors], self._start_timeout_s, given_up=self._has_lost_a_node)
+            self._actors.append(
+                remote_worker.options(**options, scheduling_strategy=strategy).remote(self._modules)
+            )
+        started = self._gather(
+            [actor.facts.remote() for actor in self._actors],
+            self._start_timeout_s,
+            given_up=self._has_lost_a_node,
+        )
         facts = _with_addresses(started)
         order = rank_order(facts)
         self._actors = [self._actors[position] for position in order]
         self._workers = assign_ranks([facts[position] for position in order])
 
     def prepare(self, specs: Sequence[WorkerSpec]) -> None:
-        self._gather([actor.prepare.remote(spec) for actor, spec in zip(self._actors, specs, strict=True)], self._start_timeout_s)
+        self._gather(
+            [actor.prepare.remote(spec) for actor, spec in zip(self._actors, specs, strict=True)],
+            self._start_timeout_s,
+        )
 
-    def execute_single_async(self, rank: int, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> ObjectRef[R]:
+    def execute_single_async(
+        self, rank: int, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> ObjectRef[R]:
         ref: ObjectRef[R] = self._actors[rank].execute.remote(fn, *args, **kwargs)
         return ref
 
     def gather(self, refs: Sequence[ObjectRef[R]]) -> list[R]:
         return self._gather(refs, None)
 
-    def launch(self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd) -> None:
-        self._streams = [actor.messages.options(num_returns="streaming").remote() for actor in self._actors]
+    def launch(
+        self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd
+    ) -> None:
+        self._streams = [
+            actor.messages.options(num_returns="streaming").remote() for actor in self._actors
+        ]
         for rank, stream in enumerate(self._streams):
             _follow(stream, rank, on_batch, on_end)
-        # A worker that dies here is noticed by the end of its stream; a function that cannot be loaded is noticed by `started`.
+        # A worker that dies here is noticed by the end of its stream; a function that cannot be
+        # loaded is noticed by `started`.
         started = [actor.start.remote(function, config, context) for actor in self._actors]
         for rank, ref in enumerate(started):
             references.current_engine().on_value(ref, _if_failed(rank, on_end))
@@ -169,7 +201,9 @@ class ActorWorkerGroup(TrainingGroup):
                 stacks[asked[ref]] = api.get(ref)
             except Exception as error:  # it died in between, which its stream tells, too
                 stacks[asked[ref]] = f"(it does not answer: {error})"
-        for ref in late:  # its Python is stopped: by a call that holds the interpreter, or by a signal
+        for (
+            ref
+        ) in late:  # its Python is stopped: by a call that holds the interpreter, or by a signal
             seen = references.current_engine().stack_of(self._actors[asked[ref]]._actor_id)
             if seen is not None:
                 stacks[asked[ref]] = of_dump(seen)
@@ -180,10 +214,17 @@ class ActorWorkerGroup(TrainingGroup):
             api.kill(actor)
         self._actors, self._streams = [], []
 
-    def _gather(self, pending: Sequence[ObjectRef[R]], timeout_s: float | None, given_up: Callable[[], bool] = lambda: False) -> list[R]:
-        """The results in order; WorkerStartError with the first that fails, which is not the first in order.
+    def _gather(
+        self,
+        pending: Sequence[ObjectRef[R]],
+        timeout_s: float | None,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> list[R]:
+        """The results in order; WorkerStartError with the first that fails, which is not the first
+        in order.
 
-        `given_up`, asked now and then: whether what is missing may never come, as its node has died.
+        `given_up`, asked now and then: whether what is missing may never come, as its node has
+        died.
         """
         positions = {ref: position for position, ref in enumerate(pending)}
         results: dict[int, R] = {}
@@ -193,10 +234,15 @@ class ActorWorkerGroup(TrainingGroup):
             left = max(0.0, deadline - time.monotonic())
             ready, waiting = api.wait(waiting, num_returns=1, timeout=min(left, LOOK_S))
             if not ready and given_up():
-                raise WorkerStartError(positions[waiting[0]], NodeDiedError("a node died while workers were to start"))
+                raise WorkerStartError(
+                    positions[waiting[0]], NodeDiedError("a node died while workers were to start")
+                )
             if not ready and left < LOOK_S:
                 position = positions[waiting[0]]
-                raise WorkerStartError(position, TimeoutError(_did_not_start(len(waiting), len(pending), timeout_s or 0.0)))
+                raise WorkerStartError(
+                    position,
+                    TimeoutError(_did_not_start(len(waiting), len(pending), timeout_s or 0.0)),
+                )
             for ref in ready:
                 try:
                     results[positions[ref]] = api.get(ref)
@@ -231,8 +277,12 @@ def _with_addresses(facts: Sequence[WorkerFacts]) -> list[WorkerFacts]:
     return [replace(worker, node_ip=addresses.get(worker.node_id, "127.0.0.1")) for worker in facts]
 
 
-def _follow(stream: ObjectRefGenerator[tuple[Sent, ...]], rank: int, on_batch: OnBatch, on_end: OnEnd) -> None:
-    """Call back with every item of `stream` in order: the next is asked for when one has been handed over."""
+def _follow(
+    stream: ObjectRefGenerator[tuple[Sent, ...]], rank: int, on_batch: OnBatch, on_end: OnEnd
+) -> None:
+    """Call back with every item of `stream` in order: the next is asked for when one has been
+    handed over.
+    """
     engine = references.current_engine()
 
     def ask(index: int) -> None:
@@ -263,8 +313,14 @@ def _if_failed(rank: int, on_end: OnEnd) -> Callable[[Any, BaseException | None]
 
 
 def _original(error: BaseException | None) -> BaseException | None:
-    """What a worker raised, without the wrapping that it got on its way; errors of the engine as they are."""
-    return error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, BaseException) else error
+    """What a worker raised, without the wrapping that it got on its way; errors of the engine as
+    they are.
+    """
+    return (
+        error.cause
+        if isinstance(error, RayTaskError) and isinstance(error.cause, BaseException)
+        else error
+    )
 
 
 def _did_not_start(waiting: int, total: int, timeout_s: float) -> str:

@@ -1,4 +1,6 @@
-"""A worker group of one in this process, for the inline engine: breakpoints in the training function reach the terminal."""
+"""A worker group of one in this process, for the inline engine: breakpoints in the training
+function reach the terminal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ R = TypeVar("R")
 
 
 class InlineWorkerGroup(TrainingGroup):
-    """The one worker is an object of this process. It cannot be killed: its training function runs on to its end, unheard."""
+    """The one worker is an object of this process. It cannot be killed: its training function runs
+    on to its end, unheard.
+    """
 
     def __init__(self, *, num_workers: int) -> None:
         if num_workers != 1:
@@ -43,13 +47,17 @@ class InlineWorkerGroup(TrainingGroup):
     def prepare(self, specs: Sequence[WorkerSpec]) -> None:
         self._worker.prepare(specs[0])
 
-    def execute_single_async(self, rank: int, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> ObjectRef[R]:
+    def execute_single_async(
+        self, rank: int, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> ObjectRef[R]:
         return api.put(fn(*args, **kwargs))
 
     def gather(self, refs: Sequence[ObjectRef[R]]) -> list[R]:
         return [api.get(ref) for ref in refs]
 
-    def launch(self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd) -> None:
+    def launch(
+        self, function: Any, config: Any, context: ContextFactory, on_batch: OnBatch, on_end: OnEnd
+    ) -> None:
         def listen() -> None:
             for batch in self._worker.messages():
                 on_batch(0, batch)

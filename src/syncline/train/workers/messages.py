@@ -1,7 +1,8 @@
-"""What workers and the controller say to each other, each message defined here once and passed through unchanged.
+"""What workers and the controller say to each other, each message defined here once and passed
+through unchanged.
 
-Worker to controller travels in batches over the stream of `TrainWorker.messages`, in the order in which it was said; controller
-to worker are calls of `TrainWorker.deliver`.
+Worker to controller travels in batches over the stream of `TrainWorker.messages`, in the order in
+which it was said; controller to worker are calls of `TrainWorker.deliver`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class CheckpointPart:
     dir_name: str
     """The name that this rank wants for the checkpoint; rank 0's counts."""
     staged: str | None
-    """The hidden directory, relative to the run directory, that becomes the checkpoint; None where the files are in place."""
+    """The hidden directory, relative to the run directory, that becomes the checkpoint; None where
+    the files are in place.
+    """
     validation: bool | ValidationTaskConfig = False
     """Whether, and how, to validate the checkpoint."""
 
@@ -45,7 +48,9 @@ class Reported:
     uploading: bool = False
     """The part will come in an `Uploaded`."""
     states: bytes | None = None
-    """Of a rank that gives no files, in case others do: what `Readers.capture` says, to be put beside theirs."""
+    """Of a rank that gives no files, in case others do: what `Readers.capture` says, to be put
+    beside theirs.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +94,9 @@ class Failed:
     """The training function, or an upload, has raised; nothing follows."""
 
     exception: bytes
-    """As `core.error_frames.pack_error` makes it: it arrives as itself, or as a stand-in of the same name."""
+    """As `core.error_frames.pack_error` makes it: it arrives as itself, or as a stand-in of the
+    same name.
+    """
     traceback: str
     """As text, the user's frames of the worker."""
 
@@ -106,7 +113,9 @@ class Stuck:
 
 @dataclass(frozen=True, kw_only=True)
 class Terminating:
-    """This rank's process was told to end (SIGTERM), and goes on until somebody ends it for good."""
+    """This rank's process was told to end (SIGTERM), and goes on until somebody ends it for
+    good.
+    """
 
     node_id: str
     """Where it is."""
@@ -118,20 +127,32 @@ class Terminating:
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Where this rank's time has gone in this attempt so far, and what its process uses. For the record only."""
+    """Where this rank's time has gone in this attempt so far, and what its process uses. For the
+    record only.
+    """
 
     times: StepTimes
     usage: Mapping[str, Any]
     """As `runs.usage.Sampler` gives it."""
 
 
-Spoken = Reported | Uploaded | BarrierReached | CheckpointsAsked | Finished | Failed | Stuck | Terminating
+Spoken = (
+    Reported
+    | Uploaded
+    | BarrierReached
+    | CheckpointsAsked
+    | Finished
+    | Failed
+    | Stuck
+    | Terminating
+)
 """What the state of the run depends on."""
 WorkerMessage = Spoken | Spent
 
 MetricsReported = tuple[int, Mapping[str, Any], float, bytes | None]
-"""A `Reported` without a checkpoint as it travels: index, metrics, time, states. Every step of training may make one: a dataclass takes
-ten times as long to make and to pickle."""
+"""A `Reported` without a checkpoint as it travels: index, metrics, time, states. Every step of
+training may make one: a dataclass takes ten times as long to make and to pickle.
+"""
 Sent = WorkerMessage | MetricsReported
 """What is in a worker's stream."""
 
@@ -166,7 +187,9 @@ class BarrierReleased:
 
 @dataclass(frozen=True, kw_only=True)
 class Consumed:
-    """The controller has read the first `batches` batches of this worker's stream: the worker may send more."""
+    """The controller has read the first `batches` batches of this worker's stream: the worker may
+    send more.
+    """
 
     batches: int
 

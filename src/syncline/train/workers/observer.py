@@ -1,4 +1,6 @@
-"""A thread beside the training function that looks at it ten times a second: for hangs, and for the time in collective operations."""
+"""A thread beside the training function that looks at it ten times a second: for hangs, and for the
+time in collective operations.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,12 @@ FIRST_TELL_S = 1.0
 class Observer:
     """Looks at one thread until it ends."""
 
-    def __init__(self, *, hang_limit_s: float, say: Callable[[Stuck], None], tell: Callable[[], None]) -> None:
-        """`say` hears of hangs; `tell` is called every few seconds. Both on the observer's own thread."""
+    def __init__(
+        self, *, hang_limit_s: float, say: Callable[[Stuck], None], tell: Callable[[], None]
+    ) -> None:
+        """`say` hears of hangs; `tell` is called every few seconds. Both on the observer's own
+        thread.
+        """
         self._judge = Judge(hang_limit_s)
         self._say = say
         self._tell = tell
@@ -30,7 +36,9 @@ class Observer:
 
     def follow(self, thread: threading.Thread) -> None:
         """Look at a thread that has started, from a new one."""
-        threading.Thread(target=self._look, args=(thread,), name="syncline-observer", daemon=True).start()
+        threading.Thread(
+            target=self._look, args=(thread,), name="syncline-observer", daemon=True
+        ).start()
 
     def _look(self, thread: threading.Thread) -> None:
         assert thread.ident is not None, "the thread has started"
@@ -44,7 +52,9 @@ class Observer:
             frame = sys._current_frames().get(thread.ident)
             if communicates(frame):
                 self.communicated_s += now - last
-            message = self._judge.consider(Look(_cpu_s(thread.ident, now), is_in_collective(frame)), now)
+            message = self._judge.consider(
+                Look(_cpu_s(thread.ident, now), is_in_collective(frame)), now
+            )
             if message is not None:
                 self._say(message)
             if now >= tell_at:

@@ -1,8 +1,11 @@
-"""A worker's outgoing messages: bounded, batched, in order. The training function puts; the stream of messages takes.
+"""A worker's outgoing messages: bounded, batched, in order. The training function puts; the stream
+of messages takes.
 
-A batch takes the interpreter from the training for about a millisecond, and a message in it for some microseconds. So what nobody waits
-for, reports without a checkpoint and samples, is *gathered*: it leaves at once where there was nothing for a while, and otherwise with what
-comes in the next quarter of a second. All else is *put*: it leaves at once, and what was said before with it.
+A batch takes the interpreter from the training for about a millisecond, and a message in it for
+some microseconds. So what nobody waits for, reports without a checkpoint and samples, is
+*gathered*: it leaves at once where there was nothing for a while, and otherwise with what comes in
+the next quarter of a second. All else is *put*: it leaves at once, and what was said before with
+it.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ class OutboxStatistics:
 class Outbox:
     """A queue of messages that leaves in batches.
 
-    A few batches may be under way unread (`window`); then messages gather here, into larger batches; only when `max_messages` have
-    gathered does a call wait, so that a loop that reports faster than the controller writes cannot fill the memory. `gap_s`: so long after
-    a batch, messages that nobody waits for gather for the next.
+    A few batches may be under way unread (`window`); then messages gather here, into larger
+    batches; only when `max_messages` have gathered does a call wait, so that a loop that reports
+    faster than the controller writes cannot fill the memory. `gap_s`: so long after a batch,
+    messages that nobody waits for gather for the next.
     """
 
     def __init__(
@@ -63,17 +67,22 @@ class Outbox:
         self._read_batches = 0
 
     def put(self, message: Sent) -> None:
-        """Say something that leaves at once; waits only while the outbox is full. After `close`, nothing is said any more."""
+        """Say something that leaves at once; waits only while the outbox is full. After `close`,
+        nothing is said any more.
+        """
         self._put(message, hurries=True)
 
     def gather(self, message: Sent) -> None:
         """Say something that nobody waits for. Waits and ends as `put` does."""
-        # A step of training has emptied the processor's caches: there each function that is called costs microseconds, and a lock more.
+        # A step of training has emptied the processor's caches: there each function that is called
+        # costs microseconds, and a lock more.
         if self._closed or len(self._messages) >= self._few:
             self._put(message, hurries=False)
             return
         self._messages.append(message)
-        if not self._looks_by_itself:  # asked after that: the one who sends looks for messages after it has said so
+        if (
+            not self._looks_by_itself
+        ):  # asked after that: the one who sends looks for messages after it has said so
             with self._changed:
                 self._changed.notify_all()
 
@@ -100,7 +109,11 @@ class Outbox:
     def statistics(self) -> OutboxStatistics:
         """What has gone through."""
         with self._changed:
-            return OutboxStatistics(messages=self._sent_messages, batches=self._sent_batches, waiting=len(self._messages))
+            return OutboxStatistics(
+                messages=self._sent_messages,
+                batches=self._sent_batches,
+                waiting=len(self._messages),
+            )
 
     def _put(self, message: Sent, *, hurries: bool) -> None:
         with self._changed:
@@ -110,7 +123,8 @@ class Outbox:
                 return
             self._messages.append(message)
             self._hurries = self._hurries or hurries
-            # Else the one who sends sleeps on: a thread that wakes for nothing takes the interpreter from the training.
+            # Else the one who sends sleeps on: a thread that wakes for nothing takes the
+            # interpreter from the training.
             if self._hurries or not self._looks_by_itself or len(self._messages) == self._max_batch:
                 self._changed.notify_all()
 
@@ -122,7 +136,9 @@ class Outbox:
                 self._looks_by_itself = bool(self._messages)
                 self._changed.wait(self._pause_s() if self._looks_by_itself else None)
                 self._looks_by_itself = True
-            batch = [self._messages.popleft() for _ in range(min(len(self._messages), self._max_batch))]
+            batch = [
+                self._messages.popleft() for _ in range(min(len(self._messages), self._max_batch))
+            ]
             if self._last is not None and len(batch) < self._max_batch:
                 batch.append(self._last)
                 self._last = None
@@ -141,7 +157,11 @@ class Outbox:
         return self._sent_batches - self._read_batches < self._window
 
     def _is_time(self) -> bool:
-        return self._hurries or len(self._messages) >= self._max_batch or self._clock() >= self._quiet_until
+        return (
+            self._hurries
+            or len(self._messages) >= self._max_batch
+            or self._clock() >= self._quiet_until
+        )
 
     def _pause_s(self) -> float | None:
         """How long messages that may not be sent yet wait; None: until the reader has read."""

@@ -1,7 +1,9 @@
-"""What a training function prints, kept in the run directory too: two files per rank, of which the later one grows.
+"""What a training function prints, kept in the run directory too: two files per rank, of which the
+later one grows.
 
-Covered: Python's `sys.stdout` and `sys.stderr`, also of processes that are forked from the worker, such as those of data loaders. Not
-covered: what libraries written in C print past them; the engine shows that.
+Covered: Python's `sys.stdout` and `sys.stderr`, also of processes that are forked from the worker,
+such as those of data loaders. Not covered: what libraries written in C print past them; the engine
+shows that.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 PART_BYTES = 16_000_000
-"""When a file has become so large, it becomes the earlier part, in place of the one that was that, and a new one begins."""
+"""When a file has become so large, it becomes the earlier part, in place of the one that was that,
+and a new one begins.
+"""
 
 
 class RankLog:
-    """The file of one rank, written to by both streams: `rank-0.log`, and what came before that in `rank-0.1.log`.
+    """The file of one rank, written to by both streams: `rank-0.log`, and what came before that in
+    `rank-0.1.log`.
 
-    An error of the filesystem costs log lines, never the work. Forked processes write to the same file; only the worker begins a new part.
+    An error of the filesystem costs log lines, never the work. Forked processes write to the same
+    file; only the worker begins a new part.
     """
 
     def __init__(self, path: str, part_bytes: int = PART_BYTES) -> None:
@@ -38,7 +44,9 @@ class RankLog:
             if self._fd < 0:
                 return
             try:
-                if os.fstat(self._fd).st_size + len(data) > self._part_bytes and not self._has_begun_part(len(data)):
+                if os.fstat(self._fd).st_size + len(
+                    data
+                ) > self._part_bytes and not self._has_begun_part(len(data)):
                     return
                 os.write(self._fd, data)
             except OSError:
@@ -50,18 +58,23 @@ class RankLog:
             self._end()
 
     def forked(self) -> None:
-        """This is another process now, in which no thread holds the lock, whatever it was like in the worker."""
+        """This is another process now, in which no thread holds the lock, whatever it was like in
+        the worker.
+        """
         self._lock = threading.Lock()
 
     def _has_begun_part(self, more_bytes: int) -> bool:
-        """Go to a new part, where the current one is full; False where so much more should not be written at all."""
+        """Go to a new part, where the current one is full; False where so much more should not be
+        written at all.
+        """
         is_owner = os.getpid() == self._owner
         if is_owner and os.fstat(self._fd).st_size:
             stem, extension = os.path.splitext(self._path)
             os.replace(self._path, f"{stem}.1{extension}")
         before, self._fd = self._fd, self._open()
         os.close(before)
-        # Where the worker prints nothing more, it begins no new part: those of its children must not fill the disk.
+        # Where the worker prints nothing more, it begins no new part: those of its children must
+        # not fill the disk.
         return is_owner or os.fstat(self._fd).st_size + more_bytes <= 2 * self._part_bytes
 
     def _open(self) -> int:
@@ -95,8 +108,9 @@ class Tee:
 
 
 def keep_output(path: str, names: Sequence[str] = ("stdout", "stderr")) -> Callable[[], None]:
-    """From here on, what this process prints on the streams of these names is also in the file at `path`, if that can be opened; until
-    what is returned is called."""
+    """From here on, what this process prints on the streams of these names is also in the file at
+    `path`, if that can be opened; until what is returned is called.
+    """
     try:
         log = RankLog(path)
     except OSError:

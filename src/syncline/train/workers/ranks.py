@@ -1,4 +1,6 @@
-"""Who gets which rank: pure functions from what started workers say of themselves to their places."""
+"""Who gets which rank: pure functions from what started workers say of themselves to their
+places.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,18 @@ def _gpu_order(gpu_id: str) -> tuple[int, int, str]:
 def rank_order(facts: Sequence[WorkerFacts]) -> list[int]:
     """Positions in `facts` (creation order) by rank.
 
-    Nodes come in the order in which their first worker was created; on a node, the worker with the lowest GPU id comes first, and
-    workers without GPUs stay in the order of their creation.
+    Nodes come in the order in which their first worker was created; on a node, the worker with the
+    lowest GPU id comes first, and workers without GPUs stay in the order of their creation.
     """
     nodes: dict[str, list[int]] = {}
     for position, worker in enumerate(facts):
         nodes.setdefault(worker.node_id, []).append(position)
     order: list[int] = []
     for positions in nodes.values():
-        order += sorted(positions, key=lambda position: min(map(_gpu_order, facts[position].gpu_ids), default=(0, -1, "")))
+        order += sorted(
+            positions,
+            key=lambda position: min(map(_gpu_order, facts[position].gpu_ids), default=(0, -1, "")),
+        )
     return order
 
 
@@ -68,4 +73,7 @@ def assign_ranks(facts: Sequence[WorkerFacts]) -> list[Worker]:
 
 def visible_gpus(workers: Sequence[Worker], node_id: str) -> list[str]:
     """The GPUs of all workers on a node, each once, in the order of `CUDA_VISIBLE_DEVICES`."""
-    return sorted({gpu_id for worker in workers if worker.node_id == node_id for gpu_id in worker.gpu_ids}, key=_gpu_order)
+    return sorted(
+        {gpu_id for worker in workers if worker.node_id == node_id for gpu_id in worker.gpu_ids},
+        key=_gpu_order,
+    )

@@ -17,7 +17,12 @@ import cloudpickle
 from syncline import faults, settings
 from syncline.train import datasets
 from syncline.train import metrics as metric_values
-from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+from syncline.train.checkpoint import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+)
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.filesystem import Listing, list_directory
@@ -65,7 +70,9 @@ class _Upload:
 
 
 _forks = 0
-"""Grows in a process that is forked: asked at every report, where the process's number would take a call of the system."""
+"""Grows in a process that is forked: asked at every report, where the process's number would take a
+call of the system.
+"""
 
 
 def _after_fork_in_child() -> None:
@@ -76,7 +83,9 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _counted(call: Callable[Concatenate[WorkerSession, P], R]) -> Callable[Concatenate[WorkerSession, P], R]:
+def _counted(
+    call: Callable[Concatenate[WorkerSession, P], R],
+) -> Callable[Concatenate[WorkerSession, P], R]:
     """The same method; the time that it takes is time for reporting."""
 
     @functools.wraps(call)
@@ -91,9 +100,13 @@ def _counted(call: Callable[Concatenate[WorkerSession, P], R]) -> Callable[Conca
 
 
 class WorkerSession(TrainSession):
-    """One worker's end of the conversation with the controller: what it says goes to `outbox`, what it hears comes to `deliver`."""
+    """One worker's end of the conversation with the controller: what it says goes to `outbox`, what
+    it hears comes to `deliver`.
+    """
 
-    def __init__(self, spec: WorkerSpec, outbox: Outbox, fail: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, spec: WorkerSpec, outbox: Outbox, fail: Callable[[BaseException], None]
+    ) -> None:
         """`fail` ends the worker with an error, from any thread."""
         place = spec.worker
         self.world_rank = place.rank
@@ -105,11 +118,17 @@ class WorkerSession(TrainSession):
         self.use_gpu = spec.use_gpu
         self.local_mode = False
         self.experiment_name = spec.run_name
-        self.readers = Readers(rank=place.rank, world_size=spec.world_size, saved=spec.latest_checkpoint if spec.resumes else None)
+        self.readers = Readers(
+            rank=place.rank,
+            world_size=spec.world_size,
+            saved=spec.latest_checkpoint if spec.resumes else None,
+        )
         self.communication_meters = []
         self._began = time.perf_counter()
         self.reported_s = 0.0
-        """How long the training function was in `report`, waited in a barrier, or for a checkpoint to be registered, in seconds."""
+        """How long the training function was in `report`, waited in a barrier, or for a checkpoint
+        to be registered, in seconds.
+        """
         self._spec = spec
         self._outbox = outbox
         self._fail = fail
@@ -117,9 +136,12 @@ class WorkerSession(TrainSession):
         self._forks = _forks
         self._next_index = spec.first_index
         self._latest = spec.latest_checkpoint
-        # Rank 0 is the one that gives files where only one does; whoever gives none must say where it was, for the sake of those that do.
+        # Rank 0 is the one that gives files where only one does; whoever gives none must say where
+        # it was, for the sake of those that do.
         self._gives_files = place.rank == 0
-        self._uncommitted: set[int] = set()  # reports of this rank whose checkpoints are not registered yet
+        self._uncommitted: set[int] = (
+            set()
+        )  # reports of this rank whose checkpoints are not registered yet
         self._meetings = 0
         self._released: dict[int, bytes | None] = {}
         self._questions = 0
@@ -166,10 +188,14 @@ class WorkerSession(TrainSession):
         if checkpoint is None and not validation:
             self._report_metrics(metrics)
         else:
-            self._report_checkpoint(metrics, checkpoint, dir_name, upload_mode, delete_local, upload_fn, validation)
+            self._report_checkpoint(
+                metrics, checkpoint, dir_name, upload_mode, delete_local, upload_fn, validation
+            )
 
     def _report_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Every step of a training may do this, and finds the processor's caches empty: each function that is called costs microseconds."""
+        """Every step of a training may do this, and finds the processor's caches empty: each
+        function that is called costs microseconds.
+        """
         began = time.perf_counter()
         try:
             self._check_process("report")
@@ -196,9 +222,13 @@ class WorkerSession(TrainSession):
         self._check_process("report")
         plain = metric_values.clean(metrics)
         if checkpoint is None:
-            raise ValueError("report(validation=…) without a checkpoint leaves nothing to validate: pass `checkpoint=` too.")
+            raise ValueError(
+                "report(validation=…) without a checkpoint leaves nothing to validate: pass `checkpoint=` too."
+            )
         if validation and not self._spec.has_validation:
-            raise ValueError("report(validation=…) needs a function to validate with: give the trainer a `validation_config`.")
+            raise ValueError(
+                "report(validation=…) needs a function to validate with: give the trainer a `validation_config`."
+            )
         faults.reach("train.report")
         index = self._next_index
         if not isinstance(checkpoint, Checkpoint):
@@ -226,7 +256,13 @@ class WorkerSession(TrainSession):
         with self._heard:
             self._uncommitted.add(index)
         self._outbox.put(
-            Reported(index=index, metrics=plain, time=time.time(), part=None if has_more_to_do else part, uploading=has_more_to_do)
+            Reported(
+                index=index,
+                metrics=plain,
+                time=time.time(),
+                part=None if has_more_to_do else part,
+                uploading=has_more_to_do,
+            )
         )
         if has_more_to_do:
             self._uploader.submit((upload, part))
@@ -236,11 +272,16 @@ class WorkerSession(TrainSession):
         self._uploader.finish(limit_s)
 
     def _checkpoint_name(self, index: int) -> str:
-        """Where files go to their final place at once, a name that no worker of an earlier attempt has: one whose node was cut off may
-        still be writing the report of this number."""
+        """Where files go to their final place at once, a name that no worker of an earlier attempt
+        has: one whose node was cut off may still be writing the report of this number.
+        """
         name = checkpoint_dir_name(index)
         may_have_predecessors = self._spec.attempt > 1 or self._spec.first_index > 0
-        return f"{name}-{self._spec.token}" if may_have_predecessors and not self.storage.local else name
+        return (
+            f"{name}-{self._spec.token}"
+            if may_have_predecessors and not self.storage.local
+            else name
+        )
 
     def _upload_later(self, job: tuple[_Upload, CheckpointPart | None]) -> None:
         """In the upload thread: upload what is not yet, and wait for the disk."""
@@ -263,9 +304,15 @@ class WorkerSession(TrainSession):
             ) from error
 
     def _upload(self, upload: _Upload) -> CheckpointPart:
-        """Bring the files of one report to the storage, and the states with them; where they are then."""
+        """Bring the files of one report to the storage, and the states with them; where they are
+        then.
+        """
         storage, dir_name, staged = self._spec.storage, upload.dir_name, None
-        goes = upload.delete_source and upload.mode is not CheckpointUploadMode.NO_UPLOAD and storage.is_apart_from(upload.checkpoint)
+        goes = (
+            upload.delete_source
+            and upload.mode is not CheckpointUploadMode.NO_UPLOAD
+            and storage.is_apart_from(upload.checkpoint)
+        )
         if upload.upload_fn is not None:
             uploaded = upload.upload_fn(upload.checkpoint, dir_name)
             if not isinstance(uploaded, Checkpoint):
@@ -280,7 +327,13 @@ class WorkerSession(TrainSession):
         else:
             token = f"{self._spec.token}-{upload.index:06d}"
             staged = storage.stage(
-                upload.checkpoint, dir_name, rank=self.world_rank, token=token, listing=upload.files, states=upload.states, take=goes
+                upload.checkpoint,
+                dir_name,
+                rank=self.world_rank,
+                token=token,
+                listing=upload.files,
+                states=upload.states,
+                take=goes,
             )
         faults.reach("train.uploaded")
         if goes:
@@ -302,7 +355,9 @@ class WorkerSession(TrainSession):
     ) -> list[ReportedCheckpoint]:
         self._check_process("get_all_reported_checkpoints")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        validated = CheckpointConsistencyMode(consistency_mode) is CheckpointConsistencyMode.VALIDATED
+        validated = (
+            CheckpointConsistencyMode(consistency_mode) is CheckpointConsistencyMode.VALIDATED
+        )
         with self._heard:
             in_time = self._heard.wait_for(lambda: not self._uncommitted, _left(deadline))
         answer = self._ask(validated=validated, deadline=deadline) if in_time else None
@@ -310,7 +365,9 @@ class WorkerSession(TrainSession):
             answer = self._ask(validated=False, deadline=None)
         return list(answer or ())
 
-    def _ask(self, *, validated: bool, deadline: float | None) -> tuple[ReportedCheckpoint, ...] | None:
+    def _ask(
+        self, *, validated: bool, deadline: float | None
+    ) -> tuple[ReportedCheckpoint, ...] | None:
         with self._heard:
             question = self._questions
             self._questions += 1
@@ -333,7 +390,11 @@ class WorkerSession(TrainSession):
         """SIGTERM has come to this process: the controller tells all ranks. On any thread."""
         notice_s = settings.termination_notice_s()
         deadline_ms = int((time.time() + notice_s) * 1000)
-        self._outbox.put(Terminating(node_id=self._spec.worker.node_id, deadline_ms=deadline_ms, seconds_left=notice_s))
+        self._outbox.put(
+            Terminating(
+                node_id=self._spec.worker.node_id, deadline_ms=deadline_ms, seconds_left=notice_s
+            )
+        )
 
     @_counted
     def barrier(self, data: Any) -> Any:
@@ -341,7 +402,11 @@ class WorkerSession(TrainSession):
         with self._heard:
             sequence = self._meetings
             self._meetings += 1
-        self._outbox.put(BarrierReached(sequence=sequence, data=cloudpickle.dumps(data) if self.world_rank == 0 else None))
+        self._outbox.put(
+            BarrierReached(
+                sequence=sequence, data=cloudpickle.dumps(data) if self.world_rank == 0 else None
+            )
+        )
         with self._heard:
             self._heard.wait_for(lambda: sequence in self._released)
             carried = self._released.pop(sequence)

@@ -1,7 +1,8 @@
-"""What a user wrote, as bytes that pass through processes which need not be able to load it: only the worker that runs it must.
+"""What a user wrote, as bytes that pass through processes which need not be able to load it: only
+the worker that runs it must.
 
-A controller in a process of its own hands the training function and its configuration through like this: it need not have the modules
-that they use, nor spend the time to import them.
+A controller in a process of its own hands the training function and its configuration through like
+this: it need not have the modules that they use, nor spend the time to import them.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ class Shipped:
     what: str
     """For messages, such as "the training function `train`"."""
     refs: tuple[ObjectRef[Any], ...] = ()
-    """The references in the value, which the engine has to see where they go: as bytes they would hold nothing."""
+    """The references in the value, which the engine has to see where they go: as bytes they would
+    hold nothing.
+    """
 
     def load(self) -> Any:
         """The value.
 
         Raises:
-            ModuleNotFoundError: This node has not got a module that it uses; with the node and the remedy.
+            ModuleNotFoundError: This node has not got a module that it uses; with the node and the
+            remedy.
         """
         try:
             return _Unpickler(io.BytesIO(self.data), self.refs).load()

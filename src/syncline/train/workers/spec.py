@@ -77,9 +77,13 @@ class WorkerSpec:
     has_validation: bool
     """Whether the trainer has a validation function."""
     resumes: bool = False
-    """Whether this rank reads on where it was when `latest_checkpoint` was taken, which is one of this run."""
+    """Whether this rank reads on where it was when `latest_checkpoint` was taken, which is one of
+    this run.
+    """
     visible_gpus: tuple[str, ...] | None
-    """The GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None leaves the variable alone."""
+    """The GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None leaves the variable
+    alone.
+    """
     log_path: str | None
     """Where what this rank prints is kept, a file of this machine; None keeps nothing."""
     shares: Mapping[str, Any] = field(default_factory=dict)

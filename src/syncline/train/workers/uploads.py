@@ -1,7 +1,9 @@
-"""The thread that does what `report` does not wait for: uploads with ASYNC, and the disk. First in, first out, and never far behind.
+"""The thread that does what `report` does not wait for: uploads with ASYNC, and the disk. First in,
+first out, and never far behind.
 
-Every waiting upload is a checkpoint on the disk of this machine. Where uploads are slower than reports, they would fill it, so `submit`
-waits once `MOST_WAITING` of them wait: training then goes at the pace of the storage, which is told once.
+Every waiting upload is a checkpoint on the disk of this machine. Where uploads are slower than
+reports, they would fill it, so `submit` waits once `MOST_WAITING` of them wait: training then goes
+at the pace of the storage, which is told once.
 """
 
 from __future__ import annotations
@@ -33,11 +35,12 @@ class UploadStatistics:
 
 
 class Uploader(Generic[T]):
-    """Calls `upload` with what is submitted, in order, in a thread of its own that begins with the first.
+    """Calls `upload` with what is submitted, in order, in a thread of its own that begins with the
+    first.
 
     Args:
-        upload: Brings one checkpoint to the storage.
-        fail: Is told the first error, in the thread; what was submitted after it is dropped, also later.
+        upload: Brings one checkpoint to the storage. fail: Is told the first error, in the thread;
+        what was submitted after it is dropped, also later.
     """
 
     def __init__(self, upload: Callable[[T], None], fail: Callable[[BaseException], None]) -> None:
@@ -68,7 +71,9 @@ class Uploader(Generic[T]):
             self._queue.put(upload)
 
     def finish(self, limit_s: float | None = None) -> None:
-        """Wait until all that was submitted is uploaded, or for so long. Nothing may be submitted any more."""
+        """Wait until all that was submitted is uploaded, or for so long. Nothing may be submitted
+        any more.
+        """
         if self._thread is None:
             return
         began = time.monotonic()
@@ -76,7 +81,9 @@ class Uploader(Generic[T]):
             self._queue.put(None, timeout=limit_s)
         except queue.Full:
             return
-        self._thread.join(None if limit_s is None else max(0.0, limit_s - (time.monotonic() - began)))
+        self._thread.join(
+            None if limit_s is None else max(0.0, limit_s - (time.monotonic() - began))
+        )
 
     def statistics(self) -> UploadStatistics:
         """What has gone through."""

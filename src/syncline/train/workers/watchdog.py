@@ -1,8 +1,11 @@
-"""Whether a training function hangs in a collective operation, and how much of its time it spends in such, judged by looks from beside.
+"""Whether a training function hangs in a collective operation, and how much of its time it spends
+in such, judged by looks from beside.
 
-A rank that waits for others in a collective operation does nothing at all: its thread uses no CPU time. That, at a place in
-`torch.distributed` or in a backward pass (whose gradients `DistributedDataParallel` reduces), is what counts as stuck; a thread that did
-the least thing since the last look is not. Libraries that wait busily (NCCL) have a watchdog of their own, whose errors end the rank.
+A rank that waits for others in a collective operation does nothing at all: its thread uses no CPU
+time. That, at a place in `torch.distributed` or in a backward pass (whose gradients
+`DistributedDataParallel` reduces), is what counts as stuck; a thread that did the least thing since
+the last look is not. Libraries that wait busily (NCCL) have a watchdog of their own, whose errors
+end the rank.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from syncline.train.workers.messages import Stuck
 TELL_AFTER = 0.1
 """The part of the limit after which people are told."""
 GIVE_UP_AFTER = 0.9
-"""The part of the limit after which the attempt is to end: before the operation ends by itself, with an error that names nobody."""
+"""The part of the limit after which the attempt is to end: before the operation ends by itself,
+with an error that names nobody.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,9 @@ class Judge:
 
 
 def is_in_collective(frame: FrameType | None) -> bool:
-    """Whether a stack, given by its innermost frame, goes through `torch.distributed` or a backward pass."""
+    """Whether a stack, given by its innermost frame, goes through `torch.distributed` or a backward
+    pass.
+    """
     while frame is not None:
         if communicates(frame) or frame.f_code.co_name == "_engine_run_backward":
             return True
@@ -63,5 +70,9 @@ def is_in_collective(frame: FrameType | None) -> bool:
 
 
 def communicates(frame: FrameType | None) -> bool:
-    """Whether the innermost frame of a stack is in `torch.distributed`: a call of the program's, or of a wrapped model's hooks."""
-    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith("torch.distributed")
+    """Whether the innermost frame of a stack is in `torch.distributed`: a call of the program's, or
+    of a wrapped model's hooks.
+    """
+    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith(
+        "torch.distributed"
+    )

@@ -1,4 +1,6 @@
-"""`TrainWorker`: the actor that runs one rank's training function, in a thread beside a control channel that always answers."""
+"""`TrainWorker`: the actor that runs one rank's training function, in a thread beside a control
+channel that always answers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ from syncline.train.workers.spec import WorkerSpec
 logger = logging.getLogger("syncline")
 
 CONCURRENCY = 8
-"""Calls at a time: the stream of messages, a function of the backend, and those of the control channel."""
+"""Calls at a time: the stream of messages, a function of the backend, and those of the control
+channel.
+"""
 
 UPLOADS_OF_FAILED_S = 10.0
 """How long a training function's error waits for the checkpoints that it has reported."""
@@ -46,7 +50,9 @@ class TrainWorker:
     """One worker of a group. Its methods are called by the group only, several at a time."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
-        """`modules` are imported now, all workers at once; a failure is told by the function that needs them."""
+        """`modules` are imported now, all workers at once; a failure is told by the function that
+        needs them.
+        """
         for module in modules:
             with suppress(Exception):
                 importlib.import_module(module)
@@ -87,15 +93,24 @@ class TrainWorker:
         config: Mapping[str, Any] | Shipped | None,
         context: Callable[[], AbstractContextManager[Any]],
     ) -> None:
-        """Start the training function in its thread; `config` is None for one without parameters."""
+        """Start the training function in its thread; `config` is None for one without
+        parameters.
+        """
         assert self._session is not None, "prepare comes before start"
         self._thread = threading.Thread(
-            target=self._train, args=(self._session, function, config, context), name="syncline-train", daemon=True
+            target=self._train,
+            args=(self._session, function, config, context),
+            name="syncline-train",
+            daemon=True,
         )
         self._session.begin()
         self._thread.start()
         session = self._session
-        observer = Observer(hang_limit_s=session.hang_limit_s, say=self._outbox.put, tell=lambda: self._tell(session))
+        observer = Observer(
+            hang_limit_s=session.hang_limit_s,
+            say=self._outbox.put,
+            tell=lambda: self._tell(session),
+        )
         session.communication_meters.append(lambda: observer.communicated_s)
         observer.follow(self._thread)
 
@@ -133,7 +148,9 @@ class TrainWorker:
             session.close_shares()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
             self._tell(session)
-        except BaseException as error:  # SystemExit too: a rank that leaves early leaves the others waiting
+        except (
+            BaseException
+        ) as error:  # SystemExit too: a rank that leaves early leaves the others waiting
             session.finish_uploads(UPLOADS_OF_FAILED_S)  # what it has reported before counts
             self._fail(error)
         else:

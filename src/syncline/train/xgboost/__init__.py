@@ -7,8 +7,8 @@ Files in the order in which a run meets them:
     callback.py      `RayTrainReportCallback`: reports every round, and the model as checkpoints
     checkpoint.py    `XGBoostCheckpoint`: a model as a checkpoint
 
-ImportError where xgboost is not installed. Where it is, it is imported by the workers and by what needs it: that takes seconds, and a
-process that has its threads cannot be forked.
+ImportError where xgboost is not installed. Where it is, it is imported by the workers and by what
+needs it: that takes seconds, and a process that has its threads cannot be forked.
 """
 
 import importlib

@@ -25,20 +25,26 @@ class XGBoostCheckpoint(FrameworkCheckpoint):
 
     @classmethod
     def from_model(
-        cls: type[SelfT], booster: Booster, *, preprocessor: Preprocessor | None = None, path: str | os.PathLike[str] | None = None
+        cls: type[SelfT],
+        booster: Booster,
+        *,
+        preprocessor: Preprocessor | None = None,
+        path: str | os.PathLike[str] | None = None,
     ) -> SelfT:
         """A checkpoint of a model.
 
         Args:
-            booster: The model; of an estimator, `get_booster()`.
-            preprocessor: What the model's input went through, for predictors.
-            path: An empty directory that becomes the checkpoint; by default a temporary one, deleted with this object.
+            booster: The model; of an estimator, `get_booster()`. preprocessor: What the model's
+            input went through, for predictors. path: An empty directory that becomes the
+            checkpoint; by default a temporary one, deleted with this object.
 
         Raises:
             ValueError: There is no directory `path`.
         """
         return cls._written(
-            lambda directory: booster.save_model(os.path.join(directory, cls.MODEL_FILENAME)), preprocessor=preprocessor, path=path
+            lambda directory: booster.save_model(os.path.join(directory, cls.MODEL_FILENAME)),
+            preprocessor=preprocessor,
+            path=path,
         )
 
     def get_model(self) -> Booster:
@@ -49,6 +55,8 @@ class XGBoostCheckpoint(FrameworkCheckpoint):
 def load_booster(checkpoint: Checkpoint, filename: str) -> Booster:
     """The model in one file of a checkpoint."""
     with checkpoint.as_directory() as directory:
-        booster: Booster = load("xgboost", purpose="the model of this checkpoint", install="syncline[xgboost]").Booster()
+        booster: Booster = load(
+            "xgboost", purpose="the model of this checkpoint", install="syncline[xgboost]"
+        ).Booster()
         booster.load_model(os.path.join(directory, filename))
     return booster

@@ -19,20 +19,18 @@ if TYPE_CHECKING:
 class XGBoostTrainer(DataParallelTrainer):
     """Runs a training function on every worker, inside one XGBoost communicator.
 
-    The function makes a `DMatrix` of this worker's rows and calls `xgboost.train`; every rank ends with the same model.
+    The function makes a `DMatrix` of this worker's rows and calls `xgboost.train`; every rank ends
+    with the same model.
 
     Args:
-        train_loop_per_worker: the training function; called with `train_loop_config` if it has a parameter.
-        train_loop_config: what it gets.
-        xgboost_config: how the workers communicate.
-        scaling_config: how many workers, with what.
-        run_config: the run's name, storage, failure policy and callbacks.
-        datasets: name -> dataset, or a function that makes it; read with `get_dataset_shard(name)`.
-        dataset_config: which of them are split over the workers.
-        validation_config: how `report(validation=True)` validates.
-        metadata: stored with every checkpoint.
-        resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has none of its own.
-        label_column, params, num_boost_round: of an older form; refused.
+        train_loop_per_worker: the training function; called with `train_loop_config` if it has a
+        parameter. train_loop_config: what it gets. xgboost_config: how the workers communicate.
+        scaling_config: how many workers, with what. run_config: the run's name, storage, failure
+        policy and callbacks. datasets: name -> dataset, or a function that makes it; read with
+        `get_dataset_shard(name)`. dataset_config: which of them are split over the workers.
+        validation_config: how `report(validation=True)` validates. metadata: stored with every
+        checkpoint. resume_from_checkpoint: what the first `get_checkpoint()` returns if the run has
+        none of its own. label_column, params, num_boost_round: of an older form; refused.
 
     Raises:
         TypeError: `xgboost_config` is none; an argument of the older form is given.
@@ -56,9 +54,16 @@ class XGBoostTrainer(DataParallelTrainer):
         params: dict[str, Any] | None = None,
         num_boost_round: int | None = None,
     ) -> None:
-        refuse_older_form("XGBoostTrainer", label_column=label_column, params=params, num_boost_round=num_boost_round)
+        refuse_older_form(
+            "XGBoostTrainer",
+            label_column=label_column,
+            params=params,
+            num_boost_round=num_boost_round,
+        )
         if xgboost_config is not None and not isinstance(xgboost_config, XGBoostConfig):
-            raise TypeError(f"`xgboost_config` is a {type(xgboost_config).__name__}: give an `XGBoostConfig`, or nothing for the defaults.")
+            raise TypeError(
+                f"`xgboost_config` is a {type(xgboost_config).__name__}: give an `XGBoostConfig`, or nothing for the defaults."
+            )
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,

@@ -1,4 +1,5 @@
-"""Results as pandas tables: nested values in columns `a/b`, the configuration in columns `config/…`.
+"""Results as pandas tables: nested values in columns `a/b`, the configuration in columns
+`config/…`.
 
 pandas takes a third of a second to import, so it is imported when the first table is made.
 """
@@ -27,12 +28,20 @@ def table(rows: Iterable[Mapping[str, Any]], *, index: str | None = None) -> pan
 
 
 def with_config(result: Mapping[str, Any], trial: Trial) -> dict[str, Any]:
-    """A result, which may be empty, with the trial's id and, last, its configuration as it is now."""
-    return {**{key: value for key, value in result.items() if key != CONFIG}, TRIAL_ID: trial.trial_id, CONFIG: trial.config}
+    """A result, which may be empty, with the trial's id and, last, its configuration as it is
+    now.
+    """
+    return {
+        **{key: value for key, value in result.items() if key != CONFIG},
+        TRIAL_ID: trial.trial_id,
+        CONFIG: trial.config,
+    }
 
 
 def best_row(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> Mapping[str, Any] | None:
-    """The result with the lowest or highest `metric`, the first of equal ones; None if none has a number there."""
+    """The result with the lowest or highest `metric`, the first of equal ones; None if none has a
+    number there.
+    """
     best, high = None, 0.0
     for row in rows:
         value = metric_values.score(row, metric, "max" if mode == "max" else "min")

@@ -19,7 +19,13 @@ from syncline.tune.analysis import tables
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.outcomes.history import read_history
-from syncline.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, CONFIG, EXPR_ERROR_FILE, EXPR_PARAM_FILE
+from syncline.tune.result import (
+    AUTO_RESULT_KEYS,
+    CHECKPOINT_DIR_NAME,
+    CONFIG,
+    EXPR_ERROR_FILE,
+    EXPR_PARAM_FILE,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -29,19 +35,23 @@ _CHECKPOINT_PREFIX = "checkpoint_"
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Result(train_result.Result):
-    """What one trial ended with. `metrics` are its latest result, with the keys that are filled in for every trial."""
+    """What one trial ended with. `metrics` are its latest result, with the keys that are filled in
+    for every trial.
+    """
 
     config: dict[str, Any] | None = None
     """What the trainable was called with; None where nobody wrote it down."""
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame:
-        """Every result as a pandas table, a row each, nested values as `a/b`: read from the trial's directory when first asked for. Empty
-        if the trial has written none."""
+        """Every result as a pandas table, a row each, nested values as `a/b`: read from the trial's
+        directory when first asked for. Empty if the trial has written none.
+        """
         return tables.table(read_history(self.filesystem, self.path) or [])
 
     def get_best_checkpoint(self, metric: str, mode: Literal["max", "min"]) -> Checkpoint | None:
-        """The kept checkpoint with the highest or lowest `metric`; see `syncline.train.Result.get_best_checkpoint`.
+        """The kept checkpoint with the highest or lowest `metric`; see
+        `syncline.train.Result.get_best_checkpoint`.
 
         Raises:
             RuntimeError: The trial has kept no checkpoint, or none with a number under that name.
@@ -66,7 +76,9 @@ class Result(train_result.Result):
         )
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None) -> Result:
+    def from_path(
+        cls, path: str | os.PathLike[str], storage_filesystem: pyarrow_fs.FileSystem | None = None
+    ) -> Result:
         """Read the result of a trial from its directory.
 
         Args:
@@ -92,7 +104,9 @@ class Result(train_result.Result):
         metrics = rows[-1] if rows else {}
         kept = _checkpoints(filesystem, directory, rows)
         failure = directories.read_bytes(filesystem, directories.join(directory, EXPR_ERROR_FILE))
-        parameters = directories.read_bytes(filesystem, directories.join(directory, EXPR_PARAM_FILE))
+        parameters = directories.read_bytes(
+            filesystem, directories.join(directory, EXPR_PARAM_FILE)
+        )
         return cls(
             metrics=metrics,
             checkpoint=kept[-1][0] if kept else None,
@@ -106,7 +120,11 @@ class Result(train_result.Result):
     def __repr__(self) -> str:
         shown = {
             "error": type(self.error).__name__ if self.error is not None else None,
-            "metrics": {key: value for key, value in (self.metrics or {}).items() if key not in AUTO_RESULT_KEYS},
+            "metrics": {
+                key: value
+                for key, value in (self.metrics or {}).items()
+                if key not in AUTO_RESULT_KEYS
+            },
             "config": self.config,
             "path": self.path,
             "filesystem": self.filesystem.type_name,
@@ -114,7 +132,10 @@ class Result(train_result.Result):
         }
         if self.error is None:
             del shown["error"]
-        lines = [f"  {name}={pprint.pformat(value, indent=1, width=110, compact=True, sort_dicts=False)}" for name, value in shown.items()]
+        lines = [
+            f"  {name}={pprint.pformat(value, indent=1, width=110, compact=True, sort_dicts=False)}"
+            for name, value in shown.items()
+        ]
         return "Result(\n" + ",\n".join(line.replace("\n", "\n    ") for line in lines) + "\n)"
 
 
@@ -127,9 +148,18 @@ def trial_error(trial: Trial) -> Exception | None:
     return TuneError(trial.error_text.strip() or f"{trial} failed: {trial.exception!r}")
 
 
-def _checkpoints(filesystem: pyarrow_fs.FileSystem, directory: str, rows: list[dict[str, Any]]) -> list[tuple[Checkpoint, dict[str, Any]]]:
-    """The checkpoints in a trial's directory by number, each with the result that it was reported with, as far as that is known."""
+def _checkpoints(
+    filesystem: pyarrow_fs.FileSystem, directory: str, rows: list[dict[str, Any]]
+) -> list[tuple[Checkpoint, dict[str, Any]]]:
+    """The checkpoints in a trial's directory by number, each with the result that it was reported
+    with, as far as that is known.
+    """
     entries = filesystem.get_file_info(pyarrow_fs.FileSelector(directory))
-    names = sorted(entry.base_name for entry in entries if entry.base_name.startswith(_CHECKPOINT_PREFIX))
+    names = sorted(
+        entry.base_name for entry in entries if entry.base_name.startswith(_CHECKPOINT_PREFIX)
+    )
     reported: Mapping[Any, dict[str, Any]] = {row.get(CHECKPOINT_DIR_NAME): row for row in rows}
-    return [(Checkpoint(directories.join(directory, name), filesystem), reported.get(name, {})) for name in names]
+    return [
+        (Checkpoint(directories.join(directory, name), filesystem), reported.get(name, {}))
+        for name in names
+    ]

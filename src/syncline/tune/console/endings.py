@@ -41,7 +41,9 @@ class Endings:
         """What there is to tell; walks through all trials."""
         if not self.is_due(now):
             return []
-        ended = [trial for trial in trials if trial.is_finished() and trial.trial_id not in self._told]
+        ended = [
+            trial for trial in trials if trial.is_finished() and trial.trial_id not in self._told
+        ]
         self._told.update(trial.trial_id for trial in ended)
         if not ended:
             return []
@@ -58,4 +60,8 @@ class Endings:
         if trial.status == Trial.ERROR:
             return f"{text}: {values.last_line(trial.exception, trial.error_text)}"
         numbers = self._view.numbers(trial)
-        return f"{text}: {', '.join(f'{name}={value}' for name, value in numbers.items())}" if numbers else text
+        return (
+            f"{text}: {', '.join(f'{name}={value}' for name, value in numbers.items())}"
+            if numbers
+            else text
+        )

@@ -1,7 +1,8 @@
-"""`LinesReporter`: plain lines for pipes, files and continuous integration, where nobody watches and every line is kept.
+"""`LinesReporter`: plain lines for pipes, files and continuous integration, where nobody watches
+and every line is kept.
 
-A quick search says where its results lie and how it has ended. One that takes longer also says how far it is, after half a minute and then
-each time that it has run twice as long.
+A quick search says where its results lie and how it has ended. One that takes longer also says how
+far it is, after half a minute and then each time that it has run twice as long.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from syncline.tune.console.summary import best_text, closing_lines, errors_line,
 from syncline.tune.experiment.trial import Trial
 
 FIRST_S = 30.0
-"""The first line about progress comes so long after the start, the next when twice as much has passed, and so on."""
+"""The first line about progress comes so long after the start, the next when twice as much has
+passed, and so on.
+"""
 _LOOKS_S = 0.5
 
 
@@ -27,10 +30,9 @@ class LinesReporter(ProgressReporter):
     """The default where no person watches.
 
     Args:
-        verbose: 2 also says which trial has ended, and how, every few seconds; 3 says it of every trial.
-        experiment_path: Where results lie, for people.
-        write: Shows a line; prints it to standard error by default.
-        clock: Seconds since the epoch.
+        verbose: 2 also says which trial has ended, and how, every few seconds; 3 says it of every
+        trial. experiment_path: Where results lie, for people. write: Shows a line; prints it to
+        standard error by default. clock: Seconds since the epoch.
     """
 
     def __init__(
@@ -68,9 +70,15 @@ class LinesReporter(ProgressReporter):
             self._write(f"Tune: results are in {self._experiment_path}")
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
-        """When a line is due, and at the end. Where trials are named, they are looked through twice a second at most."""
+        """When a line is due, and at the end. Where trials are named, they are looked through twice
+        a second at most.
+        """
         now = self._clock()
-        return done or now >= self._start_time + self._wait_s or (now >= self._next_look and self._endings.is_due(now))
+        return (
+            done
+            or now >= self._start_time + self._wait_s
+            or (now >= self._next_look and self._endings.is_due(now))
+        )
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
         """Say what is new."""
@@ -90,7 +98,10 @@ class LinesReporter(ProgressReporter):
 
     def _progress(self, trials: Sequence[Trial], now: float, sys_info: Sequence[str]) -> str:
         snapshot = self._view.take(trials, rows=1, errors=0)
-        said = [f"Tune: {status_text(snapshot, self._expected)}, after {duration(now - self._start_time)}", *sys_info]
+        said = [
+            f"Tune: {status_text(snapshot, self._expected)}, after {duration(now - self._start_time)}",
+            *sys_info,
+        ]
         if snapshot.best is not None:
             said.append(f"best: {best_text(snapshot.best)}")
         return "; ".join(said)

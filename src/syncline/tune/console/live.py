@@ -1,4 +1,6 @@
-"""`LiveReporter`: the table of a search at the bottom of a terminal, drawn in place; what the program prints goes above it."""
+"""`LiveReporter`: the table of a search at the bottom of a terminal, drawn in place; what the
+program prints goes above it.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,15 @@ _FEW_ERRORS = 3
 _LINES_PER_ERROR = 8
 """A screen of so many lines shows one error."""
 _AROUND_ROWS = 10
-"""Lines that are neither trials nor errors: three above the table, four of its frame, two of notes below, and the one of the cursor."""
+"""Lines that are neither trials nor errors: three above the table, four of its frame, two of notes
+below, and the one of the cursor.
+"""
 
 
 class LiveReporter(ProgressReporter):
-    """The default in terminals. The screen is drawn by a thread, from what `report` has left, so that the time goes on between events."""
+    """The default in terminals. The screen is drawn by a thread, from what `report` has left, so
+    that the time goes on between events.
+    """
 
     def __init__(
         self,
@@ -43,14 +49,13 @@ class LiveReporter(ProgressReporter):
         console: Console | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """
-        verbose: 2 also says which trial has ended, and how, above the table, every few seconds; 3 says it of every trial.
-        experiment_path: Where results lie, for people.
-        console: Where to draw; standard error by default.
-        clock: Seconds since the epoch.
+        """verbose: 2 also says which trial has ended, and how, above the table, every few seconds;
+        3 says it of every trial. experiment_path: Where results lie, for people. console: Where to
+        draw; standard error by default. clock: Seconds since the epoch.
         """
         self._experiment_path = experiment_path
-        # Not the stream that is `sys.stderr` at each moment, which is a stand-in while the display is drawn.
+        # Not the stream that is `sys.stderr` at each moment, which is a stand-in while the display
+        # is drawn.
         self._console = console or Console(file=sys.stderr, highlight=False)
         self._clock = clock
         self._view = View(sort_by_metric=True)
@@ -125,7 +130,9 @@ class LiveReporter(ProgressReporter):
         if snapshot.rows:
             self._console.print(trials_table(snapshot, self._console.width))
         if snapshot.failures:
-            self._console.print(errors_table(snapshot.failures, snapshot.failed, self._console.width))
+            self._console.print(
+                errors_table(snapshot.failures, snapshot.failed, self._console.width)
+            )
         lines = closing_lines(snapshot, self._clock() - self._start_time)
         if self._experiment_path:
             lines.append(f"Results: {self._experiment_path}")
@@ -137,11 +144,19 @@ class LiveReporter(ProgressReporter):
         if snapshot is None:
             return ""
         running_for = duration(self._clock() - self._start_time)
-        above = [f"Tune: {status_text(snapshot, self._expected)}", ". ".join((f"Running for {running_for}", *self._sys_info))]
+        above = [
+            f"Tune: {status_text(snapshot, self._expected)}",
+            ". ".join((f"Running for {running_for}", *self._sys_info)),
+        ]
         if snapshot.best is not None:
             above.append(f"Best trial: {best_text(snapshot.best)}")
-        parts: list[RenderableType] = [Text(line, no_wrap=True, overflow="ellipsis") for line in above]
+        parts: list[RenderableType] = [
+            Text(line, no_wrap=True, overflow="ellipsis") for line in above
+        ]
         if snapshot.rows:
             parts.append(trials_table(snapshot, self._console.width))
-        parts += [Text(failure_text(failure), style="red", no_wrap=True, overflow="ellipsis") for failure in snapshot.failures]
+        parts += [
+            Text(failure_text(failure), style="red", no_wrap=True, overflow="ellipsis")
+            for failure in snapshot.failures
+        ]
         return Group(*parts)

@@ -33,13 +33,18 @@ def page(snapshot: Snapshot, lines: Sequence[str]) -> str:
 
 def _trials(snapshot: Snapshot) -> str:
     kinds = [' class="number"' if column.is_numeric else "" for column in snapshot.columns]
-    heads = "".join(f"<th{kind}>{escape(column.heading)}</th>" for kind, column in zip(kinds, snapshot.columns, strict=True))
+    heads = "".join(
+        f"<th{kind}>{escape(column.heading)}</th>"
+        for kind, column in zip(kinds, snapshot.columns, strict=True)
+    )
     rows = []
     for row in snapshot.rows:
         cells = []
         for kind, column, text in zip(kinds, snapshot.columns, row, strict=True):
             colour = _COLOURS.get(text) if column.kind == "status" else None
-            cells.append(f"<td{kind}{f' style={chr(34)}color: {colour}{chr(34)}' if colour else ''}>{escape(text)}</td>")
+            cells.append(
+                f"<td{kind}{f' style={chr(34)}color: {colour}{chr(34)}' if colour else ''}>{escape(text)}</td>"
+            )
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -48,7 +53,10 @@ def _errors(snapshot: Snapshot) -> str:
     rows = []
     for failure in snapshot.failures:
         count = f"{failure.times}{'*' if failure.recovered else ''}"
-        cells = "".join(f"<td>{escape(text)}</td>" for text in (failure.trial, count, failure.message, failure.file))
+        cells = "".join(
+            f"<td>{escape(text)}</td>"
+            for text in (failure.trial, count, failure.message, failure.file)
+        )
         rows.append(f"<tr>{cells}</tr>")
     heads = "".join(f"<th>{text}</th>" for text in ERROR_HEADINGS)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

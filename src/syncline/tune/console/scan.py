@@ -1,7 +1,7 @@
 """One walk through all trials, and the choice of those that are shown. Pure.
 
-The walk is the only thing here whose cost grows with the number of trials; with 10 000 of them it takes a few milliseconds, and reporters
-do it at most twice a second. Only what is shown is sorted.
+The walk is the only thing here whose cost grows with the number of trials; with 10 000 of them it
+takes a few milliseconds, and reporters do it at most twice a second. Only what is shown is sorted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ class Scan:
     """What one walk has found."""
 
     by_status: Mapping[str, Sequence[Trial]]
-    """Trials by state, in the order in which they were made; states that no trial has are missing."""
+    """Trials by state, in the order in which they were made; states that no trial has are
+    missing.
+    """
 
     best: Trial | None = None
     """The one with the best latest value, which is finite."""
 
     ranking: Sequence[tuple[float, int]] = field(default_factory=list)
-    """Of the TERMINATED trials, how good (higher is better), and the negative position among them; unsorted."""
+    """Of the TERMINATED trials, how good (higher is better), and the negative position among them;
+    unsorted.
+    """
 
     failed: Sequence[Trial] = field(default_factory=list)
     """Those that have failed, also if they have gone on since."""
@@ -43,7 +47,9 @@ class Scan:
 
 
 def scan(trials: Sequence[Trial], metric: str | None = None, mode: str | None = None) -> Scan:
-    """Go through all trials once. Without a metric and a mode there is neither a best one nor a ranking."""
+    """Go through all trials once. Without a metric and a mode there is neither a best one nor a
+    ranking.
+    """
     by_status: dict[str, list[Trial]] = {}
     failed: list[Trial] = []
     for trial in trials:
@@ -70,12 +76,12 @@ def scan(trials: Sequence[Trial], metric: str | None = None, mode: str | None = 
 
 
 def choose(found: Scan, limit: int | None, *, best_first: bool) -> list[Trial]:
-    """At most `limit` trials in the order of tables: the running ones first, then some of each other state.
+    """At most `limit` trials in the order of tables: the running ones first, then some of each
+    other state.
 
     Args:
-        found: The walk.
-        limit: Rows; None for all trials.
-        best_first: Take the best of the TERMINATED trials, sorted, instead of the latest. Needs a ranking.
+        found: The walk. limit: Rows; None for all trials. best_first: Take the best of the
+        TERMINATED trials, sorted, instead of the latest. Needs a ranking.
     """
     sizes = found.counts
     rows = _shares(sizes, sum(sizes.values()) if limit is None else limit)
@@ -92,7 +98,9 @@ def choose(found: Scan, limit: int | None, *, best_first: bool) -> list[Trial]:
 
 
 def _shares(sizes: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Rows for each state: one for each, then the running trials, then those that have results in equal parts, and last who waits."""
+    """Rows for each state: one for each, then the running trials, then those that have results in
+    equal parts, and last who waits.
+    """
     shares = dict.fromkeys(sizes, 0)
     left = limit
 

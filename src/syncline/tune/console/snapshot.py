@@ -1,4 +1,5 @@
-"""`View` makes a `Snapshot`: everything that a display says about a search at one moment, as texts. Pure.
+"""`View` makes a `Snapshot`: everything that a display says about a search at one moment, as texts.
+Pure.
 
 A view remembers which metrics it has found, so that columns do not come and go while trials do.
 """
@@ -26,7 +27,12 @@ from syncline.tune.result import (
     TRAINING_ITERATION,
 )
 
-FAMILIAR_METRICS = {"mean_accuracy": "acc", "mean_loss": "loss", "episode_reward_mean": "reward", TIMESTEPS_TOTAL: "ts"}
+FAMILIAR_METRICS = {
+    "mean_accuracy": "acc",
+    "mean_loss": "loss",
+    "episode_reward_mean": "reward",
+    TIMESTEPS_TOTAL: "ts",
+}
 """Metrics that have a column wherever they are reported, with its heading."""
 PROGRESS = {TRAINING_ITERATION: "iter", TIME_TOTAL_S: "total time (s)"}
 """The last columns, unless the program names its own."""
@@ -117,7 +123,9 @@ class View:
     """Of the trials that have ended, show the best ones instead of the latest."""
     _found: dict[str, str] = field(default_factory=dict)
 
-    def take(self, trials: Sequence[Trial], *, rows: int | None = 20, errors: int | None = 20) -> Snapshot:
+    def take(
+        self, trials: Sequence[Trial], *, rows: int | None = 20, errors: int | None = 20
+    ) -> Snapshot:
         """The search as it is now, with at most so many rows and errors; None for all."""
         metric = self.metric or self._only_metric()
         found = scan(trials, metric, self.mode)
@@ -125,12 +133,18 @@ class View:
         self._find_metrics(chosen)
         columns, table = self._table(chosen)
         shown = scan(chosen).counts
-        failures = found.failed if errors is None else found.failed[max(0, len(found.failed) - errors) :]
+        failures = (
+            found.failed if errors is None else found.failed[max(0, len(found.failed) - errors) :]
+        )
         return Snapshot(
             counts=found.counts,
             columns=columns,
             rows=table,
-            hidden={status: count - shown.get(status, 0) for status, count in found.counts.items() if count > shown.get(status, 0)},
+            hidden={
+                status: count - shown.get(status, 0)
+                for status, count in found.counts.items()
+                if count > shown.get(status, 0)
+            },
             best=self._best(found, metric),
             failures=[_failure(trial) for trial in failures],
             failed=len(found.failed),
@@ -140,7 +154,10 @@ class View:
     def numbers(self, trial: Trial) -> dict[str, str]:
         """The latest metrics of one trial, those that have columns, by heading."""
         self._find_metrics([trial])
-        held = {heading: metric_values.lookup(trial.last_result, key) for key, heading in (self.metrics or self._found).items()}
+        held = {
+            heading: metric_values.lookup(trial.last_result, key)
+            for key, heading in (self.metrics or self._found).items()
+        }
         return {heading: text_of(value) for heading, value in held.items() if value is not None}
 
     def _only_metric(self) -> str | None:
@@ -151,7 +168,10 @@ class View:
         if self.metrics is not None:
             return
         if self.metric and self.metric not in self._found:
-            self._found = {self.metric: FAMILIAR_METRICS.get(self.metric, self.metric), **self._found}
+            self._found = {
+                self.metric: FAMILIAR_METRICS.get(self.metric, self.metric),
+                **self._found,
+            }
         for trial in chosen:
             for key, value in trial.last_result.items():
                 if len(self._found) >= self.found_metrics:
@@ -162,21 +182,37 @@ class View:
                     self._found.setdefault(key, "value" if key == DEFAULT_METRIC else key)
 
     def _table(self, chosen: Sequence[Trial]) -> tuple[list[Column], list[list[str]]]:
-        parameters = self.parameters or values.short_names(sorted({key for trial in chosen for key in trial.evaluated_params}))
+        parameters = self.parameters or values.short_names(
+            sorted({key for trial in chosen for key in trial.evaluated_params})
+        )
         metrics = {**self._found, **PROGRESS} if self.metrics is None else self.metrics
         parameter_values = {key: [_parameter(trial, key) for trial in chosen] for key in parameters}
-        metric_values_of = {key: [metric_values.lookup(trial.last_result, key) for trial in chosen] for key in metrics}
+        metric_values_of = {
+            key: [metric_values.lookup(trial.last_result, key) for trial in chosen]
+            for key in metrics
+        }
         described: list[tuple[Column, list[str]]] = [
             (Column(heading="Trial name", kind="name"), [str(trial) for trial in chosen]),
             (Column(heading="status", kind="status"), [trial.status for trial in chosen]),
             (Column(heading="loc", kind="location"), [_location(trial) for trial in chosen]),
         ]
-        described += [self._column(parameters[key], "parameter", held) for key, held in parameter_values.items()]
+        described += [
+            self._column(parameters[key], "parameter", held)
+            for key, held in parameter_values.items()
+        ]
         for key, held in metric_values_of.items():
             if any(value is not None for value in held):
-                described.append(self._column(metrics[key], "progress" if key in PROGRESS else "metric", held))
-        described = [(column, cells) for column, cells in described if column.kind != "location" or any(cells)]
-        return [column for column, _ in described], [list(row) for row in zip(*(cells for _, cells in described), strict=True)]
+                described.append(
+                    self._column(metrics[key], "progress" if key in PROGRESS else "metric", held)
+                )
+        described = [
+            (column, cells)
+            for column, cells in described
+            if column.kind != "location" or any(cells)
+        ]
+        return [column for column, _ in described], [
+            list(row) for row in zip(*(cells for _, cells in described), strict=True)
+        ]
 
     def _column(self, heading: str, kind: Kind, held: Sequence[Any]) -> tuple[Column, list[str]]:
         numeric = all(value is None or is_number(value) for value in held)
@@ -200,7 +236,9 @@ class View:
 
 
 def _parameter(trial: Trial, key: str) -> Any:
-    """The trainable's own value where it is a plain one, because a scheduler may have changed it; else what the search space gave."""
+    """The trainable's own value where it is a plain one, because a scheduler may have changed it;
+    else what the search space gave.
+    """
     value = metric_values.lookup(trial.config, key)
     return trial.evaluated_params.get(key) if value is None else value
 

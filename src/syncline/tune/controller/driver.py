@@ -1,7 +1,8 @@
 """`TuneController`: carries out what `TuneMachine` says, and tells it what happened.
 
-One thread, that of `fit()`, runs the loop; engine threads only put into its queue. For each event, in this order: the machine decides;
-callbacks are told (so that what they write down is there); the event goes to the journal; the rest is done.
+One thread, that of `fit()`, runs the loop; engine threads only put into its queue. For each event,
+in this order: the machine decides; callbacks are told (so that what they write down is there); the
+event goes to the journal; the rest is done.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ from syncline.tune.workers.pool import CLEAN_UP_S, ProcessPool, TrialProcess
 logger = logging.getLogger("syncline")
 
 LOOK_S = 0.5
-"""How often the loop looks up when nothing happens: for the display, the time budget, and lines to send."""
+"""How often the loop looks up when nothing happens: for the display, the time budget, and lines to
+send.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +148,18 @@ class TuneController:
         self._wall = wall
         machine.search_alg = search
         engine = ensure_engine()
-        on_one_machine = len([node for node in api.nodes() if node["Alive"]]) == 1 and not engine.may_grow
+        on_one_machine = (
+            len([node for node in api.nodes() if node["Alive"]]) == 1 and not engine.may_grow
+        )
         self._queue: queue.SimpleQueue[Event | _Stopped | _Held | _Asked] = queue.SimpleQueue()
         self._next_events: deque[Event | _Stopped | _Held | _Asked] = deque()
         self._places = Places(held=lambda trial_id, place: self._queue.put(_Held(trial_id, place)))
         self._pool = ProcessPool(ways.trainable, reuse=ways.reuse, on_one_machine=on_one_machine)
         self._processes: dict[str, TrialProcess] = {}
         self._leaving: dict[tuple[str, int], _Leaving] = {}
-        self._untidy: set[str] = set()  # trials whose process was ended while it may have been saving
+        self._untidy: set[str] = (
+            set()
+        )  # trials whose process was ended while it may have been saving
         self._heard = ""  # the trial that the event at hand is about
         self._in_event = False  # if an error or an interrupt ends that early, what was written down counts, not what is in memory
         self._directories = {trial.relative_logdir for trial in machine.trials}
@@ -161,13 +168,19 @@ class TuneController:
         self._look_at = 0.0
         self._do: dict[type, Callable[[Any], None]] = {
             events.AskSearcher: self._ask_searcher,
-            events.TellResult: lambda do: self._search.on_trial_result(do.trial_id, dict(do.result)),
+            events.TellResult: lambda do: self._search.on_trial_result(
+                do.trial_id, dict(do.result)
+            ),
             events.TellComplete: self._tell_complete,
             events.Reserve: self._reserve,
             events.GiveBack: lambda do: self._places.give_back(do.trial_id),
             events.StartTrial: self._start,
-            events.StepTrial: lambda do: self._command(do, messages.Step(checkpoint_index=do.checkpoint_index, collect_s=do.collect_s)),
-            events.SaveTrial: lambda do: self._command(do, messages.Save(checkpoint_index=do.checkpoint_index)),
+            events.StepTrial: lambda do: self._command(
+                do, messages.Step(checkpoint_index=do.checkpoint_index, collect_s=do.collect_s)
+            ),
+            events.SaveTrial: lambda do: self._command(
+                do, messages.Save(checkpoint_index=do.checkpoint_index)
+            ),
             events.StopTrial: self._stop,
             events.Lend: self._lend,
             events.LetGoOn: lambda do: self._command(do, messages.GoOn()),
@@ -176,12 +189,15 @@ class TuneController:
             events.Delete: lambda do: upkeep.delete(self._trial(do.trial_id), do.checkpoint),
             events.WriteLines: lambda do: upkeep.write_lines(self._machine.rules.storage, do.lines),
             events.Warn: lambda do: logger.warning("%s", do.text),
-            events.LookAgain: lambda do: None,  # `_next` looks again when nothing has happened for a while
+            events.LookAgain: lambda do: (
+                None
+            ),  # `_next` looks again when nothing has happened for a while
             events.End: self._finish,
         }
 
     def run(self, first: Event) -> SearchEnd:
-        """Search until the end, the time budget, an error, or an interrupt. `first`: Begin, or Resumed.
+        """Search until the end, the time budget, an error, or an interrupt. `first`: Begin, or
+        Resumed.
 
         Raises:
             TuneError: The search cannot go on, or cannot be kept.
@@ -226,7 +242,9 @@ class TuneController:
         now = self._clock()
         if now >= self._look_at or done:
             self._look_at = now + LOOK_S / 5
-            if self._reporter is not None and self._reporter.should_report(self._machine.trials, done):
+            if self._reporter is not None and self._reporter.should_report(
+                self._machine.trials, done
+            ):
                 self._reporter.report(self._machine.trials, done, self._usage())
             for key, leaving in list(self._leaving.items()):
                 if now >= leaving.deadline:
@@ -265,10 +283,14 @@ class TuneController:
             self._snapshot()
 
     def _snapshot(self) -> None:
-        self._keep(lambda: self._store.snapshot(snapshot(self._machine, self._search, self._callbacks)))
+        self._keep(
+            lambda: self._store.snapshot(snapshot(self._machine, self._search, self._callbacks))
+        )
 
     def _keep(self, write: Callable[[], None]) -> None:
-        """TuneError where the state of the search cannot be written down: without it, a restored search would train again."""
+        """TuneError where the state of the search cannot be written down: without it, a restored
+        search would train again.
+        """
         try:
             write()
         except OSError as error:
@@ -280,7 +302,10 @@ class TuneController:
 
     def _close(self) -> None:
         """Whatever runs is ended, nothing is held any more, what is collected is written."""
-        for process in (*self._processes.values(), *(leaving.process for leaving in self._leaving.values())):
+        for process in (
+            *self._processes.values(),
+            *(leaving.process for leaving in self._leaving.values()),
+        ):
             self._pool.end(process)
         self._processes.clear()
         self._leaving.clear()
@@ -320,7 +345,9 @@ class TuneController:
         if suggestion is None:
             self._next_events.append(events.NothingSuggested(finished=self._search.is_finished()))
             return
-        draft = self._draft(do.trial_id, suggestion.config, suggestion.evaluated_params, suggestion.tag)
+        draft = self._draft(
+            do.trial_id, suggestion.config, suggestion.evaluated_params, suggestion.tag
+        )
         self._next_events.append(
             events.Suggested(
                 trial_id=do.trial_id,
@@ -334,7 +361,9 @@ class TuneController:
         )
         self._pool.prepare_for(draft.placement_group_factory)
 
-    def _draft(self, trial_id: str, config: dict[str, Any], params: dict[str, Any], tag: str) -> Trial:
+    def _draft(
+        self, trial_id: str, config: dict[str, Any], params: dict[str, Any], tag: str
+    ) -> Trial:
         """The trial as the functions that name trials get to see it."""
         rules = self._machine.rules
         draft = Trial(
@@ -353,7 +382,11 @@ class TuneController:
         return draft
 
     def _directory_of(self, draft: Trial) -> str:
-        wanted = str(self._ways.directory_of(draft)) if self._ways.directory_of is not None else draft.name
+        wanted = (
+            str(self._ways.directory_of(draft))
+            if self._ways.directory_of is not None
+            else draft.name
+        )
         directory = wanted.replace("/", "_").strip() or draft.trial_id
         if directory in self._directories:  # a program may give several trials one name
             directory = f"{directory}_{draft.trial_id}"
@@ -361,13 +394,19 @@ class TuneController:
         return directory
 
     def _tell_complete(self, do: events.TellComplete) -> None:
-        self._search.on_trial_complete(do.trial_id, dict(do.result) if do.result is not None else None, do.error)
+        self._search.on_trial_complete(
+            do.trial_id, dict(do.result) if do.result is not None else None, do.error
+        )
 
     def _reserve(self, do: events.Reserve) -> None:
         try:
             self._places.reserve(do.trial_id, do.factory)
         except ValueError as error:
-            self._next_events.append(events.PlaceRefused(trial_id=do.trial_id, error=pack_error(error), text=f"ValueError: {error}"))
+            self._next_events.append(
+                events.PlaceRefused(
+                    trial_id=do.trial_id, error=pack_error(error), text=f"ValueError: {error}"
+                )
+            )
 
     def _start(self, do: events.StartTrial) -> None:
         trial = self._trial(do.trial_id)
@@ -396,7 +435,10 @@ class TuneController:
         except (TypeError, ValueError) as error:  # the configuration cannot be pickled
             self._queue.put(
                 events.TrialFailed(
-                    trial_id=trial.trial_id, attempt=do.attempt, error=pack_error(error), text=f"{type(error).__name__}: {error}"
+                    trial_id=trial.trial_id,
+                    attempt=do.attempt,
+                    error=pack_error(error),
+                    text=f"{type(error).__name__}: {error}",
                 )
             )
 
@@ -405,12 +447,16 @@ class TuneController:
             self._untidy.discard(trial.trial_id)
             upkeep.discard_unknown(trial)
 
-    def _command(self, do: events.StepTrial | events.SaveTrial | events.LetGoOn, command: messages.Command) -> None:
+    def _command(
+        self, do: events.StepTrial | events.SaveTrial | events.LetGoOn, command: messages.Command
+    ) -> None:
         process = self._processes.get(do.trial_id)
         if process is not None:
             self._pool.run(process, command, self._hear(do.trial_id, do.attempt))
 
-    def _hear(self, trial_id: str, attempt: int) -> Callable[[Outcome | None, BaseException | None], None]:
+    def _hear(
+        self, trial_id: str, attempt: int
+    ) -> Callable[[Outcome | None, BaseException | None], None]:
         """What turns an outcome into an event."""
 
         def hear(outcome: Outcome | None, error: BaseException | None) -> None:
@@ -418,15 +464,23 @@ class TuneController:
 
         return hear
 
-    def _event_of(self, trial_id: str, attempt: int, outcome: Outcome | None, error: BaseException | None) -> Event | _Asked:
+    def _event_of(
+        self, trial_id: str, attempt: int, outcome: Outcome | None, error: BaseException | None
+    ) -> Event | _Asked:
         who: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
         if error is not None:
-            return events.TrialFailed(**who, error=pack_error(error), text=f"{type(error).__name__}: {error}")
+            return events.TrialFailed(
+                **who, error=pack_error(error), text=f"{type(error).__name__}: {error}"
+            )
         if isinstance(outcome, messages.Started):
             return events.TrialStarted(**who, location=outcome.location, now=self._wall())
         if isinstance(outcome, messages.Stepped):
             return events.TrialStepped(
-                **who, result=outcome.result, checkpoint=outcome.checkpoint, ended=outcome.ended, earlier=outcome.earlier
+                **who,
+                result=outcome.result,
+                checkpoint=outcome.checkpoint,
+                ended=outcome.ended,
+                earlier=outcome.earlier,
             )
         if isinstance(outcome, messages.Saved):
             return events.TrialSaved(**who, checkpoint=outcome.checkpoint)
@@ -457,7 +511,9 @@ class TuneController:
         key, place_id = (do.trial_id, do.attempt), f"{do.trial_id} {do.attempt}"
         self._places.set_apart(do.trial_id, place_id)
         self._leaving[key] = _Leaving(process, place_id, self._clock() + CLEAN_UP_S)
-        self._pool.run(process, messages.Stop(), lambda outcome, error: self._queue.put(_Stopped(*key)))
+        self._pool.run(
+            process, messages.Stop(), lambda outcome, error: self._queue.put(_Stopped(*key))
+        )
 
     def _stopped(self, event: _Stopped) -> None:
         leaving = self._leaving.pop((event.trial_id, event.attempt), None)
@@ -468,7 +524,9 @@ class TuneController:
         self._places.give_back(leaving.place_id)
 
     def _asked(self, event: _Asked) -> None:
-        """What a trainer inside a trial reserves ends with the trial, which does not get to give it back."""
+        """What a trainer inside a trial reserves ends with the trial, which does not get to give it
+        back.
+        """
         process = self._processes.get(event.trial_id)
         if process is None or process.attempt != event.attempt:
             ensure_engine().remove_placement_group(event.place.id)
@@ -489,8 +547,15 @@ class TuneController:
                 checkpoint = upkeep.copy_verified(trial, do.source, do.checkpoint_index)
                 self._queue.put(events.Donated(trial_id=do.trial_id, checkpoint=checkpoint))
             except OSError as error:
-                logger.warning("%s keeps its own weights: the checkpoint %s cannot be copied: %s", trial, do.source.path, error)
-                self._queue.put(events.Donated(trial_id=do.trial_id, checkpoint=None, problem=str(error)))
+                logger.warning(
+                    "%s keeps its own weights: the checkpoint %s cannot be copied: %s",
+                    trial,
+                    do.source.path,
+                    error,
+                )
+                self._queue.put(
+                    events.Donated(trial_id=do.trial_id, checkpoint=None, problem=str(error))
+                )
 
         threading.Thread(target=copy, name="syncline-donate", daemon=True).start()
 
@@ -506,7 +571,11 @@ class TuneController:
 
     def _notify(self, do: events.Notify) -> None:
         trial = self._trial(do.trial_id)
-        where: dict[str, Any] = {"iteration": self._machine.iteration, "trials": self._machine.trials, "trial": trial}
+        where: dict[str, Any] = {
+            "iteration": self._machine.iteration,
+            "trials": self._machine.trials,
+            "trial": trial,
+        }
         if do.hook == "result":
             self._record.result(trial, do.subject)
             self._callbacks.on_trial_result(**where, result=do.subject)
@@ -534,12 +603,18 @@ class TuneController:
     def _write_error(self, trial: Trial) -> None:
         text = f"Failure # {max(trial.num_failures, 1)} (occurred at {time.strftime('%Y-%m-%d_%H-%M-%S')})\n{trial.error_text}\n\n"
         trial_files = trial.storage.files
-        trial_files.write(EXPR_ERROR_FILE, (trial_files.read(EXPR_ERROR_FILE) or b"") + text.encode())
+        trial_files.write(
+            EXPR_ERROR_FILE, (trial_files.read(EXPR_ERROR_FILE) or b"") + text.encode()
+        )
 
     def _usage(self) -> str:
         """A line about the machines."""
         total, used = self._machine.total_resources, self._places.in_use
-        parts = [f"{used.get(name, 0.0):g}/{amount:g} {name}s" for name, amount in total.items() if name in ("CPU", "GPU")]
+        parts = [
+            f"{used.get(name, 0.0):g}/{amount:g} {name}s"
+            for name, amount in total.items()
+            if name in ("CPU", "GPU")
+        ]
         return f"Logical resource usage: {', '.join(parts)}"
 
     def _trial(self, trial_id: str) -> Trial:

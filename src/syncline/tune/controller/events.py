@@ -1,6 +1,8 @@
-"""What happens to a search, and what is to be done about it: the two vocabularies of `state.TuneMachine`.
+"""What happens to a search, and what is to be done about it: the two vocabularies of
+`state.TuneMachine`.
 
-Events are written to the journal in the order in which they were handled; handling them again gives the same search.
+Events are written to the journal in the order in which they were handled; handling them again gives
+the same search.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 
 Resumption = Literal["RESUME", "RESTART", "SKIP"]
-"""What a restored search does with a trial: keep it and go on from its checkpoint, reset it, or leave it ended."""
+"""What a restored search does with a trial: keep it and go on from its checkpoint, reset it, or
+leave it ended.
+"""
 
 # -- events
 
@@ -178,7 +182,15 @@ Event = (
     | TimeUp
 )
 
-OF_A_START = (TrialStarted, TrialStepped, TrialSaved, TrialFailed, NotReset, PlaceWanted, PlaceFound)
+OF_A_START = (
+    TrialStarted,
+    TrialStepped,
+    TrialSaved,
+    TrialFailed,
+    NotReset,
+    PlaceWanted,
+    PlaceFound,
+)
 """Those that mean one start of a trial, and nothing when that is over."""
 
 # -- instructions
@@ -293,7 +305,9 @@ class LetGoOn:
 
 @dataclass(frozen=True, kw_only=True)
 class Donate:
-    """Copy a checkpoint of one trial into the directory of another, and compare the two by hash. -> Donated."""
+    """Copy a checkpoint of one trial into the directory of another, and compare the two by hash. ->
+    Donated.
+    """
 
     trial_id: str
     source: Checkpoint

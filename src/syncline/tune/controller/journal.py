@@ -6,9 +6,10 @@ In the experiment directory:
     search-000012.pkl        a snapshot: everything that the search knew when it was taken
     journal-000012.jsonl     what has happened since, a line each; handling that again gives the search as it was
 
-A snapshot is taken when the journal has become as long as all the events before it, so that the cost of an event does not grow with the
-search. On a filesystem that is not this machine's, lines are sent in pieces (`journal-000012-00001.jsonl`, ...), so that a kill may lose
-the last `SEND_EVERY_S` seconds: trials then go on from their checkpoints, and no more.
+A snapshot is taken when the journal has become as long as all the events before it, so that the
+cost of an event does not grow with the search. On a filesystem that is not this machine's, lines
+are sent in pieces (`journal-000012-00001.jsonl`, ...), so that a kill may lose the last
+`SEND_EVERY_S` seconds: trials then go on from their checkpoints, and no more.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ FIRST_SNAPSHOT_EVENTS = 1000
 
 
 class SearchStore:
-    """Writes and reads the state of one search. One process writes at a time; not safe for use from several threads.
+    """Writes and reads the state of one search. One process writes at a time; not safe for use from
+    several threads.
 
     Args:
         files: The experiment directory.
@@ -71,7 +73,12 @@ class SearchStore:
         self._close_journal()
         self._files.write(_snapshot_name(generation), state)
         faults.reach("tune.before_pointer")
-        self._files.write(POINTER_FILE, json.dumps({"generation": generation, "oldest": oldest, "events": self._events}).encode())
+        self._files.write(
+            POINTER_FILE,
+            json.dumps(
+                {"generation": generation, "oldest": oldest, "events": self._events}
+            ).encode(),
+        )
         faults.reach("tune.after_pointer")
         self._generation, self._since_snapshot = generation, 0
         for old in range(oldest, generation):
@@ -106,7 +113,10 @@ class SearchStore:
         """Send what has been collected, where lines are sent in pieces."""
         self._last_sent = self._clock()
         if self._unsent:
-            self._files.write(sealed_name(_journal_name(self._generation), self._pieces + 1), b"".join(self._unsent))
+            self._files.write(
+                sealed_name(_journal_name(self._generation), self._pieces + 1),
+                b"".join(self._unsent),
+            )
             self._pieces += 1
             self._unsent, self._unsent_bytes = [], 0
 
@@ -126,14 +136,18 @@ class SearchStore:
         self._generation = pointer.get("generation", 0)
         state = self._files.read(_snapshot_name(self._generation)) if self._generation else None
         if state is None:
-            raise FileNotFoundError(f"there is no {POINTER_FILE} with a snapshot, so no search has been kept here")
+            raise FileNotFoundError(
+                f"there is no {POINTER_FILE} with a snapshot, so no search has been kept here"
+            )
         self._events = pointer["events"]
         return state, self._read_events()
 
     def _read_events(self) -> Iterator[Event]:
         for name in self._journal_names(self._generation):
             data = self._files.read(name) or b""
-            for line in data.split(b"\n")[:-1]:  # what follows the last newline was cut short by a kill
+            for line in data.split(b"\n")[
+                :-1
+            ]:  # what follows the last newline was cut short by a kill
                 self._events += 1
                 self._since_snapshot += 1
                 yield pickle.loads(base64.b64decode(line))

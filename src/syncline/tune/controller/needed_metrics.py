@@ -13,8 +13,14 @@ from syncline.tune.stopper import Stopper
 from syncline.tune.stopper.make import unknown_keys_message
 
 
-def check_result(result: Mapping[str, Any], trainable: str, needed: Mapping[str, str | None], stopper: Stopper | None) -> None:
-    """Whether a result has what is needed of it. One in which the trainable has reported nothing at all passes.
+def check_result(
+    result: Mapping[str, Any],
+    trainable: str,
+    needed: Mapping[str, str | None],
+    stopper: Stopper | None,
+) -> None:
+    """Whether a result has what is needed of it. One in which the trainable has reported nothing at
+    all passes.
 
     Args:
         result: As it came, with the keys that are filled in.
@@ -26,14 +32,22 @@ def check_result(result: Mapping[str, Any], trainable: str, needed: Mapping[str,
         TuneError: Something is missing; with the nearest name that is there.
     """
     own = [
-        key for key in metric_values.flatten({key: value for key, value in result.items() if key != CONFIG}) if key not in AUTO_RESULT_KEYS
+        key
+        for key in metric_values.flatten(
+            {key: value for key, value in result.items() if key != CONFIG}
+        )
+        if key not in AUTO_RESULT_KEYS
     ]
     if not own:
         return
     if stopper is not None and (problem := unknown_keys_message(stopper, result)) is not None:
         raise TuneError(problem)
     for who, metric in needed.items():
-        if metric is None or metric == DEFAULT_METRIC or metric_values.lookup(result, metric) is not None:
+        if (
+            metric is None
+            or metric == DEFAULT_METRIC
+            or metric_values.lookup(result, metric) is not None
+        ):
             continue
         near = difflib.get_close_matches(metric, own, n=1, cutoff=0.5)
         meant = f" Did you mean {near[0]!r}?" if near else ""

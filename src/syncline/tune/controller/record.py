@@ -5,9 +5,10 @@
     trials.json      how many trials have each status, and which is the best
     events.jsonl     failures of trials: `trial_recover` where the trial starts again, `trial_error` where it does not
 
-Nothing is read back from there to go on with a search (`journal.py`): a record that cannot be written is said once, and costs nothing else.
-After a restore, trials whose last line is not what they are now get a line, so that what a kill has cut off comes after all. Results that
-are computed again, because their trial went on from an earlier checkpoint, are recorded again.
+Nothing is read back from there to go on with a search (`journal.py`): a record that cannot be
+written is said once, and costs nothing else. After a restore, trials whose last line is not what
+they are now get a line, so that what a kill has cut off comes after all. Results that are computed
+again, because their trial went on from an earlier checkpoint, are recorded again.
 """
 
 from __future__ import annotations
@@ -36,9 +37,13 @@ from syncline.tune.result import AUTO_RESULT_KEYS, TIME_TOTAL_S, TRAINING_ITERAT
 logger = logging.getLogger("syncline")
 
 COLLECT_S = 0.25
-"""So long lines may wait for others. A kill loses them: `changes` makes up for those of trials after a restore."""
+"""So long lines may wait for others. A kill loses them: `changes` makes up for those of trials
+after a restore.
+"""
 ERROR_CHARACTERS = 4_000
-"""So much of an error's text is recorded, its end: there stands what was raised, and the user's frames."""
+"""So much of an error's text is recorded, its end: there stands what was raised, and the user's
+frames.
+"""
 TEXT_CHARACTERS = 1_000
 """So much of a text in a configuration."""
 ITEMS = 100
@@ -65,20 +70,21 @@ class _Told:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The numbers of that."""
     config: Any = None
-    """The configuration itself, to see whether it is another one now; its recorded form where it was read from the file."""
+    """The configuration itself, to see whether it is another one now; its recorded form where it
+    was read from the file.
+    """
 
 
 class SearchRecord:
-    """Collects what happens, and writes it four times a second. Told by the thread that runs the search; `flush` may come from another.
+    """Collects what happens, and writes it four times a second. Told by the thread that runs the
+    search; `flush` may come from another.
 
     Args:
-        record: The search's run directory.
-        wall: Seconds since the epoch.
-        address: Of this machine, as it is in the locations of trials.
-        running: Is told who runs.
-        objective: The metric that is to get better, and "min" or "max"; None where that is not known.
-        expected: Gives how many trials there will be; None where there is no end.
-        earlier: The lines of `trials.jsonl` that are there already, for a search that goes on.
+        record: The search's run directory. wall: Seconds since the epoch. address: Of this machine,
+        as it is in the locations of trials. running: Is told who runs. objective: The metric that
+        is to get better, and "min" or "max"; None where that is not known. expected: Gives how many
+        trials there will be; None where there is no end. earlier: The lines of `trials.jsonl` that
+        are there already, for a search that goes on.
     """
 
     def __init__(
@@ -127,9 +133,14 @@ class SearchRecord:
 
     def failure(self, trial: Trial, *, goes_on: bool) -> None:
         """A trial has failed; whether it starts again."""
-        event, error = "trial_recover" if goes_on else "trial_error", trial.error_text[-ERROR_CHARACTERS:]
+        event, error = (
+            "trial_recover" if goes_on else "trial_error",
+            trial.error_text[-ERROR_CHARACTERS:],
+        )
         try:
-            self._record.event(event, trial=trial.trial_id, name=trial.name, iteration=trial.iteration, error=error)
+            self._record.event(
+                event, trial=trial.trial_id, name=trial.name, iteration=trial.iteration, error=error
+            )
         except OSError as problem:
             self._say(problem)
 
@@ -142,7 +153,10 @@ class SearchRecord:
                 for line in lines.values():
                     self._record.line(TRIALS_FILE, line)
                 for time_s, trial_id, result in results:
-                    told, iteration = self._told.setdefault(trial_id, _Told()), result.get(TRAINING_ITERATION) or 0
+                    told, iteration = (
+                        self._told.setdefault(trial_id, _Told()),
+                        result.get(TRAINING_ITERATION) or 0,
+                    )
                     told.latest, told.metrics = iteration, numbers(result)
                     self._record.report(iteration, trial_id, told.metrics, time_s)
             except OSError as error:
@@ -152,7 +166,11 @@ class SearchRecord:
         """Write how far the search is."""
         with self._lock:
             counts = Counter(told.status for told in self._told.values() if told.status)
-            state = {"trials": counts, "expected": self._expected(), "results": sum(told.latest for told in self._told.values())}
+            state = {
+                "trials": counts,
+                "expected": self._expected(),
+                "results": sum(told.latest for told in self._told.values()),
+            }
             best = self._best()
         try:
             self._record.write_search({**state, "best": best})
@@ -162,12 +180,20 @@ class SearchRecord:
     def _best(self) -> dict[str, Any] | None:
         """The trial with the best latest value."""
         metric = self._metric or ""
-        having = {trial_id: value for trial_id, told in self._told.items() if (value := told.metrics.get(metric, math.nan)) == value}
+        having = {
+            trial_id: value
+            for trial_id, told in self._told.items()
+            if (value := told.metrics.get(metric, math.nan)) == value
+        }
         if not having or self._mode not in ("min", "max"):
             return None
         best = (max if self._mode == "max" else min)(having, key=lambda trial_id: having[trial_id])
         told = self._told[best]
-        return {"trial": best, "iteration": told.latest, "metrics": {metric: having[best], **told.metrics}}
+        return {
+            "trial": best,
+            "iteration": told.latest,
+            "metrics": {metric: having[best], **told.metrics},
+        }
 
     def _flush_after(self, now: float) -> None:
         """Written together, a line costs a third of what it costs alone."""
@@ -179,13 +205,36 @@ class SearchRecord:
         """What is new about a trial; None if nothing is."""
         told = self._told.setdefault(trial.trial_id, _Told())
         location = trial.location or told.location
-        now = (trial.status, trial.iteration, trial.stopped_by, trial.error_text[-ERROR_CHARACTERS:], location)
-        is_same_config = told.config is trial.config or (told.status != "" and told.config == recorded_config(trial.config))
-        if is_same_config and now == (told.status, told.iteration, told.stopped_by, told.error, told.location):
+        now = (
+            trial.status,
+            trial.iteration,
+            trial.stopped_by,
+            trial.error_text[-ERROR_CHARACTERS:],
+            location,
+        )
+        is_same_config = told.config is trial.config or (
+            told.status != "" and told.config == recorded_config(trial.config)
+        )
+        if is_same_config and now == (
+            told.status,
+            told.iteration,
+            told.stopped_by,
+            told.error,
+            told.location,
+        ):
             return None
-        line: dict[str, Any] = {"time": self._wall(), "trial": trial.trial_id, "status": trial.status, "iteration": trial.iteration}
+        line: dict[str, Any] = {
+            "time": self._wall(),
+            "trial": trial.trial_id,
+            "status": trial.status,
+            "iteration": trial.iteration,
+        }
         if not is_same_config:
-            line |= {"name": trial.name, "directory": trial.relative_logdir, "config": recorded_config(trial.config)}
+            line |= {
+                "name": trial.name,
+                "directory": trial.relative_logdir,
+                "config": recorded_config(trial.config),
+            }
         if trial.last_result and trial.iteration != told.iteration:
             line["metrics"] = numbers(trial.last_result)
         if now[3] != told.error:
@@ -194,7 +243,12 @@ class SearchRecord:
             line["stopped_by"] = trial.stopped_by or None
         if location != told.location:
             host, pid, _ = self._place_of(location)
-            line |= {"hostname": host, "pid": pid, "location": location, "started": trial.start_time}
+            line |= {
+                "hostname": host,
+                "pid": pid,
+                "location": location,
+                "started": trial.start_time,
+            }
         if trial.checkpoint is not None:
             line["checkpoint"] = trial.checkpoint.path
         told.status, told.iteration, told.stopped_by, told.error, told.location = now
@@ -209,7 +263,9 @@ class SearchRecord:
             self._running.put(trial.trial_id, trial.name, host=host, pid=pid, is_here=is_here)
 
     def _place_of(self, location: str) -> tuple[str, int, bool]:
-        """The machine and the process that an `address:pid` means, and whether it is one of this machine."""
+        """The machine and the process that an `address:pid` means, and whether it is one of this
+        machine.
+        """
         address, _, pid = location.rpartition(":")
         is_here = address == self._address
         return self._host if is_here else address, int(pid) if pid.isdecimal() else 0, is_here
@@ -217,7 +273,10 @@ class SearchRecord:
     def _say(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
-            logger.warning("what happens in the search cannot be recorded for the dashboard (%s); the search goes on.", error)
+            logger.warning(
+                "what happens in the search cannot be recorded for the dashboard (%s); the search goes on.",
+                error,
+            )
 
 
 def numbers(result: Mapping[str, Any]) -> dict[str, float]:
@@ -231,7 +290,11 @@ def numbers(result: Mapping[str, Any]) -> dict[str, float]:
             found[key] = value
         elif isinstance(value, Mapping):
             inner = flatten({key: value})
-            found.update((name, number) for name, number in inner.items() if type(number) is float or type(number) is int)
+            found.update(
+                (name, number)
+                for name, number in inner.items()
+                if type(number) is float or type(number) is int
+            )
         elif isinstance(value, (int, float)) and kind is not bool:  # NumPy's double, for instance
             found[key] = float(value)
     return found
@@ -256,9 +319,14 @@ def _bounded(value: Any, depth: int) -> Any:
         return "…"
     if isinstance(value, Mapping):
         items = itertools.islice(value.items(), ITEMS)
-        return {str(key): plain({key: item})[key] if key == "env_vars" else _bounded(item, depth - 1) for key, item in items}
+        return {
+            str(key): plain({key: item})[key] if key == "env_vars" else _bounded(item, depth - 1)
+            for key, item in items
+        }
     if isinstance(value, (list, tuple)):
-        return [_bounded(item, depth - 1) for item in value[:ITEMS]] + (["…"] if len(value) > ITEMS else [])
+        return [_bounded(item, depth - 1) for item in value[:ITEMS]] + (
+            ["…"] if len(value) > ITEMS else []
+        )
     if getattr(value, "ndim", None) == 0:  # a NumPy scalar, or a tensor of one number
         return value.item()
     return _bounded(plain(value), depth - 1)

@@ -1,4 +1,6 @@
-"""A search as bytes, and back: the machine with its trials and scheduler, the searcher, the callbacks; then what the journal adds."""
+"""A search as bytes, and back: the machine with its trials and scheduler, the searcher, the
+callbacks; then what the journal adds.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ def snapshot(machine: TuneMachine, search: SearchAlgorithm, callbacks: CallbackL
     return bytes(cloudpickle.dumps(state))
 
 
-def restore(store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList) -> tuple[TuneMachine, list[Instruction]]:
-    """The machine as it was after the last event that was written down; `search` and `callbacks` are made as they were, too.
+def restore(
+    store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList
+) -> tuple[TuneMachine, list[Instruction]]:
+    """The machine as it was after the last event that was written down; `search` and `callbacks`
+    are made as they were, too.
 
-    Also what follows from that event: a kill may have come before it was carried out. All that came before was.
+    Also what follows from that event: a kill may have come before it was carried out. All that came
+    before was.
 
     Raises:
         FileNotFoundError: No search has been kept there.
@@ -55,7 +61,8 @@ def restore(store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList
 
 
 def load_trials(path: str, filesystem: pyarrow_fs.FileSystem | None = None) -> list[Trial]:
-    """The trials of the search that was kept in a directory, wherever that lies by now; nothing is written.
+    """The trials of the search that was kept in a directory, wherever that lies by now; nothing is
+    written.
 
     Raises:
         FileNotFoundError: No search has been kept there.
@@ -96,11 +103,18 @@ def move(machine: TuneMachine, storage: StorageContext) -> None:
         return Checkpoint(after + checkpoint.path[len(before) :], storage.storage_filesystem)
 
     for trial in machine.trials:
-        trial.move_to(StorageContext(storage.experiment_fs_path, trial.relative_logdir, storage.storage_filesystem), moved)
+        trial.move_to(
+            StorageContext(
+                storage.experiment_fs_path, trial.relative_logdir, storage.storage_filesystem
+            ),
+            moved,
+        )
 
 
 def _ask_again(search: SearchAlgorithm, event: events.Suggested | events.NothingSuggested) -> None:
-    """Have the searcher go through the same steps. What counts is what it said then, should it say something else now."""
+    """Have the searcher go through the same steps. What counts is what it said then, should it say
+    something else now.
+    """
     if isinstance(event, events.Suggested):
         search.next_trial(event.trial_id)
     elif not search.is_finished():

@@ -1,5 +1,6 @@
-"""`RunningTrials`: the trials that run at the moment, for other threads than the search's; `TrialSamples`: what their processes use;
-`RecordUpkeep`: the thread that sees to all of that."""
+"""`RunningTrials`: the trials that run at the moment, for other threads than the search's;
+`TrialSamples`: what their processes use; `RecordUpkeep`: the thread that sees to all of that.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +16,13 @@ from syncline.runs import RunDirectory
 from syncline.runs.usage import Sampler
 
 SAMPLE_EVERY_S = 5.0
-"""How often the process of each running trial is looked at. Trials that are shorter cost nothing."""
+"""How often the process of each running trial is looked at. Trials that are shorter cost
+nothing.
+"""
 WRITE_EVERY_S = 1.0
-"""How often is written what was collected, where nothing happens that would have it written sooner."""
+"""How often is written what was collected, where nothing happens that would have it written
+sooner.
+"""
 _OF_HOST = ("host_cpu_percent", "host_memory_percent")
 
 
@@ -51,7 +56,9 @@ class RunningTrials:
         """A trial runs in that process now."""
         with self._lock:
             attempt = self._attempts[trial_id] = self._attempts.get(trial_id, 0) + 1
-            self._running[trial_id] = RunningTrial(trial_id=trial_id, name=name, attempt=attempt, host=host, pid=pid, is_here=is_here)
+            self._running[trial_id] = RunningTrial(
+                trial_id=trial_id, name=name, attempt=attempt, host=host, pid=pid, is_here=is_here
+            )
 
     def discard(self, trial_id: str) -> None:
         """It does not run any more, if it did."""
@@ -82,7 +89,12 @@ class TrialSamples:
         sampler: Makes what looks at a process.
     """
 
-    def __init__(self, record: RunDirectory, running: RunningTrials, sampler: Callable[[int], _Samples] = Sampler) -> None:
+    def __init__(
+        self,
+        record: RunDirectory,
+        running: RunningTrials,
+        sampler: Callable[[int], _Samples] = Sampler,
+    ) -> None:
         self._record = record
         self._running = running
         self._sampler = sampler
@@ -101,14 +113,16 @@ class TrialSamples:
                 usage = sampler.sample()
             except psutil.Error:  # it has just ended
                 continue
-            # One's look at the machine begins where another's has ended: what the first has seen counts.
+            # One's look at the machine begins where another's has ended: what the first has seen
+            # counts.
             host = host or {name: usage[name] for name in _OF_HOST if name in usage}
             self._samplers[key] = sampler
             self._record.sample(trial.trial_id, trial.attempt, trial.pid, {**usage, **host})
 
 
 class RecordUpkeep:
-    """A thread beside the search that sees to its record: writes what was collected, samples, uploads.
+    """A thread beside the search that sees to its record: writes what was collected, samples,
+    uploads.
 
     Args:
         write: Writes what was collected.
@@ -118,7 +132,12 @@ class RecordUpkeep:
     """
 
     def __init__(
-        self, *, write: Callable[[], None], write_state: Callable[[], None], look: Callable[[], None], upload: Callable[[], None]
+        self,
+        *,
+        write: Callable[[], None],
+        write_state: Callable[[], None],
+        look: Callable[[], None],
+        upload: Callable[[], None],
     ) -> None:
         self._write = write
         self._write_state = write_state

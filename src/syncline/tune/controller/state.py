@@ -1,12 +1,14 @@
-"""`TuneMachine`: everything that a search decides. Pure: no clock, no files, no threads, no processes; `handle(event) -> [instructions]`.
+"""`TuneMachine`: everything that a search decides. Pure: no clock, no files, no threads, no
+processes; `handle(event) -> [instructions]`.
 
-The searcher is asked and told through instructions; the scheduler and the stopper are called here, because what they say decides. A trial's
-life, with what makes it move:
+The searcher is asked and told through instructions; the scheduler and the stopper are called here,
+because what they say decides. A trial's life, with what makes it move:
 
     PENDING  --Reserve, PlaceHeld-->  RUNNING (starting, stepping, saving)  --result, error-->  TERMINATED, ERROR
        ^---------- recovered, exploited, other resources ----------/    \\-- scheduler pauses --> PAUSED --scheduler chooses--> RUNNING
 
-Only one trial at a time waits for its place, the one that the scheduler chose last: what is free goes to trials in that order.
+Only one trial at a time waits for its place, the one that the scheduler chose last: what is free
+goes to trials in that order.
 """
 
 from __future__ import annotations
@@ -25,14 +27,22 @@ from syncline.tune.controller.needed_metrics import check_result
 from syncline.tune.error import TuneError
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT
+from syncline.tune.result import (
+    AUTO_RESULT_KEYS,
+    CHECKPOINT_DIR_NAME,
+    DONE,
+    EXPERIMENT_TAG,
+    SHOULD_CHECKPOINT,
+)
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from syncline.tune.stopper import NoopStopper, Stopper
 
 _Answer = TypeVar("_Answer")
 
 COLLECT_S = 0.02
-"""Results of one trial that come within this time are told together, where nobody decides about them one by one."""
+"""Results of one trial that come within this time are told together, where nobody decides about
+them one by one.
+"""
 
 LOOKS = 60
 """So often, once a second, a searcher is asked again that gives nothing though nothing runs."""
@@ -88,7 +98,9 @@ class _Exploit:
 
 
 class TuneMachine:
-    """The search. It is a `ControllerView` to its scheduler, and can be pickled whole. Not safe for use from several threads."""
+    """The search. It is a `ControllerView` to its scheduler, and can be pickled whole. Not safe for
+    use from several threads.
+    """
 
     def __init__(self, rules: SearchRules, scheduler: TrialScheduler, stopper: Stopper) -> None:
         self.rules = rules
@@ -109,8 +121,12 @@ class TuneMachine:
         self._running: dict[str, _Run] = {}
         self._attempts: dict[str, int] = {}
         self._donating: dict[str, _Exploit] = {}
-        self._outdated: list[tuple[str, Checkpoint]] = []  # of donors, deleted when they have been copied
-        self._moving: dict[str, None] = {}  # in order, trials that are to have other resources, in front of the others
+        self._outdated: list[
+            tuple[str, Checkpoint]
+        ] = []  # of donors, deleted when they have been copied
+        self._moving: dict[
+            str, None
+        ] = {}  # in order, trials that are to have other resources, in front of the others
         self._reserving: str | None = None
         self._lending: set[str] = set()
         self._asking = False
@@ -118,7 +134,11 @@ class TuneMachine:
         self._searcher_waits = False
         self._room = float("inf")
         nobody_decides = type(scheduler) is FIFOScheduler and type(stopper) is NoopStopper
-        self._collect_s = COLLECT_S if nobody_decides and not rules.checkpoint_config.checkpoint_frequency else 0.0
+        self._collect_s = (
+            COLLECT_S
+            if nobody_decides and not rules.checkpoint_config.checkpoint_frequency
+            else 0.0
+        )
         self._looks = 0  # at a searcher that gives nothing though nothing runs
         self._warned = False
         self._stopping = False  # no more trials start
@@ -143,7 +163,9 @@ class TuneMachine:
         return out
 
     def drain_changed(self) -> list[Trial]:
-        """The trials that are new, have been started, or whose status was set, since this was asked last."""
+        """The trials that are new, have been started, or whose status was set, since this was asked
+        last.
+        """
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
@@ -204,7 +226,9 @@ class TuneMachine:
         if run is not None:
             run.save_wanted = True
 
-    def exploit(self, trial: Trial, donor: Trial, *, config: Mapping[str, Any], tag: str = "") -> None:
+    def exploit(
+        self, trial: Trial, donor: Trial, *, config: Mapping[str, Any], tag: str = ""
+    ) -> None:
         latest = donor.checkpoints.latest
         if latest is None or trial.is_finished():
             return
@@ -214,8 +238,16 @@ class TuneMachine:
             self._drop_reservation(trial)
         self._set(trial, Trial.PAUSED)
         self._paused.pop(trial.trial_id, None)  # it waits for its checkpoint, nobody can choose it
-        self._donating[trial.trial_id] = _Exploit(latest.checkpoint, dict(latest.metrics), dict(config), tag)
-        self._out.append(events.Donate(trial_id=trial.trial_id, source=latest.checkpoint, checkpoint_index=trial.next_checkpoint_index))
+        self._donating[trial.trial_id] = _Exploit(
+            latest.checkpoint, dict(latest.metrics), dict(config), tag
+        )
+        self._out.append(
+            events.Donate(
+                trial_id=trial.trial_id,
+                source=latest.checkpoint,
+                checkpoint_index=trial.next_checkpoint_index,
+            )
+        )
 
     def update_resources(self, trial: Trial, factory: PlacementGroupFactory) -> None:
         if trial.placement_group_factory == factory:
@@ -252,7 +284,9 @@ class TuneMachine:
                 self._complete(trial, tell_scheduler=True)
             elif event.unfinished == "RESTART":
                 self._reset(trial)
-            elif trial.status == Trial.RUNNING or (trial.status == Trial.PAUSED and trial.trial_id not in self._paused):
+            elif trial.status == Trial.RUNNING or (
+                trial.status == Trial.PAUSED and trial.trial_id not in self._paused
+            ):
                 self._requeue(trial)
 
     def _suggested(self, event: events.Suggested) -> None:
@@ -273,7 +307,9 @@ class TuneMachine:
         )
         self.trials.append(trial)
         self._changed[trial.trial_id] = trial
-        self._by_id[trial.trial_id] = self._live[trial.trial_id] = self._pending[trial.trial_id] = trial
+        self._by_id[trial.trial_id] = self._live[trial.trial_id] = self._pending[trial.trial_id] = (
+            trial
+        )
         self._unstarted.add(trial.trial_id)
         self.scheduler.on_trial_add(self, trial)
 
@@ -292,10 +328,17 @@ class TuneMachine:
         self._set(trial, Trial.RUNNING)
         self._running[trial.trial_id] = _Run(attempt)
         latest = trial.checkpoints.latest
-        progress = {key: value for key, value in latest.metrics.items() if key in AUTO_RESULT_KEYS} if latest is not None else {}
+        progress = (
+            {key: value for key, value in latest.metrics.items() if key in AUTO_RESULT_KEYS}
+            if latest is not None
+            else {}
+        )
         self._out.append(
             events.StartTrial(
-                trial_id=trial.trial_id, attempt=attempt, checkpoint=latest.checkpoint if latest is not None else None, progress=progress
+                trial_id=trial.trial_id,
+                attempt=attempt,
+                checkpoint=latest.checkpoint if latest is not None else None,
+                progress=progress,
             )
         )
 
@@ -334,7 +377,9 @@ class TuneMachine:
             self._register(trial, event.checkpoint)
         decision = TrialScheduler.STOP
         if not is_last:
-            decision = self._ask_scheduler(lambda: self.scheduler.on_trial_result(self, trial, result))
+            decision = self._ask_scheduler(
+                lambda: self.scheduler.on_trial_result(self, trial, result)
+            )
         if decision == TrialScheduler.STOP:
             trial.last_result[DONE] = True
         if self.stopper.stop_all():
@@ -355,8 +400,16 @@ class TuneMachine:
     def _take_result(self, trial: Trial, result: dict[str, Any]) -> None:
         """`result` is the trial's latest. TuneError where something that is needed is not in it."""
         if self.rules.strict_metrics:
-            needed = {"TuneConfig(metric=…)": self.rules.metric, "the scheduler": self.scheduler.metric}
-            check_result(result, self.rules.trainable_name, needed, self.stopper if self.iteration == 0 else None)
+            needed = {
+                "TuneConfig(metric=…)": self.rules.metric,
+                "the scheduler": self.scheduler.metric,
+            }
+            check_result(
+                result,
+                self.rules.trainable_name,
+                needed,
+                self.stopper if self.iteration == 0 else None,
+            )
         trial.take_result(result)
         self.iteration += 1
 
@@ -405,7 +458,9 @@ class TuneMachine:
         done_so_far = trial.iteration
         if event.checkpoint is not None:
             trial.config = exploit.config
-            trial.experiment_tag = f"{trial.index}_{exploit.tag}" if exploit.tag else trial.experiment_tag
+            trial.experiment_tag = (
+                f"{trial.index}_{exploit.tag}" if exploit.tag else trial.experiment_tag
+            )
             self._register(trial, event.checkpoint, exploit.donor_metrics)
         self._requeue(trial)
         trial.begin_at(max(done_so_far, trial.checkpoint_iteration))
@@ -435,15 +490,24 @@ class TuneMachine:
         """See that a trial waits to run, and that the one to run next waits for its place."""
         if self._may_ask():
             self._asking = True
-            self._out.append(events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}"))
+            self._out.append(
+                events.AskSearcher(trial_id=f"{self.rules.trial_prefix}_{len(self.trials):05d}")
+            )
             return  # what it says is handled at once
         room = min(self.rules.max_concurrent, self._room)
-        if self._asking or self._reserving is not None or self._lending or len(self._running) >= room:
+        if (
+            self._asking
+            or self._reserving is not None
+            or self._lending
+            or len(self._running) >= room
+        ):
             return
         trial = self._choice()
         if trial is not None:
             self._reserving = trial.trial_id
-            self._out.append(events.Reserve(trial_id=trial.trial_id, factory=trial.placement_group_factory))
+            self._out.append(
+                events.Reserve(trial_id=trial.trial_id, factory=trial.placement_group_factory)
+            )
         elif self._may_ask():
             self._fill()  # the scheduler has ended trials when it was asked, and the searcher may have waited for that
         elif not self._running and not self._donating and self._searcher_waits:
@@ -456,7 +520,9 @@ class TuneMachine:
             self._out.append(events.LookAgain())
 
     def _may_ask(self) -> bool:
-        """Whether the searcher is to be asked: no trial waits for its first start, and one more may run."""
+        """Whether the searcher is to be asked: no trial waits for its first start, and one more may
+        run.
+        """
         waits = self._unstarted or self._searcher_finished or self._searcher_waits or self._asking
         return not waits and len(self._running) < self.rules.max_concurrent
 
@@ -465,7 +531,11 @@ class TuneMachine:
             if trial_id in self._pending:
                 return self._pending[trial_id]
         chosen = self._ask_scheduler(lambda: self.scheduler.choose_trial_to_run(self))
-        if chosen is not None and chosen.trial_id in self._live and chosen.trial_id not in self._running:
+        if (
+            chosen is not None
+            and chosen.trial_id in self._live
+            and chosen.trial_id not in self._running
+        ):
             return chosen if chosen.trial_id not in self._donating else None
         if self._running or self._donating or not (self._searcher_finished or self._searcher_waits):
             return None
@@ -478,7 +548,11 @@ class TuneMachine:
             run.save_wanted = False
             if not self.rules.is_function:
                 self._out.append(
-                    events.SaveTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index)
+                    events.SaveTrial(
+                        trial_id=trial.trial_id,
+                        attempt=run.attempt,
+                        checkpoint_index=trial.next_checkpoint_index,
+                    )
                 )
                 return
         if run.pause_wanted:
@@ -498,12 +572,17 @@ class TuneMachine:
             return
         self._out.append(
             events.StepTrial(
-                trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index, collect_s=self._collect_s
+                trial_id=trial.trial_id,
+                attempt=run.attempt,
+                checkpoint_index=trial.next_checkpoint_index,
+                collect_s=self._collect_s,
             )
         )
 
     def _ask_scheduler(self, ask: Callable[[], _Answer]) -> _Answer:
-        """What the scheduler says, and what it wants to be written down. TuneError where it cannot go on."""
+        """What the scheduler says, and what it wants to be written down. TuneError where it cannot
+        go on.
+        """
         try:
             answer = ask()
         except RuntimeError as error:
@@ -514,10 +593,22 @@ class TuneMachine:
     def _finish(self, trial: Trial, run: _Run, *, tell_scheduler: bool = True) -> None:
         """Its last result is there: save if that is wanted, then end."""
         if tell_scheduler:
-            self._ask_scheduler(lambda: self.scheduler.on_trial_complete(self, trial, trial.last_result))
-        if self.rules.checkpoint_config.checkpoint_at_end and not self.rules.is_function and not self._has_checkpoint_of_now(trial):
+            self._ask_scheduler(
+                lambda: self.scheduler.on_trial_complete(self, trial, trial.last_result)
+            )
+        if (
+            self.rules.checkpoint_config.checkpoint_at_end
+            and not self.rules.is_function
+            and not self._has_checkpoint_of_now(trial)
+        ):
             run.then = "finish"
-            self._out.append(events.SaveTrial(trial_id=trial.trial_id, attempt=run.attempt, checkpoint_index=trial.next_checkpoint_index))
+            self._out.append(
+                events.SaveTrial(
+                    trial_id=trial.trial_id,
+                    attempt=run.attempt,
+                    checkpoint_index=trial.next_checkpoint_index,
+                )
+            )
             return
         self._leave(trial)
         self._complete(trial, tell_scheduler=False)
@@ -530,7 +621,11 @@ class TuneMachine:
         self._end_donation(trial.trial_id)
         self._set(trial, Trial.TERMINATED)
         self._searcher_waits = False
-        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=trial.last_result or None, error=False))
+        self._out.append(
+            events.TellComplete(
+                trial_id=trial.trial_id, result=trial.last_result or None, error=False
+            )
+        )
         self._notify("complete", trial)
 
     def _give_up(self, trial: Trial, error: bytes, text: str) -> None:
@@ -541,11 +636,17 @@ class TuneMachine:
         self._set(trial, Trial.ERROR)
         self._searcher_waits = False
         self.scheduler.on_trial_error(self, trial)
-        self._out.append(events.TellComplete(trial_id=trial.trial_id, result=trial.last_result or None, error=True))
+        self._out.append(
+            events.TellComplete(
+                trial_id=trial.trial_id, result=trial.last_result or None, error=True
+            )
+        )
         self._notify("error", trial)
         if self.rules.fail_fast and not self._stopping:
             self._stopping = True
-            self._end = events.End(problem=f"the trial {trial} failed, and `fail_fast` is set", error=error)
+            self._end = events.End(
+                problem=f"the trial {trial} failed, and `fail_fast` is set", error=error
+            )
 
     def _stop_all(self) -> None:
         for trial in list(self._live.values()):
@@ -562,14 +663,19 @@ class TuneMachine:
         run = self._running.pop(trial.trial_id)
         self._lending.discard(trial.trial_id)
         trial.location = ""
-        self._out.append(events.StopTrial(trial_id=trial.trial_id, attempt=run.attempt, failed=failed))
+        self._out.append(
+            events.StopTrial(trial_id=trial.trial_id, attempt=run.attempt, failed=failed)
+        )
 
     def _requeue(self, trial: Trial) -> None:
         """It starts again from its latest checkpoint, before trials that have not begun."""
         trial.location = ""  # where a kill has left it running
         trial.begin_at(trial.checkpoint_iteration)
         self._set(trial, Trial.PENDING)
-        self._pending = {trial.trial_id: trial, **{key: other for key, other in self._pending.items() if key != trial.trial_id}}
+        self._pending = {
+            trial.trial_id: trial,
+            **{key: other for key, other in self._pending.items() if key != trial.trial_id},
+        }
 
     def _reset(self, trial: Trial) -> None:
         """It starts again from nothing."""
@@ -598,7 +704,12 @@ class TuneMachine:
         if how == "RESTART":
             self._reset(trial)
         else:
-            trial.exception, trial.error_text, trial.num_failures, trial.stopped_by = None, "", 0, ""
+            trial.exception, trial.error_text, trial.num_failures, trial.stopped_by = (
+                None,
+                "",
+                0,
+                "",
+            )
             self._live[trial.trial_id] = trial
             self._requeue(trial)
         self.scheduler.on_trial_add(self, trial)
@@ -621,8 +732,12 @@ class TuneMachine:
             self._reserving = None
             self._out.append(events.GiveBack(trial_id=trial.trial_id))
 
-    def _register(self, trial: Trial, checkpoint: Checkpoint, metrics: Mapping[str, Any] | None = None) -> None:
-        surplus = trial.take_checkpoint(checkpoint, trial.last_result if metrics is None else metrics)
+    def _register(
+        self, trial: Trial, checkpoint: Checkpoint, metrics: Mapping[str, Any] | None = None
+    ) -> None:
+        surplus = trial.take_checkpoint(
+            checkpoint, trial.last_result if metrics is None else metrics
+        )
         self._notify("checkpoint", trial, checkpoint)
         self._out.append(events.Confirm(trial_id=trial.trial_id, checkpoint=checkpoint))
         for other in surplus:
@@ -645,10 +760,14 @@ class TuneMachine:
 
     def _is_time_to_save(self, trial: Trial, result: Mapping[str, Any]) -> bool:
         frequency = self.rules.checkpoint_config.checkpoint_frequency
-        return bool(result.get(SHOULD_CHECKPOINT)) or bool(frequency and trial.iteration % frequency == 0)
+        return bool(result.get(SHOULD_CHECKPOINT)) or bool(
+            frequency and trial.iteration % frequency == 0
+        )
 
     def _has_checkpoint_of_now(self, trial: Trial) -> bool:
-        return trial.checkpoints.latest is not None and trial.checkpoint_iteration == trial.iteration
+        return (
+            trial.checkpoints.latest is not None and trial.checkpoint_iteration == trial.iteration
+        )
 
     def _notify(self, hook: events.Hook, trial: Trial, subject: Any = None) -> None:
         self._out.append(events.Notify(hook=hook, trial_id=trial.trial_id, subject=subject))
@@ -659,7 +778,9 @@ class TuneMachine:
             self._out.append(events.Warn(text=text))
 
     def _write_scheduler_lines(self) -> None:
-        drain: Callable[[], list[tuple[str, str]]] | None = getattr(self.scheduler, "drain_policy_log", None)
+        drain: Callable[[], list[tuple[str, str]]] | None = getattr(
+            self.scheduler, "drain_policy_log", None
+        )
         lines = tuple(drain()) if drain is not None else ()
         if lines:
             self._out.append(events.WriteLines(lines=lines))
@@ -673,7 +794,9 @@ class TuneMachine:
 
     def _place_of(self, directory: str) -> StorageContext:
         experiment = self.rules.storage
-        return StorageContext(experiment.experiment_fs_path, directory, experiment.storage_filesystem)
+        return StorageContext(
+            experiment.experiment_fs_path, directory, experiment.storage_filesystem
+        )
 
 
 _HANDLERS: dict[type, Callable[[TuneMachine, Any], None]] = {

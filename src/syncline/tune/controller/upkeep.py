@@ -1,7 +1,8 @@
-"""Files of the experiment directory that the controller changes itself: checkpoints are copied and deleted, lines added to files; and what
-a kill has left is put in order.
+"""Files of the experiment directory that the controller changes itself: checkpoints are copied and
+deleted, lines added to files; and what a kill has left is put in order.
 
-Not covered: the checkpoints that trials write (`workers/runner.py`), the journal, the files of loggers.
+Not covered: the checkpoints that trials write (`workers/runner.py`), the journal, the files of
+loggers.
 """
 
 from __future__ import annotations
@@ -28,13 +29,19 @@ def is_own(trial: Trial, checkpoint: Checkpoint) -> bool:
 
 
 def delete(trial: Trial, checkpoint: Checkpoint) -> None:
-    """Delete a checkpoint, unless it lies with a trainer that made it, which keeps those that it wants to."""
+    """Delete a checkpoint, unless it lies with a trainer that made it, which keeps those that it
+    wants to.
+    """
     if not is_own(trial, checkpoint):
         return
     try:
         trial.storage.delete(checkpoint)
     except OSError as error:
-        logger.warning("the checkpoint %s is not kept any more but cannot be deleted: %s", checkpoint.path, error)
+        logger.warning(
+            "the checkpoint %s is not kept any more but cannot be deleted: %s",
+            checkpoint.path,
+            error,
+        )
 
 
 def write_lines(storage: StorageContext, lines: Sequence[tuple[str, str]]) -> None:
@@ -49,8 +56,14 @@ def write_lines(storage: StorageContext, lines: Sequence[tuple[str, str]]) -> No
 
 
 def discard_unknown(trial: Trial) -> None:
-    """Delete unfinished checkpoints in a trial's directory, and those that the controller never heard of. No process of the trial runs."""
-    own = [entry.checkpoint for entry in trial.checkpoints.registered if is_own(trial, entry.checkpoint)]
+    """Delete unfinished checkpoints in a trial's directory, and those that the controller never
+    heard of. No process of the trial runs.
+    """
+    own = [
+        entry.checkpoint
+        for entry in trial.checkpoints.registered
+        if is_own(trial, entry.checkpoint)
+    ]
     try:
         trial.storage.discard_staged(keep=[trial.storage.name_of(checkpoint) for checkpoint in own])
     except OSError as error:
@@ -72,7 +85,9 @@ def tidy(machine: TuneMachine, last: Sequence[Instruction]) -> None:
     try:
         storage.discard_staged()  # halves of files of the record and of snapshots
     except OSError as error:
-        logger.warning("unfinished files in %s cannot be deleted: %s", storage.experiment_fs_path, error)
+        logger.warning(
+            "unfinished files in %s cannot be deleted: %s", storage.experiment_fs_path, error
+        )
     for do in last:
         if isinstance(do, events.Delete):
             trial_directory, name = posixpath.split(do.checkpoint.path)
@@ -85,7 +100,9 @@ def tidy(machine: TuneMachine, last: Sequence[Instruction]) -> None:
 
 
 def copy_verified(trial: Trial, source: Checkpoint, index: int) -> Checkpoint:
-    """Make a copy of `source` the trial's checkpoint of that number, and compare the two by hash. OSError where they differ."""
+    """Make a copy of `source` the trial's checkpoint of that number, and compare the two by hash.
+    OSError where they differ.
+    """
     storage, name = trial.storage, checkpoint_dir_name(index)
     before = digest(source)
     staged = storage.stage(source, name, rank=0, token=f"donated-{index}")
@@ -117,6 +134,10 @@ def _missing(storage: StorageContext, lines: Sequence[tuple[str, str]]) -> list[
     for name in dict.fromkeys(name for name, _ in lines):
         wanted = [line.rstrip("\n").encode() + b"\n" for other, line in lines if other == name]
         content = storage.files.read(name) or b""
-        written = next(count for count in range(len(wanted), -1, -1) if content.endswith(b"".join(wanted[:count])))
+        written = next(
+            count
+            for count in range(len(wanted), -1, -1)
+            if content.endswith(b"".join(wanted[:count]))
+        )
         missing += [(name, line.decode()) for line in wanted[written:]]
     return missing

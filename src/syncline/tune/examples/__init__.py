@@ -1,4 +1,5 @@
-"""Small searches to read, to borrow from, and to run: `python -m syncline.tune.examples.tune_basic_example --smoke-test`. None downloads.
+"""Small searches to read, to borrow from, and to run: `python -m
+syncline.tune.examples.tune_basic_example --smoke-test`. None downloads.
 
 tune_basic_example        random search and a grid
 async_hyperband_example   bad trials end early

@@ -19,7 +19,12 @@ def evaluation_fn(step: int, width: float, height: float) -> float:
 def easy_objective(config: dict[str, Any]) -> None:
     """A training function. Where it is stopped early, `report` does not return."""
     for step in range(config["steps"]):
-        tune.report({"iterations": step, "mean_loss": evaluation_fn(step, config["width"], config["height"])})
+        tune.report(
+            {
+                "iterations": step,
+                "mean_loss": evaluation_fn(step, config["width"], config["height"]),
+            }
+        )
 
 
 def main(num_samples: int = 20, steps: int = 100) -> tune.ResultGrid:
@@ -33,7 +38,11 @@ def main(num_samples: int = 20, steps: int = 100) -> tune.ResultGrid:
             scheduler=AsyncHyperBandScheduler(grace_period=5, max_t=steps),
             num_samples=num_samples,
         ),
-        param_space={"steps": steps, "width": tune.uniform(10, 100), "height": tune.uniform(0, 100)},
+        param_space={
+            "steps": steps,
+            "width": tune.uniform(10, 100),
+            "height": tune.uniform(0, 100),
+        },
     )
     return tuner.fit()
 

@@ -1,4 +1,6 @@
-"""A training function that saves its own checkpoints, and goes on from the last one if it is started again."""
+"""A training function that saves its own checkpoints, and goes on from the last one if it is
+started again.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,16 @@ def evaluation_fn(step: int, width: float, height: float) -> float:
 
 
 def train_func(config: dict[str, Any]) -> None:
-    """Each report comes with a checkpoint. Its directory may go as soon as `report` has returned."""
+    """Each report comes with a checkpoint. Its directory may go as soon as `report` has
+    returned.
+    """
     first = 0
     checkpoint = tune.get_checkpoint()
     if checkpoint:
-        with checkpoint.as_directory() as directory, open(os.path.join(directory, STATE_FILE)) as file:
+        with (
+            checkpoint.as_directory() as directory,
+            open(os.path.join(directory, STATE_FILE)) as file,
+        ):
             first = json.load(file)["step"] + 1
 
     for step in range(first, config["steps"]):
@@ -34,16 +41,25 @@ def train_func(config: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as directory:
             with open(os.path.join(directory, STATE_FILE), "w") as file:
                 json.dump({"step": step}, file)
-            tune.report({"iterations": step, "mean_loss": loss}, checkpoint=Checkpoint.from_directory(directory))
+            tune.report(
+                {"iterations": step, "mean_loss": loss},
+                checkpoint=Checkpoint.from_directory(directory),
+            )
 
 
 def main(num_samples: int = 5, steps: int = 10) -> tune.ResultGrid:
     """Try `num_samples` widths and heights for `steps` epochs."""
     tuner = tune.Tuner(
         train_func,
-        run_config=tune.RunConfig(name="custom_func_checkpointing", checkpoint_config=tune.CheckpointConfig(num_to_keep=2)),
+        run_config=tune.RunConfig(
+            name="custom_func_checkpointing", checkpoint_config=tune.CheckpointConfig(num_to_keep=2)
+        ),
         tune_config=tune.TuneConfig(metric="mean_loss", mode="min", num_samples=num_samples),
-        param_space={"steps": steps, "width": tune.randint(10, 100), "height": tune.loguniform(10, 100)},
+        param_space={
+            "steps": steps,
+            "width": tune.randint(10, 100),
+            "height": tune.loguniform(10, 100),
+        },
     )
     return tuner.fit()
 

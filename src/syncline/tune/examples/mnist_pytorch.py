@@ -1,7 +1,7 @@
 """A small convolutional network on the digits of MNIST, searched for learning rate and momentum.
 
-Nothing is downloaded: `get_data_loaders` reads the four files of MNIST, as they are published (`train-images-idx3-ubyte`, with or without
-`.gz`, and so on), from a directory of this machine.
+Nothing is downloaded: `get_data_loaders` reads the four files of MNIST, as they are published
+(`train-images-idx3-ubyte`, with or without `.gz`, and so on), from a directory of this machine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,12 @@ class ConvNet(nn.Module):
         return F.log_softmax(self.fc(x.view(-1, 192)), dim=1)
 
 
-def train(model: nn.Module, optimizer: optim.Optimizer, train_loader: DataLoader[Any], device: torch.device | None = None) -> None:
+def train(
+    model: nn.Module,
+    optimizer: optim.Optimizer,
+    train_loader: DataLoader[Any],
+    device: torch.device | None = None,
+) -> None:
     """One epoch, of about EPOCH_SIZE images."""
     device = device or torch.device("cpu")
     model.train()
@@ -59,7 +64,9 @@ def train(model: nn.Module, optimizer: optim.Optimizer, train_loader: DataLoader
         optimizer.step()
 
 
-def accuracy(model: nn.Module, data_loader: DataLoader[Any], device: torch.device | None = None) -> float:
+def accuracy(
+    model: nn.Module, data_loader: DataLoader[Any], device: torch.device | None = None
+) -> float:
     """The share of about TEST_SIZE images that the model tells right."""
     device = device or torch.device("cpu")
     model.eval()
@@ -89,17 +96,24 @@ class Digits(Dataset[tuple[torch.Tensor, int]]):
         return len(self._labels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return (self._images[index].unsqueeze(0) / 255 - _MEAN) / _DEVIATION, int(self._labels[index])
+        return (self._images[index].unsqueeze(0) / 255 - _MEAN) / _DEVIATION, int(
+            self._labels[index]
+        )
 
 
-def get_data_loaders(batch_size: int = 64, directory: str = DATA_DIRECTORY) -> tuple[DataLoader[Any], DataLoader[Any]]:
+def get_data_loaders(
+    batch_size: int = 64, directory: str = DATA_DIRECTORY
+) -> tuple[DataLoader[Any], DataLoader[Any]]:
     """Shuffled loaders of the training and of the test images.
 
     Raises:
-        FileNotFoundError: MNIST's files are neither in `directory` nor where torchvision puts them below it.
+        FileNotFoundError: MNIST's files are neither in `directory` nor where torchvision puts them
+        below it.
     """
     train_digits, test_digits = (_digits(directory, prefix) for prefix in ("train", "t10k"))
-    return DataLoader(train_digits, batch_size=batch_size, shuffle=True), DataLoader(test_digits, batch_size=batch_size, shuffle=True)
+    return DataLoader(train_digits, batch_size=batch_size, shuffle=True), DataLoader(
+        test_digits, batch_size=batch_size, shuffle=True
+    )
 
 
 def _digits(directory: str, prefix: str) -> Digits:
@@ -124,7 +138,9 @@ def _read(directory: str, name: str) -> bytearray:
 
 
 def train_mnist(config: dict[str, Any]) -> None:
-    """Trains until it is stopped. `should_checkpoint` saves the model at each report; `data_dir` says where the images are."""
+    """Trains until it is stopped. `should_checkpoint` saves the model at each report; `data_dir`
+    says where the images are.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     train_loader, test_loader = get_data_loaders(directory=config.get("data_dir", DATA_DIRECTORY))
     model = ConvNet().to(device)
@@ -141,13 +157,28 @@ def train_mnist(config: dict[str, Any]) -> None:
             tune.report(metrics)
 
 
-def main(num_samples: int = 50, iterations: int = 100, data_dir: str = DATA_DIRECTORY, gpus: float = 0) -> tune.ResultGrid:
-    """Try `num_samples` learning rates and momenta, for `iterations` epochs at most or until 98 % are right."""
+def main(
+    num_samples: int = 50, iterations: int = 100, data_dir: str = DATA_DIRECTORY, gpus: float = 0
+) -> tune.ResultGrid:
+    """Try `num_samples` learning rates and momenta, for `iterations` epochs at most or until 98 %
+    are right.
+    """
     tuner = tune.Tuner(
         tune.with_resources(train_mnist, {"cpu": 1, "gpu": gpus}),
-        run_config=tune.RunConfig(name="mnist_pytorch", stop={"mean_accuracy": 0.98, "training_iteration": iterations}),
-        tune_config=tune.TuneConfig(metric="mean_accuracy", mode="max", scheduler=AsyncHyperBandScheduler(), num_samples=num_samples),
-        param_space={"lr": tune.loguniform(1e-4, 1e-2), "momentum": tune.uniform(0.1, 0.9), "data_dir": data_dir},
+        run_config=tune.RunConfig(
+            name="mnist_pytorch", stop={"mean_accuracy": 0.98, "training_iteration": iterations}
+        ),
+        tune_config=tune.TuneConfig(
+            metric="mean_accuracy",
+            mode="max",
+            scheduler=AsyncHyperBandScheduler(),
+            num_samples=num_samples,
+        ),
+        param_space={
+            "lr": tune.loguniform(1e-4, 1e-2),
+            "momentum": tune.uniform(0.1, 0.9),
+            "data_dir": data_dir,
+        },
     )
     return tuner.fit()
 
@@ -159,4 +190,7 @@ if __name__ == "__main__":
     parser.add_argument("--smoke-test", action="store_true", help="finish quickly")
     args = parser.parse_args()
     size = {"num_samples": 2, "iterations": 3} if args.smoke_test else {}
-    print("Best config is:", main(**size, data_dir=args.data_dir, gpus=args.gpus).get_best_result().config)
+    print(
+        "Best config is:",
+        main(**size, data_dir=args.data_dir, gpus=args.gpus).get_best_result().config,
+    )

@@ -10,7 +10,13 @@ import torch
 from torch import optim
 
 from syncline import tune
-from syncline.tune.examples.mnist_pytorch import DATA_DIRECTORY, ConvNet, accuracy, get_data_loaders, train
+from syncline.tune.examples.mnist_pytorch import (
+    DATA_DIRECTORY,
+    ConvNet,
+    accuracy,
+    get_data_loaders,
+    train,
+)
 from syncline.tune.schedulers import ASHAScheduler
 
 MODEL_FILE = "model.pth"
@@ -23,9 +29,13 @@ class TrainMNIST(tune.Trainable):
         """Load the images, make model and optimizer."""
         use_cuda = config.get("use_gpu") and torch.cuda.is_available()
         self.device = torch.device("cuda" if use_cuda else "cpu")
-        self.train_loader, self.test_loader = get_data_loaders(directory=config.get("data_dir", DATA_DIRECTORY))
+        self.train_loader, self.test_loader = get_data_loaders(
+            directory=config.get("data_dir", DATA_DIRECTORY)
+        )
         self.model = ConvNet().to(self.device)
-        self.optimizer = optim.SGD(self.model.parameters(), lr=config.get("lr", 0.01), momentum=config.get("momentum", 0.9))
+        self.optimizer = optim.SGD(
+            self.model.parameters(), lr=config.get("lr", 0.01), momentum=config.get("momentum", 0.9)
+        )
 
     def step(self) -> dict[str, Any]:
         """Train and test."""
@@ -44,8 +54,12 @@ class TrainMNIST(tune.Trainable):
         self.optimizer.load_state_dict(states["optimizer"])
 
 
-def main(num_samples: int = 20, iterations: int = 20, data_dir: str = DATA_DIRECTORY, gpus: float = 0) -> tune.ResultGrid:
-    """Try `num_samples` learning rates and momenta, for `iterations` epochs at most or until 95 % are right."""
+def main(
+    num_samples: int = 20, iterations: int = 20, data_dir: str = DATA_DIRECTORY, gpus: float = 0
+) -> tune.ResultGrid:
+    """Try `num_samples` learning rates and momenta, for `iterations` epochs at most or until 95 %
+    are right.
+    """
     tuner = tune.Tuner(
         tune.with_resources(TrainMNIST, {"cpu": 1, "gpu": gpus}),
         run_config=tune.RunConfig(
@@ -53,7 +67,9 @@ def main(num_samples: int = 20, iterations: int = 20, data_dir: str = DATA_DIREC
             stop={"mean_accuracy": 0.95, "training_iteration": iterations},
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True, checkpoint_frequency=3),
         ),
-        tune_config=tune.TuneConfig(metric="mean_accuracy", mode="max", scheduler=ASHAScheduler(), num_samples=num_samples),
+        tune_config=tune.TuneConfig(
+            metric="mean_accuracy", mode="max", scheduler=ASHAScheduler(), num_samples=num_samples
+        ),
         param_space={
             "lr": tune.uniform(0.001, 0.1),
             "momentum": tune.uniform(0.1, 0.9),

@@ -1,4 +1,6 @@
-"""Optuna proposes the parameters, four trials at a time, and a scheduler ends the bad ones early. Needs `pip install syncline[tune]`."""
+"""Optuna proposes the parameters, four trials at a time, and a scheduler ends the bad ones early.
+Needs `pip install syncline[tune]`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ def evaluation_fn(step: int, width: float, height: float) -> float:
 def easy_objective(config: dict[str, Any]) -> None:
     """A training function; `activation` makes no difference, which the sampler has to find out."""
     for step in range(config["steps"]):
-        tune.report({"iterations": step, "mean_loss": evaluation_fn(step, config["width"], config["height"])})
+        tune.report(
+            {
+                "iterations": step,
+                "mean_loss": evaluation_fn(step, config["width"], config["height"]),
+            }
+        )
 
 
 def main(num_samples: int = 100, steps: int = 100) -> tune.ResultGrid:

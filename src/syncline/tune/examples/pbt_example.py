@@ -1,7 +1,9 @@
-"""Population based training of a class: a trial that falls behind goes on from a better one's checkpoint with another learning rate.
+"""Population based training of a class: a trial that falls behind goes on from a better one's
+checkpoint with another learning rate.
 
-The toy model learns fastest at a learning rate that depends on how good it is already: a triangle from 0.001 up to 0.01 half way and down
-again. No constant learning rate reaches the end; a population of a few follows the triangle.
+The toy model learns fastest at a learning rate that depends on how good it is already: a triangle
+from 0.001 up to 0.01 half way and down again. No constant learning rate reaches the end; a
+population of a few follows the triangle.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ class PBTBenchmarkExample(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """One epoch."""
         self.accuracy = improved(self.accuracy, self.lr)
-        return {"mean_accuracy": self.accuracy, "cur_lr": self.lr, "done": self.accuracy > 2 * MIDPOINT}
+        return {
+            "mean_accuracy": self.accuracy,
+            "cur_lr": self.lr,
+            "done": self.accuracy > 2 * MIDPOINT,
+        }
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """What was learned; a dictionary needs no file."""
@@ -65,21 +71,28 @@ class PBTBenchmarkExample(tune.Trainable):
 
 
 def main(num_samples: int = 8, iterations: int = 1000) -> tune.ResultGrid:
-    """A population of `num_samples` for `iterations` epochs at most. They save as often as they may exchange, so that nothing is stale."""
+    """A population of `num_samples` for `iterations` epochs at most. They save as often as they may
+    exchange, so that nothing is stale.
+    """
     tuner = tune.Tuner(
         PBTBenchmarkExample,
         run_config=tune.RunConfig(
             name="pbt_class_api_example",
             stop={"training_iteration": iterations},
             checkpoint_config=tune.CheckpointConfig(
-                checkpoint_frequency=PERTURBATION_INTERVAL, checkpoint_score_attribute="mean_accuracy", num_to_keep=4
+                checkpoint_frequency=PERTURBATION_INTERVAL,
+                checkpoint_score_attribute="mean_accuracy",
+                num_to_keep=4,
             ),
         ),
         tune_config=tune.TuneConfig(
             scheduler=PopulationBasedTraining(
                 time_attr="training_iteration",
                 perturbation_interval=PERTURBATION_INTERVAL,
-                hyperparam_mutations={"lr": tune.uniform(0.0001, 0.02), "some_other_factor": [1, 2]},
+                hyperparam_mutations={
+                    "lr": tune.uniform(0.0001, 0.02),
+                    "some_other_factor": [1, 2],
+                },
             ),
             metric="mean_accuracy",
             mode="max",

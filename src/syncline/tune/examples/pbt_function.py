@@ -17,17 +17,26 @@ STATE_FILE = "checkpoint.json"
 
 
 def pbt_function(config: dict[str, Any]) -> None:
-    """Trains until it is stopped. It is started again, from a better trial's checkpoint and with another `lr`, where it falls behind."""
+    """Trains until it is stopped. It is started again, from a better trial's checkpoint and with
+    another `lr`, where it falls behind.
+    """
     accuracy, step = 0.0, 1
     checkpoint = tune.get_checkpoint()
     if checkpoint:
-        with checkpoint.as_directory() as directory, open(os.path.join(directory, STATE_FILE)) as file:
+        with (
+            checkpoint.as_directory() as directory,
+            open(os.path.join(directory, STATE_FILE)) as file,
+        ):
             state = json.load(file)
         accuracy, step = state["accuracy"], state["step"] + 1
 
     while True:
         accuracy = improved(accuracy, config["lr"])
-        metrics = {"mean_accuracy": accuracy, "cur_lr": config["lr"], "done": accuracy > 2 * MIDPOINT}
+        metrics = {
+            "mean_accuracy": accuracy,
+            "cur_lr": config["lr"],
+            "done": accuracy > 2 * MIDPOINT,
+        }
         # Counted from 1, checkpoints fall on the iterations where the population exchanges.
         if step % config["checkpoint_interval"] == 0:
             with tempfile.TemporaryDirectory() as directory:
@@ -47,20 +56,29 @@ def main(num_samples: int = 8, iterations: int = 1000) -> tune.ResultGrid:
             name="pbt_function_api_example",
             stop={"training_iteration": iterations},
             failure_config=tune.FailureConfig(fail_fast=True),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_score_attribute="mean_accuracy", num_to_keep=2),
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_score_attribute="mean_accuracy", num_to_keep=2
+            ),
         ),
         tune_config=tune.TuneConfig(
             scheduler=PopulationBasedTraining(
                 time_attr="training_iteration",
                 perturbation_interval=PERTURBATION_INTERVAL,
-                hyperparam_mutations={"lr": tune.uniform(0.0001, 0.02), "some_other_factor": [1, 2]},
+                hyperparam_mutations={
+                    "lr": tune.uniform(0.0001, 0.02),
+                    "some_other_factor": [1, 2],
+                },
             ),
             metric="mean_accuracy",
             mode="max",
             reuse_actors=True,
             num_samples=num_samples,
         ),
-        param_space={"lr": 0.0001, "some_other_factor": 1, "checkpoint_interval": PERTURBATION_INTERVAL},
+        param_space={
+            "lr": 0.0001,
+            "some_other_factor": 1,
+            "checkpoint_interval": PERTURBATION_INTERVAL,
+        },
     )
     return tuner.fit()
 

@@ -18,7 +18,12 @@ def evaluation_fn(step: int, width: float, height: float) -> float:
 def easy_objective(config: dict[str, Any]) -> None:
     """A training function: it may do anything, and reports how far it is."""
     for step in range(config["steps"]):
-        tune.report({"iterations": step, "mean_loss": evaluation_fn(step, config["width"], config["height"])})
+        tune.report(
+            {
+                "iterations": step,
+                "mean_loss": evaluation_fn(step, config["width"], config["height"]),
+            }
+        )
 
 
 def main(num_samples: int = 50, steps: int = 100) -> tune.ResultGrid:

@@ -1,5 +1,6 @@
-"""Boosted trees on scikit-learn's breast cancer data: a callback reports each round, and the model of it. Needs `syncline[xgboost]` and
-scikit-learn."""
+"""Boosted trees on scikit-learn's breast cancer data: a callback reports each round, and the model
+of it. Needs `syncline[xgboost]` and scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ MODEL_FILE = "booster.json"
 
 def train_breast_cancer(config: dict[str, Any]) -> None:
     """Ten rounds of boosting with the parameters of XGBoost that `config` holds."""
-    # Here and not above: these libraries start threads, which only the processes of the trials need.
+    # Here and not above: these libraries start threads, which only the processes of the trials
+    # need.
     import sklearn.datasets
     import xgboost
     from sklearn.model_selection import train_test_split
@@ -33,7 +35,9 @@ def train_breast_cancer(config: dict[str, Any]) -> None:
 
 
 def main(num_samples: int = 10, max_rounds: int = 10) -> tune.ResultGrid:
-    """Try `num_samples` sets of parameters; the better half goes on, each time that the rounds have doubled."""
+    """Try `num_samples` sets of parameters; the better half goes on, each time that the rounds have
+    doubled.
+    """
     tuner = tune.Tuner(
         tune.with_resources(train_breast_cancer, {"cpu": 1}),
         run_config=tune.RunConfig(name="xgboost_example"),

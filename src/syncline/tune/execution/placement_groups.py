@@ -1,7 +1,7 @@
 """What a trial holds while it runs: bundles of resources that are reserved together.
 
-Covered: `PlacementGroupFactory`, which programs give, and `Gang`, which trials that are trainers have. Not covered: the reservation itself
-(`workers/places.py`).
+Covered: `PlacementGroupFactory`, which programs give, and `Gang`, which trials that are trainers
+have. Not covered: the reservation itself (`workers/places.py`).
 """
 
 from __future__ import annotations
@@ -18,23 +18,37 @@ _RENAMED = {"cpu": "CPU", "gpu": "GPU"}
 class PlacementGroupFactory:
     """Resources of a trial, in bundles that are reserved together or not at all.
 
-    The first bundle is the trainable's own; tasks and actors that it starts run in the others. An empty first bundle, `{}`, stands for a
-    trainable that needs nothing itself.
+    The first bundle is the trainable's own; tasks and actors that it starts run in the others. An
+    empty first bundle, `{}`, stands for a trainable that needs nothing itself.
 
     Args:
-        bundles: Amounts by resource name, such as `[{"CPU": 1}, {"CPU": 2, "GPU": 1}]`.
-        strategy: PACK and STRICT_PACK put bundles on one machine (if possible; always), SPREAD and STRICT_SPREAD on different ones.
+        bundles: Amounts by resource name, such as `[{"CPU": 1}, {"CPU": 2, "GPU": 1}]`. strategy:
+        PACK and STRICT_PACK put bundles on one machine (if possible; always), SPREAD and
+        STRICT_SPREAD on different ones.
 
     Raises:
         ValueError: No bundles, all of them empty, a negative amount, or an unknown strategy.
         TypeError: `bundles` is no list of dictionaries.
     """
 
-    def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: PlacementStrategy = "PACK", **_ignored: Any) -> None:
-        if isinstance(bundles, Mapping) or not isinstance(bundles, Sequence) or not all(isinstance(item, Mapping) for item in bundles):
-            raise TypeError(f"PlacementGroupFactory({bundles!r}): bundles are a list of dictionaries such as [{{'CPU': 1}}].")
+    def __init__(
+        self,
+        bundles: Sequence[Mapping[str, float]],
+        strategy: PlacementStrategy = "PACK",
+        **_ignored: Any,
+    ) -> None:
+        if (
+            isinstance(bundles, Mapping)
+            or not isinstance(bundles, Sequence)
+            or not all(isinstance(item, Mapping) for item in bundles)
+        ):
+            raise TypeError(
+                f"PlacementGroupFactory({bundles!r}): bundles are a list of dictionaries such as [{{'CPU': 1}}]."
+            )
         if strategy not in get_args(PlacementStrategy):
-            raise ValueError(f"PlacementGroupFactory(strategy={strategy!r}): use one of {', '.join(get_args(PlacementStrategy))}.")
+            raise ValueError(
+                f"PlacementGroupFactory(strategy={strategy!r}): use one of {', '.join(get_args(PlacementStrategy))}."
+            )
         self._bundles = [_checked(bundle) for bundle in bundles]
         self._strategy: PlacementStrategy = strategy
         if not any(self._bundles) and not self._may_be_empty:
@@ -81,27 +95,39 @@ class PlacementGroupFactory:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PlacementGroupFactory):
             return NotImplemented
-        return type(self) is type(other) and self._bundles == other._bundles and self._strategy == other._strategy
+        return (
+            type(self) is type(other)
+            and self._bundles == other._bundles
+            and self._strategy == other._strategy
+        )
 
     def __hash__(self) -> int:
-        return hash((self._strategy, tuple(tuple(sorted(bundle.items())) for bundle in self._bundles)))
+        return hash(
+            (self._strategy, tuple(tuple(sorted(bundle.items())) for bundle in self._bundles))
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(bundles={self._bundles!r}, strategy={self._strategy!r})"
 
 
 class Gang(PlacementGroupFactory):
-    """The workers of a trainer that runs as a trial, a bundle each; empty where its size is not known.
+    """The workers of a trainer that runs as a trial, a bundle each; empty where its size is not
+    known.
 
-    Reserved like every trial's resources, and handed over when the trainer inside reserves its worker group: the trial itself holds
-    nothing, so trials that are trainers never wait for what other trials' controllers hold.
+    Reserved like every trial's resources, and handed over when the trainer inside reserves its
+    worker group: the trial itself holds nothing, so trials that are trainers never wait for what
+    other trials' controllers hold.
     """
 
     _may_be_empty = True
 
 
-def resource_dict_to_pg_factory(resources: Mapping[str, float] | None = None) -> PlacementGroupFactory:
-    """The one bundle of `resources_per_trial={"cpu": 1, "gpu": 0.5}`; one CPU if there is nothing in it."""
+def resource_dict_to_pg_factory(
+    resources: Mapping[str, float] | None = None,
+) -> PlacementGroupFactory:
+    """The one bundle of `resources_per_trial={"cpu": 1, "gpu": 0.5}`; one CPU if there is nothing
+    in it.
+    """
     given = dict(resources or {})
     extra = [name for name in given if name.startswith("extra_") or name == "custom_resources"]
     if extra:
@@ -118,7 +144,9 @@ def _checked(bundle: Mapping[str, float]) -> dict[str, float]:
     for name, amount in bundle.items():
         is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
         if not isinstance(name, str) or not is_number or not 0 <= amount < math.inf:
-            raise ValueError(f"resources {dict(bundle)!r}: {name!r} must be a name with an amount from 0 up, not {amount!r}.")
+            raise ValueError(
+                f"resources {dict(bundle)!r}: {name!r} must be a name with an amount from 0 up, not {amount!r}."
+            )
         if amount:
             checked[_RENAMED.get(name, name)] = float(amount)
     return checked

@@ -12,9 +12,8 @@ class Experiment:
     """A search that is stated apart from its being run.
 
     Args:
-        name: The experiment directory's name.
-        run: What to train.
-        arguments: The arguments of `tune.run` that say what to search and what to keep: `config`, `stop`, `num_samples`,
+        name: The experiment directory's name. run: What to train. arguments: The arguments of
+        `tune.run` that say what to search and what to keep: `config`, `stop`, `num_samples`,
             `resources_per_trial`, `storage_path`, `checkpoint_config`, `max_failures`, …
     """
 
@@ -27,8 +26,12 @@ class Experiment:
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
         """One stated as a dictionary, `{"run": trainable, …}`. ValueError without `run`."""
         if "run" not in spec:
-            raise ValueError(f"the experiment {name!r} does not say what to train: add `'run': trainable` to {sorted(spec)}.")
-        return cls(name, spec["run"], **{key: value for key, value in spec.items() if key not in _OLDER})
+            raise ValueError(
+                f"the experiment {name!r} does not say what to train: add `'run': trainable` to {sorted(spec)}."
+            )
+        return cls(
+            name, spec["run"], **{key: value for key, value in spec.items() if key not in _OLDER}
+        )
 
     @classmethod
     def several(cls, given: Any) -> list[Experiment]:
@@ -39,4 +42,6 @@ class Experiment:
             return [cls.from_json(name, spec) for name, spec in given.items()]
         if isinstance(given, Sequence) and not isinstance(given, str):
             return [experiment for item in given for experiment in cls.several(item)]
-        raise TypeError(f"experiments are Experiment objects, or {{name: {{'run': …}}}}, not a {type(given).__name__}: {given!r:.80}")
+        raise TypeError(
+            f"experiments are Experiment objects, or {{name: {{'run': …}}}}, not a {type(given).__name__}: {given!r:.80}"
+        )

@@ -1,7 +1,7 @@
 """`Trial`: what the program knows of one trial, and `MetricSummary`, what it keeps of each metric.
 
-A trial is changed by the controller only; schedulers, callbacks and reporters read it. It can be pickled whole: snapshots of a search hold
-its trials.
+A trial is changed by the controller only; schedulers, callbacks and reporters read it. It can be
+pickled whole: snapshots of a search hold its trials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _FEW = 5
 
 
 class MetricSummary:
-    """Extremes and averages of one metric over a trial; not-a-number counts in none of them but `last`."""
+    """Extremes and averages of one metric over a trial; not-a-number counts in none of them but
+    `last`.
+    """
 
     __slots__ = ("average", "count", "high", "last", "low", "recent")
 
@@ -177,7 +179,9 @@ class Trial:
 
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:
-        """For each number ever reported (`a/b` if nested): max, min, avg, last, last-5-avg, last-10-avg."""
+        """For each number ever reported (`a/b` if nested): max, min, avg, last, last-5-avg,
+        last-10-avg.
+        """
         return {key: summary.as_dict() for key, summary in self._summaries.items()}
 
     def summary(self, metric: str) -> dict[str, float] | None:
@@ -207,7 +211,9 @@ class Trial:
                     if isinstance(number, (int, float)) and not isinstance(number, bool):
                         self._summarize(inner, number)
 
-    def take_checkpoint(self, checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> list[Checkpoint]:
+    def take_checkpoint(
+        self, checkpoint: Checkpoint, metrics: Mapping[str, Any]
+    ) -> list[Checkpoint]:
         """`checkpoint` is the latest; returns those that need not be kept any more."""
         index = self.next_checkpoint_index
         self.next_checkpoint_index += 1
@@ -241,14 +247,19 @@ class Trial:
     def __getstate__(self) -> dict[str, Any]:
         # Plain tuples take a tenth of the time of objects, and a search has many of them.
         summaries = {key: summary.as_tuple() for key, summary in self._summaries.items()}
-        # Many exceptions can be pickled but not be made again from that, and one would make the whole search unreadable.
+        # Many exceptions can be pickled but not be made again from that, and one would make the
+        # whole search unreadable.
         exception = pack_error(self.exception) if self.exception is not None else None
         return {**self.__dict__, "_summaries": summaries, "exception": exception}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._summaries = {key: MetricSummary.of(values) for key, values in state["_summaries"].items()}
-        self.exception = unpack_error(state["exception"]) if state["exception"] is not None else None
+        self._summaries = {
+            key: MetricSummary.of(values) for key, values in state["_summaries"].items()
+        }
+        self.exception = (
+            unpack_error(state["exception"]) if state["exception"] is not None else None
+        )
 
     def _summarize(self, key: str, value: float) -> None:
         summary = self._summaries.get(key)

@@ -1,4 +1,6 @@
-"""`TuneReportCheckpointCallback`: reports what LightGBM logs in a trial, and the model as checkpoints."""
+"""`TuneReportCheckpointCallback`: reports what LightGBM logs in a trial, and the model as
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from syncline.train.lightgbm import RayTrainReportCallback
 
 
 class TuneReportCheckpointCallback(RayTrainReportCallback):
-    """As `syncline.train.lightgbm.RayTrainReportCallback`; give it to `lightgbm.train(callbacks=[…])` in a trial's function."""
+    """As `syncline.train.lightgbm.RayTrainReportCallback`; give it to
+    `lightgbm.train(callbacks=[…])` in a trial's function.
+    """
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
@@ -20,4 +24,6 @@ class TuneReportCallback(TuneReportCheckpointCallback):
         metrics: str | Sequence[str] | Mapping[str, str] | None = None,
         results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
-        super().__init__(metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn)
+        super().__init__(
+            metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn
+        )

@@ -1,4 +1,6 @@
-"""`TuneReportCallback`: what the workers of a trainer report is what the trial reports that the trainer runs in."""
+"""`TuneReportCallback`: what the workers of a trainer report is what the trial reports that the
+trainer runs in.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ CHECKPOINT_PATH_KEY = "checkpoint_path"
 
 
 class TuneReportCallback(UserCallback):
-    """Reports rank 0's metrics to the search, and the run's checkpoint, whose files stay where they are.
+    """Reports rank 0's metrics to the search, and the run's checkpoint, whose files stay where they
+    are.
 
     def train_driver(config):
         trainer = TorchTrainer(fn, run_config=RunConfig(callbacks=[TuneReportCallback()], ...), ...)
@@ -38,7 +41,9 @@ class TuneReportCallback(UserCallback):
         self._has_told_earlier = False
 
     def tell_earlier(self, run_context: RunConfig, *, started: bool = False) -> None:
-        """Report what the run had reported before a kill, and the search does not know. `started`: the run has been started again."""
+        """Report what the run had reported before a kill, and the search does not know. `started`:
+        the run has been started again.
+        """
         self._has_told_earlier = True
         run, own = StorageContext.from_run_config(run_context), self._trial.facts.storage
         if own is None or not f"{run.storage_fs_path}/".startswith(f"{own.experiment_fs_path}/"):
@@ -46,8 +51,12 @@ class TuneReportCallback(UserCallback):
         for metrics, checkpoint in list(earlier_reports(run, self._trial.latest, started=started)):
             self._tell(metrics, checkpoint)
 
-    def after_report(self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:
-        """Report what rank 0 did. Returns when the search wants the next result; the workers go on meanwhile."""
+    def after_report(
+        self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        """Report what rank 0 did. Returns when the search wants the next result; the workers go on
+        meanwhile.
+        """
         if not self._has_told_earlier:
             self.tell_earlier(run_context, started=True)
         self._tell(metrics[0], checkpoint)

@@ -1,4 +1,5 @@
-"""Callbacks that keep a record of each trial; trackers keep one of training runs, too. What happens to a result, in order:
+"""Callbacks that keep a record of each trial; trackers keep one of training runs, too. What happens
+to a result, in order:
 
 logger.py        `LoggerCallback`, the base class, with hooks per trial
 defaults.py      which loggers a search has

@@ -11,23 +11,33 @@ from syncline.data.optional import load, require
 from syncline.train.metrics import flatten
 from syncline.tune.logger.rows import flat_result
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
-from syncline.tune.result import CONFIG, PID, TIME_TOTAL_S, TIMESTAMP, TIMESTEPS_TOTAL, TRAINING_ITERATION
+from syncline.tune.result import (
+    CONFIG,
+    PID,
+    TIME_TOTAL_S,
+    TIMESTAMP,
+    TIMESTEPS_TOTAL,
+    TRAINING_ITERATION,
+)
 
 _PREFIX = "ray/tune/"
-_LEFT_OUT = frozenset({CONFIG, PID, TIMESTAMP, TIME_TOTAL_S, TRAINING_ITERATION, "context", "epoch"})
+_LEFT_OUT = frozenset(
+    {CONFIG, PID, TIMESTAMP, TIME_TOTAL_S, TRAINING_ITERATION, "context", "epoch"}
+)
 _NUMBERS = (int, float, np.floating, np.integer)
 
 
 class AimLoggerCallback(TrackerCallback):
-    """Logs each trial, or a training run, as a run of Aim: the finite numbers of its results, and its hyperparameters.
+    """Logs each trial, or a training run, as a run of Aim: the finite numbers of its results, and
+    its hyperparameters.
 
     A result's values `context` and `epoch` are passed to Aim as what it calls so.
 
     Args:
-        repo: Aim's repository: a directory or an `aim.Repo`; the directory of the search, or of the training run, by default.
-        experiment_name: Aim's name of the experiment; the name of the search, or of the training run, by default.
-        metrics: Which metrics are logged; all by default.
-        aim_run_kwargs: For `aim.Run`.
+        repo: Aim's repository: a directory or an `aim.Repo`; the directory of the search, or of the
+        training run, by default. experiment_name: Aim's name of the experiment; the name of the
+        search, or of the training run, by default. metrics: Which metrics are logged; all by
+        default. aim_run_kwargs: For `aim.Run`.
 
     Raises:
         ImportError: aim is not installed.
@@ -37,11 +47,17 @@ class AimLoggerCallback(TrackerCallback):
     step_keys = (TIMESTEPS_TOTAL, TRAINING_ITERATION)
 
     def __init__(
-        self, repo: Any = None, experiment_name: str | None = None, metrics: list[str] | None = None, **aim_run_kwargs: Any
+        self,
+        repo: Any = None,
+        experiment_name: str | None = None,
+        metrics: list[str] | None = None,
+        **aim_run_kwargs: Any,
     ) -> None:
         require("aim", purpose="AimLoggerCallback", install="aim")
         if metrics is not None and not metrics:
-            raise ValueError("metrics=[] would log nothing to Aim: name at least one metric, or leave it out for all.")
+            raise ValueError(
+                "metrics=[] would log nothing to Aim: name at least one metric, or leave it out for all."
+            )
         super().__init__("Aim")
         self._repo_path = repo
         self._experiment_name = experiment_name
@@ -58,14 +74,21 @@ class AimLoggerCallback(TrackerCallback):
         aim = load("aim", purpose="AimLoggerCallback", install="aim")
         known = {} if tracked.key is None else {"run_hash": tracked.key}
         experiment = self._experiment_name or tracked.experiment or tracked.name
-        run = aim.Run(repo=self._repo_path or tracked.experiment_path, experiment=experiment, **{**known, **self._aim_run_kwargs})
+        run = aim.Run(
+            repo=self._repo_path or tracked.experiment_path,
+            experiment=experiment,
+            **{**known, **self._aim_run_kwargs},
+        )
         if tracked.kind == "trial":
             run["trial_id"] = tracked.id
         run[f"{tracked.kind}_log_dir"] = tracked.path
         if tracked.location:
             run["trial_ip"] = tracked.location.rpartition(":")[0]
         if tracked.evaluated_params:
-            run["hparams"] = {key: _hyperparameter(value) for key, value in flatten(tracked.evaluated_params).items()}
+            run["hparams"] = {
+                key: _hyperparameter(value)
+                for key, value in flatten(tracked.evaluated_params).items()
+            }
         return run
 
     def _key_of(self, run: Any, tracked: Tracked) -> str:
@@ -73,8 +96,18 @@ class AimLoggerCallback(TrackerCallback):
 
     def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
         for key, value in flat_result(result, _LEFT_OUT).items():
-            if isinstance(value, _NUMBERS) and math.isfinite(value) and (self._metrics is None or key in self._metrics):
-                run.track(value=value, name=_PREFIX + key, epoch=result.get("epoch"), step=step, context=result.get("context"))
+            if (
+                isinstance(value, _NUMBERS)
+                and math.isfinite(value)
+                and (self._metrics is None or key in self._metrics)
+            ):
+                run.track(
+                    value=value,
+                    name=_PREFIX + key,
+                    epoch=result.get("epoch"),
+                    step=step,
+                    context=result.get("context"),
+                )
 
     def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
         run.close()

@@ -8,27 +8,44 @@ from typing import Any
 from syncline.data.optional import load
 from syncline.train.metrics import flatten
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback, is_below
-from syncline.tune.result import CONFIG, DATE, DONE, EXPERIMENT_TAG, HOSTNAME, NODE_IP, PID, SHOULD_CHECKPOINT, TRIAL_ID
+from syncline.tune.result import (
+    CONFIG,
+    DATE,
+    DONE,
+    EXPERIMENT_TAG,
+    HOSTNAME,
+    NODE_IP,
+    PID,
+    SHOULD_CHECKPOINT,
+    TRIAL_ID,
+)
 
 _LEFT_OUT = (DONE, SHOULD_CHECKPOINT, CONFIG)
 _SYSTEM = (NODE_IP, HOSTNAME, PID, DATE)
 _OTHERS = (TRIAL_ID, "experiment_id", EXPERIMENT_TAG)
 _CURVES = ("hist_stats/episode_reward", "hist_stats/episode_lengths")
-_AUTOMATIC = ("auto_output_logging", "log_git_metadata", "log_git_patch", "log_env_cpu", "log_env_gpu")
+_AUTOMATIC = (
+    "auto_output_logging",
+    "log_git_metadata",
+    "log_git_patch",
+    "log_env_cpu",
+    "log_env_gpu",
+)
 """What Comet would log by itself for every experiment, until its server throttles the program."""
 
 
 class CometLoggerCallback(TrackerCallback):
-    """Logs each trial, or a training run, as an experiment of Comet: its configuration as parameters, its results as metrics.
+    """Logs each trial, or a training run, as an experiment of Comet: its configuration as
+    parameters, its results as metrics.
 
-    Comet takes its key from `COMET_API_KEY`, or from the argument `api_key`. A training run that is started again goes on in its
-    experiment.
+    Comet takes its key from `COMET_API_KEY`, or from the argument `api_key`. A training run that is
+    started again goes on in its experiment.
 
     Args:
-        online: Whether results are sent, or kept in files to be uploaded later.
-        tags: Tags of every experiment.
-        save_checkpoints: Whether checkpoints are logged as artifacts; those of trials if they are on this machine.
-        experiment_kwargs: For `comet_ml.Experiment`, or `OfflineExperiment`: `api_key`, `workspace`, `project_name`, …. What Comet logs by
+        online: Whether results are sent, or kept in files to be uploaded later. tags: Tags of every
+        experiment. save_checkpoints: Whether checkpoints are logged as artifacts; those of trials
+        if they are on this machine. experiment_kwargs: For `comet_ml.Experiment`, or
+        `OfflineExperiment`: `api_key`, `workspace`, `project_name`, …. What Comet logs by
             itself (output, git, CPU, GPU) is off unless it is turned on here.
 
     Raises:
@@ -36,7 +53,11 @@ class CometLoggerCallback(TrackerCallback):
     """
 
     def __init__(
-        self, online: bool = True, tags: list[str] | None = None, save_checkpoints: bool = False, **experiment_kwargs: Any
+        self,
+        online: bool = True,
+        tags: list[str] | None = None,
+        save_checkpoints: bool = False,
+        **experiment_kwargs: Any,
     ) -> None:
         _comet()
         super().__init__("Comet")
@@ -57,7 +78,9 @@ class CometLoggerCallback(TrackerCallback):
         if run is None:
             run = self._experiment_of(tracked)
             # Otherwise Comet ends this experiment when the next trial begins one.
-            load("comet_ml.config", purpose="CometLoggerCallback", install="comet_ml").set_global_experiment(None)
+            load(
+                "comet_ml.config", purpose="CometLoggerCallback", install="comet_ml"
+            ).set_global_experiment(None)
         run.set_name(tracked.name)
         run.add_tags(list(self.tags or ()))
         run.log_other("Created from", "syncline")
@@ -69,7 +92,9 @@ class CometLoggerCallback(TrackerCallback):
         if tracked.key is not None:
             kind = comet.ExistingExperiment if self.online else comet.ExistingOfflineExperiment
             return kind(**{**self.experiment_kwargs, "previous_experiment": tracked.key})
-        return (comet.Experiment if self.online else comet.OfflineExperiment)(**self.experiment_kwargs)
+        return (comet.Experiment if self.online else comet.OfflineExperiment)(
+            **self.experiment_kwargs
+        )
 
     def _key_of(self, run: Any, tracked: Tracked) -> str:
         return str(run.get_key())
@@ -77,7 +102,10 @@ class CometLoggerCallback(TrackerCallback):
     def _log_result(self, run: Any, tracked: Tracked, result: dict[str, Any], step: int) -> None:
         config = result.get(CONFIG)
         if config:
-            run.log_parameters(flatten({key: value for key, value in config.items() if key != "callbacks"}), step=step)
+            run.log_parameters(
+                flatten({key: value for key, value in config.items() if key != "callbacks"}),
+                step=step,
+            )
         metrics, others = {}, {}
         for key, value in flatten(result).items():
             if is_below(key, _LEFT_OUT):

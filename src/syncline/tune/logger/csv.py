@@ -17,10 +17,11 @@ _LEFT_OUT = frozenset({CONFIG})
 
 
 class CSVLoggerCallback(RowLogger):
-    """Writes every result as a row of a table, without the configuration; nested values get columns like `a/b`.
+    """Writes every result as a row of a table, without the configuration; nested values get columns
+    like `a/b`.
 
-    The columns are those of the first result. When a later one has more, the table is written anew with columns for them at the end, which
-    are empty in the earlier rows.
+    The columns are those of the first result. When a later one has more, the table is written anew
+    with columns for them at the end, which are empty in the earlier rows.
     """
 
     file_name = EXPR_PROGRESS_FILE
@@ -58,7 +59,9 @@ class CSVLoggerCallback(RowLogger):
         rows = list(_rows(content))
         columns = rows[0][0] if rows else []
         position = columns.index(TRAINING_ITERATION) if TRAINING_ITERATION in columns else None
-        size = size_up_to(((_iteration(row, position), end) for row, end in rows[1:]), trial.restored_iteration)
+        size = size_up_to(
+            ((_iteration(row, position), end) for row, end in rows[1:]), trial.restored_iteration
+        )
         if not size:  # a header alone would fix the columns of a trial that begins anew
             columns = []
         self._columns[trial.trial_id] = columns

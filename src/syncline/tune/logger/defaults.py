@@ -10,7 +10,11 @@ from syncline.tune.logger.csv import CSVLoggerCallback
 from syncline.tune.logger.json import JsonLoggerCallback
 from syncline.tune.logger.tensorboardx import TBXLoggerCallback
 
-DEFAULT_LOGGERS: tuple[type[Callback], ...] = (CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback)
+DEFAULT_LOGGERS: tuple[type[Callback], ...] = (
+    CSVLoggerCallback,
+    JsonLoggerCallback,
+    TBXLoggerCallback,
+)
 
 
 def default_callbacks(callbacks: Sequence[Callback] | None) -> list[Callback]:
@@ -21,4 +25,6 @@ def default_callbacks(callbacks: Sequence[Callback] | None) -> list[Callback]:
     given = list(callbacks or ())
     if settings.environment("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1":
         return given
-    return given + [kind() for kind in DEFAULT_LOGGERS if not any(isinstance(one, kind) for one in given)]
+    return given + [
+        kind() for kind in DEFAULT_LOGGERS if not any(isinstance(one, kind) for one in given)
+    ]

@@ -10,17 +10,23 @@ import cloudpickle
 
 from syncline.runs import values
 from syncline.tune.logger.rows import RowLogger, size_up_to
-from syncline.tune.result import EXPR_PARAM_FILE, EXPR_PARAM_PICKLE_FILE, EXPR_RESULT_FILE, TRAINING_ITERATION
+from syncline.tune.result import (
+    EXPR_PARAM_FILE,
+    EXPR_PARAM_PICKLE_FILE,
+    EXPR_RESULT_FILE,
+    TRAINING_ITERATION,
+)
 
 if TYPE_CHECKING:
     from syncline.tune.experiment.trial import Trial
 
 
 class JsonLoggerCallback(RowLogger):
-    """Writes every result as a line of JSON, and the configuration whenever the trial starts (schedulers may change it).
+    """Writes every result as a line of JSON, and the configuration whenever the trial starts
+    (schedulers may change it).
 
-    NumPy's numbers and arrays become JSON's; of other objects, their description is written. Not-a-number and infinities are written as
-    `NaN` and `Infinity`, which Python reads.
+    NumPy's numbers and arrays become JSON's; of other objects, their description is written.
+    Not-a-number and infinities are written as `NaN` and `Infinity`, which Python reads.
     """
 
     file_name = EXPR_RESULT_FILE

@@ -1,4 +1,6 @@
-"""`KeptRun`: which run of a tracker belongs to a training run, kept in its run directory, so that a restarted program goes on in it."""
+"""`KeptRun`: which run of a tracker belongs to a training run, kept in its run directory, so that a
+restarted program goes on in it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class KeptRun:
         self._name = f"{TRACKERS_DIRECTORY}/{_NOT_IN_NAMES.sub('-', who).strip('-.').lower()}.json"
 
     def read(self) -> str | None:
-        """The tracker's name of its run; None if there is none, or if the file is damaged: the tracker gets a new run then."""
+        """The tracker's name of its run; None if there is none, or if the file is damaged: the
+        tracker gets a new run then.
+        """
         data = self._files.read(self._name)
         try:
             kept = json.loads(data) if data is not None else None

@@ -1,4 +1,6 @@
-"""`MLflowLoggerCallback`, and the finding of an MLflow experiment, which `syncline.air.integrations.mlflow` shares."""
+"""`MLflowLoggerCallback`, and the finding of an MLflow experiment, which
+`syncline.air.integrations.mlflow` shares.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,24 @@ _STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "inte
 
 
 class MLflowLoggerCallback(TrackerCallback):
-    """Logs each trial, or a training run, as a run of an MLflow experiment: its configuration as parameters, the numbers of its results as
-    metrics.
+    """Logs each trial, or a training run, as a run of an MLflow experiment: its configuration as
+    parameters, the numbers of its results as metrics.
 
-    The runs are begun where the search or the training is controlled; for MLflow within a trial or a training function there is
-    `syncline.air.integrations.mlflow.setup_mlflow`. A trial of a restored search goes on in its run, and so does a training run that is
-    started again.
+    The runs are begun where the search or the training is controlled; for MLflow within a trial or
+    a training function there is `syncline.air.integrations.mlflow.setup_mlflow`. A trial of a
+    restored search goes on in its run, and so does a training run that is started again.
 
     Args:
-        tracking_uri: MLflow's server, database or directory; by default as MLflow finds it (`MLFLOW_TRACKING_URI`).
-        registry_uri: MLflow's registry of models.
-        experiment_name: The experiment, made if there is none of that name; `MLFLOW_EXPERIMENT_NAME` by default.
-        tags: Tags of every run, besides `trial_name`, or `run_name` of a training run.
-        tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
-        save_artifact: Whether the directory of the trial, or of the training run, is logged as an artifact at its end, with its
+        tracking_uri: MLflow's server, database or directory; by default as MLflow finds it
+        (`MLFLOW_TRACKING_URI`). registry_uri: MLflow's registry of models. experiment_name: The
+        experiment, made if there is none of that name; `MLFLOW_EXPERIMENT_NAME` by default. tags:
+        Tags of every run, besides `trial_name`, or `run_name` of a training run. tracking_token:
+        For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`. save_artifact: Whether the
+        directory of the trial, or of the training run, is logged as an artifact at its end, with
+        its
             checkpoints, if it is on this machine.
-        log_params_on_trial_end: Whether the configuration is logged at the end, and not at the start.
+        log_params_on_trial_end: Whether the configuration is logged at the end, and not at the
+        start.
 
     Raises:
         ImportError: mlflow is not installed.
@@ -87,12 +91,18 @@ class MLflowLoggerCallback(TrackerCallback):
         return self.experiment_name or ""
 
     def _begin_run(self, tracked: Tracked, run: str | None) -> str:
-        known = run or tracked.key or (self._run_ids.get(tracked.id) if tracked.is_continued else None)
+        known = (
+            run or tracked.key or (self._run_ids.get(tracked.id) if tracked.is_continued else None)
+        )
         if known is not None:
             self._client().update_run(known, status="RUNNING")
             return known
         tags = {**(self.tags or {}), f"{tracked.kind}_name": tracked.name}
-        run_id = str(self._client().create_run(self._experiment_id, run_name=tracked.name, tags=tags).info.run_id)
+        run_id = str(
+            self._client()
+            .create_run(self._experiment_id, run_name=tracked.name, tags=tags)
+            .info.run_id
+        )
         self._run_ids[tracked.id] = run_id
         if not self.log_params_on_trial_end:
             log_params(self._client(), run_id, tracked.config)
@@ -128,7 +138,8 @@ def find_experiment(
     artifact_location: str | None = None,
     create: bool = True,
 ) -> str:
-    """The id of an experiment: the one of that id if it exists, else the one of that name, else a new one of that name.
+    """The id of an experiment: the one of that id if it exists, else the one of that name, else a
+    new one of that name.
 
     Args:
         client: An `MlflowClient`.
@@ -163,7 +174,13 @@ def log_params(client: Any, run_id: str, config: Mapping[str, Any]) -> None:
         client.log_batch(run_id, params=batch)
 
 
-def log_metrics(client: Any, run_id: str, result: Mapping[str, Any], step: int, clock: Callable[[], float] = time.time) -> None:
+def log_metrics(
+    client: Any,
+    run_id: str,
+    result: Mapping[str, Any],
+    step: int,
+    clock: Callable[[], float] = time.time,
+) -> None:
     """Log the numbers of a result as metrics of that step."""
     entities = load("mlflow.entities", purpose="logging to MLflow", install="mlflow")
     now = int(clock() * 1000)

@@ -1,4 +1,6 @@
-"""What the loggers of result.json and progress.csv share: a row for each result, and each iteration once."""
+"""What the loggers of result.json and progress.csv share: a row for each result, and each iteration
+once.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 class RowLogger(LoggerCallback):
     """Adds a row per result to a file in the trial's directory.
 
-    A trial that goes on from an earlier iteration loses the rows after it, because it reports them again; so does one that was killed while
-    a row was being written.
+    A trial that goes on from an earlier iteration loses the rows after it, because it reports them
+    again; so does one that was killed while a row was being written.
     """
 
     file_name: ClassVar[str]
@@ -39,7 +41,10 @@ class RowLogger(LoggerCallback):
 
     def log_trial_start(self, trial: Trial) -> None:
         # A trial that has only been paused has no row too many, and need not be read.
-        if not self._files.knows(trial) or self._latest.get(trial.trial_id, 0) > trial.restored_iteration:
+        if (
+            not self._files.knows(trial)
+            or self._latest.get(trial.trial_id, 0) > trial.restored_iteration
+        ):
             self._files.begin(trial, self.file_name, lambda content: self._keep(trial, content))
             self._latest[trial.trial_id] = trial.restored_iteration
 

@@ -18,7 +18,14 @@ from syncline.train.metrics import flatten
 from syncline.tune.logger.logger import LoggerCallback
 from syncline.tune.logger.rows import flat_result
 from syncline.tune.logger.trial_files import TrialFiles
-from syncline.tune.result import CONFIG, PID, TIME_TOTAL_S, TIMESTAMP, TIMESTEPS_TOTAL, TRAINING_ITERATION
+from syncline.tune.result import (
+    CONFIG,
+    PID,
+    TIME_TOTAL_S,
+    TIMESTAMP,
+    TIMESTEPS_TOTAL,
+    TRAINING_ITERATION,
+)
 
 if TYPE_CHECKING:
     from syncline.tune.experiment.trial import Trial
@@ -34,12 +41,14 @@ _NUMBERS = (int, float, np.floating, np.integer)
 
 
 class TBXLoggerCallback(LoggerCallback):
-    """Writes every number of a result as a scalar, at the step that `timesteps_total` or `training_iteration` says; nested values get tags
-    like `a/b`. Lists and one- or two-dimensional arrays become histograms; arrays of three dimensions images (channels first), of four
-    batches of images, of five videos, for which tensorboardX is loaded. Not-a-number is left out.
+    """Writes every number of a result as a scalar, at the step that `timesteps_total` or
+    `training_iteration` says; nested values get tags like `a/b`. Lists and one- or two-dimensional
+    arrays become histograms; arrays of three dimensions images (channels first), of four batches of
+    images, of five videos, for which tensorboardX is loaded. Not-a-number is left out.
 
-    When a trial has ended, its hyperparameters and the last values of its numbers are written for TensorBoard's table of hyperparameters. A
-    trial that goes on from an earlier step says so, and TensorBoard forgets the later ones.
+    When a trial has ended, its hyperparameters and the last values of its numbers are written for
+    TensorBoard's table of hyperparameters. A trial that goes on from an earlier step says so, and
+    TensorBoard forgets the later ones.
 
     Args:
         clock: Where the time of events is read, in seconds since the epoch.
@@ -58,14 +67,20 @@ class TBXLoggerCallback(LoggerCallback):
         if self._files.knows(trial):
             return
         now = self._clock()
-        # Boards read the files of a directory in the order of their names: each program that runs a trial writes one of its own.
-        self._files.begin(trial, f"events.out.tfevents.{int(now * 1000):013d}.{socket.gethostname()}", len)
+        # Boards read the files of a directory in the order of their names: each program that runs a
+        # trial writes one of its own.
+        self._files.begin(
+            trial, f"events.out.tfevents.{int(now * 1000):013d}.{socket.gethostname()}", len
+        )
         self._files.append(trial, event_file.record(event_file.first_event(now)))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         if not self._files.knows(trial):
             self.log_trial_start(trial)
-        step, now = int(result.get(TIMESTEPS_TOTAL) or result.get(TRAINING_ITERATION) or 0), self._clock()
+        step, now = (
+            int(result.get(TIMESTEPS_TOTAL) or result.get(TRAINING_ITERATION) or 0),
+            self._clock(),
+        )
         values, tags = [], []
         for key, value in flat_result(result, _LEFT_OUT).items():
             if isinstance(value, _NUMBERS):
@@ -89,8 +104,15 @@ class TBXLoggerCallback(LoggerCallback):
         tags = self._shown.pop(trial.trial_id, None)
         if tags and trial.evaluated_params:
             now = self._clock()
-            summaries = event_file.hyperparameters(flatten(trial.evaluated_params), tags, failed=failed)
-            self._files.append(trial, b"".join(event_file.record(event_file.summary_event(now, 0, one)) for one in summaries))
+            summaries = event_file.hyperparameters(
+                flatten(trial.evaluated_params), tags, failed=failed
+            )
+            self._files.append(
+                trial,
+                b"".join(
+                    event_file.record(event_file.summary_event(now, 0, one)) for one in summaries
+                ),
+            )
         self._starting.discard(trial.trial_id)
         self._files.end(trial)
 
@@ -100,7 +122,9 @@ class TBXLoggerCallback(LoggerCallback):
         self._files.close()
 
     def _array(self, tag: str, value: Any) -> bytes:
-        """An array in a summary; empty, with a log line the first time, if TensorBoard has no form for it."""
+        """An array in a summary; empty, with a log line the first time, if TensorBoard has no form
+        for it.
+        """
         try:
             array = np.asarray(value)
             if not array.size:
@@ -111,7 +135,11 @@ class TBXLoggerCallback(LoggerCallback):
         except (ValueError, TypeError, ImportError) as error:
             if tag not in self._told:
                 self._told.add(tag)
-                logger.warning("%s is not in the files for TensorBoard (%s): report it as numbers, or under several names.", tag, error)
+                logger.warning(
+                    "%s is not in the files for TensorBoard (%s): report it as numbers, or under several names.",
+                    tag,
+                    error,
+                )
             return b""
 
 
@@ -121,7 +149,11 @@ def _tag(key: str) -> str:
 
 
 def _pictures(tag: str, array: Any) -> bytes:
-    summaries = load("tensorboardX.summary", purpose="an image or video in the files for TensorBoard", install="tensorboardX")
+    summaries = load(
+        "tensorboardX.summary",
+        purpose="an image or video in the files for TensorBoard",
+        install="tensorboardX",
+    )
     if array.ndim == 5:
         summary = summaries.video(tag, array, fps=VIDEO_FRAMES_PER_S)
     else:

@@ -1,10 +1,13 @@
-"""`TrackerCallback`: the base of callbacks for experiment trackers, whose libraries talk to servers.
+"""`TrackerCallback`: the base of callbacks for experiment trackers, whose libraries talk to
+servers.
 
-It is a callback of searches and of trainers alike: a tracker gets a run for every trial, or one for the training run. A library's calls
-are made in one thread of their own, in order: a server that is slow or away delays nothing and ends nothing. What a program got wrong (a
-missing library, no key) is told by the constructor or by `setup`, before anything starts.
+It is a callback of searches and of trainers alike: a tracker gets a run for every trial, or one for
+the training run. A library's calls are made in one thread of their own, in order: a server that is
+slow or away delays nothing and ends nothing. What a program got wrong (a missing library, no key)
+is told by the constructor or by `setup`, before anything starts.
 
-Not covered: a training run inside a trial. A callback that is given with a trainer to `Tuner` logs the trials; see `launch.py`.
+Not covered: a training run inside a trial. A callback that is given with a trainer to `Tuner` logs
+the trials; see `launch.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ BACKLOG = 10_000
 TIMEOUT_S = 1800.0
 """So long the end of a search, or of a training run, waits for what has not been sent."""
 INTERRUPTED_TIMEOUT_S = 10.0
-"""So long the end of a training run waits that was broken off: somebody waits, or the machine is about to be taken away."""
+"""So long the end of a training run waits that was broken off: somebody waits, or the machine is
+about to be taken away.
+"""
 
 Outcome = Literal["finished", "failed", "interrupted"]
 """How a run ends: well, with an error, or broken off, to be continued later."""
@@ -58,7 +63,9 @@ class Tracked:
     experiment: str | None
     """The search's name; None of a training run."""
     experiment_path: str
-    """Where the tracker may keep files of its own: the search's directory, or the training run's."""
+    """Where the tracker may keep files of its own: the search's directory, or the training
+    run's.
+    """
     path: str
     """The trial's directory, or the training run's."""
     local_path: str | None
@@ -69,7 +76,9 @@ class Tracked:
     location: str = ""
     """`ip:pid` of a trial's process."""
     is_continued: bool
-    """Whether it goes on from a checkpoint, or, of a training run, whether the tracker has a run of it already."""
+    """Whether it goes on from a checkpoint, or, of a training run, whether the tracker has a run of
+    it already.
+    """
     key: str | None = None
     """Of a training run that is continued: the tracker's name of its run."""
 
@@ -115,10 +124,12 @@ class Tracked:
 
 
 class TrackerCallback(LoggerCallback, UserCallback):
-    """Keeps a run of the tracker per trial, or one for a training run. Subclasses say what to call; their methods are called in the thread.
+    """Keeps a run of the tracker per trial, or one for a training run. Subclasses say what to call;
+    their methods are called in the thread.
 
-    A run that could not be begun is left out, with one warning for all. A training run that is started again under its name goes on in the
-    tracker's run that it had; steps that its earlier program has reported, and that it does again, are not sent again.
+    A run that could not be begun is left out, with one warning for all. A training run that is
+    started again under its name goes on in the tracker's run that it had; steps that its earlier
+    program has reported, and that it does again, are not sent again.
 
     Args:
         tracker: Its name, for messages.
@@ -147,12 +158,16 @@ class TrackerCallback(LoggerCallback, UserCallback):
 
     @property
     def place(self) -> str:
-        """Where in the tracker the runs belong, such as its project; tells callbacks of one kind apart."""
+        """Where in the tracker the runs belong, such as its project; tells callbacks of one kind
+        apart.
+        """
         return ""
 
     @abstractmethod
     def _begin_run(self, tracked: Tracked, run: Any) -> Any:
-        """It has started: the tracker's run of it. `run` is the one that it has already if a trial is started again, else None."""
+        """It has started: the tracker's run of it. `run` is the one that it has already if a trial
+        is started again, else None.
+        """
 
     def _key_of(self, run: Any, tracked: Tracked) -> str | None:
         """By what another program finds the tracker's run of a training run; None if it cannot."""
@@ -163,7 +178,9 @@ class TrackerCallback(LoggerCallback, UserCallback):
         """It has reported."""
 
     def _log_checkpoint(self, run: Any, tracked: Tracked, directory: str) -> None:
-        """A checkpoint of it has been kept, in a directory of this machine. Only called if `logs_checkpoints`."""
+        """A checkpoint of it has been kept, in a directory of this machine. Only called if
+        `logs_checkpoints`.
+        """
 
     @abstractmethod
     def _end_run(self, run: Any, tracked: Tracked, outcome: Outcome) -> None:
@@ -181,7 +198,9 @@ class TrackerCallback(LoggerCallback, UserCallback):
 
     def log_trial_save(self, trial: Trial) -> None:
         if self.logs_checkpoints and trial.checkpoint is not None and trial.local_path is not None:
-            self._background.call(self._pass_on, trial.trial_id, self._log_checkpoint, trial.checkpoint.path)
+            self._background.call(
+                self._pass_on, trial.trial_id, self._log_checkpoint, trial.checkpoint.path
+            )
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         self._running.pop(trial.trial_id, None)
@@ -210,25 +229,37 @@ class TrackerCallback(LoggerCallback, UserCallback):
             self._next_step = step + 1
             self._send(run_id, metrics, step)
 
-    def after_report(self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None) -> None:
+    def after_report(
+        self, run_context: RunConfig, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
         if self.logs_checkpoints and checkpoint is not None:
             (run_id,) = self._running
             self._background.call(self._pass_on, run_id, self._log_checkpoint_of_run, checkpoint)
 
-    def on_run_end(self, run_context: RunConfig, result: Result | None, error: BaseException | None) -> None:
+    def on_run_end(
+        self, run_context: RunConfig, result: Result | None, error: BaseException | None
+    ) -> None:
         broken_off = error is not None and not isinstance(error, Exception)
-        outcome: Outcome = "finished" if error is None else "interrupted" if broken_off else "failed"
+        outcome: Outcome = (
+            "finished" if error is None else "interrupted" if broken_off else "failed"
+        )
         for run_id in self._running:
             self._background.call(self._end, run_id, outcome)
         self._running.clear()
-        self._background.close(min(self._timeout_s, INTERRUPTED_TIMEOUT_S) if broken_off else self._timeout_s)
+        self._background.close(
+            min(self._timeout_s, INTERRUPTED_TIMEOUT_S) if broken_off else self._timeout_s
+        )
 
     def _send(self, tracked_id: str, result: Mapping[str, Any], step: int) -> None:
         if self._background.backlog < BACKLOG:
             self._background.call(self._pass_on, tracked_id, self._log_result, dict(result), step)
         elif not self._left_out:
             self._left_out = True
-            logger.warning("%s is %d results behind, so some are left out there. The run's own files have all.", self._tracker, BACKLOG)
+            logger.warning(
+                "%s is %d results behind, so some are left out there. The run's own files have all.",
+                self._tracker,
+                BACKLOG,
+            )
 
     # -- in the thread
 

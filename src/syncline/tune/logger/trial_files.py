@@ -1,8 +1,9 @@
 """`TrialFiles`: one file for each running trial, to which rows are added.
 
-On this machine they lie in the trials' directories, and every row is in its file when `append` returns: a kill of the program loses none.
-Elsewhere, where files can only be replaced whole, they are collected in a temporary directory and uploaded in the background, at a trial's
-checkpoints and at its end.
+On this machine they lie in the trials' directories, and every row is in its file when `append`
+returns: a kill of the program loses none. Elsewhere, where files can only be replaced whole, they
+are collected in a temporary directory and uploaded in the background, at a trial's checkpoints and
+at its end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from syncline.tune.experiment.trial import Trial
 
 OPEN_FILES = 128
-"""So many files of one kind are open at a time; a process may often have no more than 1024, and a search may have more trials."""
+"""So many files of one kind are open at a time; a process may often have no more than 1024, and a
+search may have more trials.
+"""
 UPLOADS = 4
 """So many uploads run at a time."""
 UPLOAD_TIMEOUT_S = 1800.0
@@ -55,9 +58,9 @@ class TrialFiles:
         """Rows of `trial` go into the file `name` from now on.
 
         Args:
-            trial: Whose rows.
-            name: The file's name in the trial's directory.
-            keep: Given the file's content (empty if there is none), says how many bytes at its beginning stay; the rest is cut off.
+            trial: Whose rows. name: The file's name in the trial's directory. keep: Given the
+            file's content (empty if there is none), says how many bytes at its beginning stay; the
+            rest is cut off.
         """
         self._close(trial.trial_id)
         place = self._places.get(trial.trial_id)
@@ -73,7 +76,9 @@ class TrialFiles:
         return trial.trial_id in self._places
 
     def append(self, trial: Trial, row: bytes) -> None:
-        """Add a row to the trial's file. OSError, and the file is as it was, where there is no room for it."""
+        """Add a row to the trial's file. OSError, and the file is as it was, where there is no room
+        for it.
+        """
         place = self._places[trial.trial_id]
         if place.descriptor is None:
             self._reopen(trial.trial_id, place)
@@ -130,7 +135,9 @@ class TrialFiles:
             os.makedirs(trial.local_path, exist_ok=True)
             return _Place(path=os.path.join(trial.local_path, name), name=name, files=None)
         if self._directory is None:
-            self._directory = tempfile.TemporaryDirectory(prefix="syncline-tune-", ignore_cleanup_errors=True)
+            self._directory = tempfile.TemporaryDirectory(
+                prefix="syncline-tune-", ignore_cleanup_errors=True
+            )
         # A trial that begins from scratch keeps nothing, so it is not worth asking for.
         earlier = trial.storage.files.read(name) if trial.restored_iteration else None
         descriptor, path = tempfile.mkstemp(dir=self._directory.name)
@@ -141,7 +148,9 @@ class TrialFiles:
     def _reopen(self, trial_id: str, place: _Place) -> None:
         if len(self._open) >= OPEN_FILES:
             self._close(next(iter(self._open)))
-        place.descriptor = os.open(place.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        place.descriptor = os.open(
+            place.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
+        )
         self._open[trial_id] = place
 
     def _close(self, trial_id: str) -> None:

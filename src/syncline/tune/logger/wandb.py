@@ -1,4 +1,6 @@
-"""`WandbLoggerCallback`, and what `syncline.air.integrations.wandb` shares with it: the key, the project, values as W&B takes them."""
+"""`WandbLoggerCallback`, and what `syncline.air.integrations.wandb` shares with it: the key, the
+project, values as W&B takes them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from syncline.data.optional import load, require
 from syncline.runs import values
 from syncline.train.metrics import flatten
 from syncline.tune.logger.tracker import TIMEOUT_S, Outcome, Tracked, TrackerCallback, is_below
-from syncline.tune.result import CONFIG, DATE, DONE, EXPERIMENT_TAG, HOSTNAME, NODE_IP, PID, SHOULD_CHECKPOINT, TRIAL_ID
+from syncline.tune.result import (
+    CONFIG,
+    DATE,
+    DONE,
+    EXPERIMENT_TAG,
+    HOSTNAME,
+    NODE_IP,
+    PID,
+    SHOULD_CHECKPOINT,
+    TRIAL_ID,
+)
 
 logger = logging.getLogger("syncline")
 
@@ -38,24 +50,24 @@ _LEFT_OUT = (DONE, SHOULD_CHECKPOINT)
 class WandbLoggerCallback(TrackerCallback):
     """Logs each trial, or a training run, as a run of Weights & Biases.
 
-    The run has the trial's id and name, or the training run's name, and the configuration. The key comes from the arguments, from
-    `WANDB_API_KEY`, from an earlier `wandb login`, or from the function that `WANDB_SETUP_API_KEY_HOOK` names; with `WANDB_MODE` offline or
-    disabled none is needed. Numbers and media are logged; arrays of three, four and five dimensions as an image (height, width, channels),
-    images, and videos. A training run that is started again goes on in its run of W&B.
+    The run has the trial's id and name, or the training run's name, and the configuration. The key
+    comes from the arguments, from `WANDB_API_KEY`, from an earlier `wandb login`, or from the
+    function that `WANDB_SETUP_API_KEY_HOOK` names; with `WANDB_MODE` offline or disabled none is
+    needed. Numbers and media are logged; arrays of three, four and five dimensions as an image
+    (height, width, channels), images, and videos. A training run that is started again goes on in
+    its run of W&B.
 
     Args:
-        project: W&B's project; `WANDB_PROJECT_NAME` by default.
-        group: W&B's group; `WANDB_GROUP_NAME`, else the search's name by default; a training run has none.
-        api_key_file: A file with the key in its first line.
-        api_key: The key.
-        excludes: Keys of results and of the configuration that are not logged.
-        log_config: Whether every result updates the run's configuration, for schedulers that change it.
-        upload_checkpoints: Whether checkpoints are logged as artifacts; those of trials if they are on this machine.
-        save_checkpoints: The older name of `upload_checkpoints`.
-        upload_timeout: So many seconds the end of the search, or of the training run, waits for what has not been sent.
-        video_kwargs: For `wandb.Video`.
-        image_kwargs: For `wandb.Image`.
-        kwargs: For `wandb.init`; they beat what is said above.
+        project: W&B's project; `WANDB_PROJECT_NAME` by default. group: W&B's group;
+        `WANDB_GROUP_NAME`, else the search's name by default; a training run has none.
+        api_key_file: A file with the key in its first line. api_key: The key. excludes: Keys of
+        results and of the configuration that are not logged. log_config: Whether every result
+        updates the run's configuration, for schedulers that change it. upload_checkpoints: Whether
+        checkpoints are logged as artifacts; those of trials if they are on this machine.
+        save_checkpoints: The older name of `upload_checkpoints`. upload_timeout: So many seconds
+        the end of the search, or of the training run, waits for what has not been sent.
+        video_kwargs: For `wandb.Video`. image_kwargs: For `wandb.Image`. kwargs: For `wandb.init`;
+        they beat what is said above.
 
     Raises:
         ImportError: wandb is not installed.
@@ -96,7 +108,9 @@ class WandbLoggerCallback(TrackerCallback):
         set_api_key(self.api_key_path, self.api_key)
         self.project = find_project(self.project)
         if not self.project:
-            raise ValueError(f"W&B keeps runs in projects, and none is named: give `project=…`, or set {WANDB_PROJECT_ENV_VAR}.")
+            raise ValueError(
+                f"W&B keeps runs in projects, and none is named: give `project=…`, or set {WANDB_PROJECT_ENV_VAR}."
+            )
         self.group = self.group or settings.environment(WANDB_GROUP_ENV_VAR)
 
     @property
@@ -142,7 +156,10 @@ class WandbLoggerCallback(TrackerCallback):
                 config[key] = value
             elif _is_shown(value):
                 logged[key] = value
-        run.config.update(as_logged({key: value for key, value in config.items() if key != "callbacks"}), allow_val_change=True)
+        run.config.update(
+            as_logged({key: value for key, value in config.items() if key != "callbacks"}),
+            allow_val_change=True,
+        )
         run.log(logged, step=step)
 
     def _log_checkpoint(self, run: Any, tracked: Tracked, directory: str) -> None:
@@ -155,7 +172,8 @@ class WandbLoggerCallback(TrackerCallback):
 
 
 def set_api_key(api_key_file: str | None = None, api_key: str | None = None) -> None:
-    """Put W&B's key where its library looks for it; see `WandbLoggerCallback` for where it is found.
+    """Put W&B's key where its library looks for it; see `WandbLoggerCallback` for where it is
+    found.
 
     Raises:
         ValueError: There is none, or two.
@@ -163,9 +181,16 @@ def set_api_key(api_key_file: str | None = None, api_key: str | None = None) -> 
     if settings.environment(WANDB_MODE_ENV_VAR) in ("offline", "disabled"):
         return
     if api_key_file and api_key:
-        raise ValueError("Both `api_key_file` and `api_key` are given, and they may differ: give one of them.")
+        raise ValueError(
+            "Both `api_key_file` and `api_key` are given, and they may differ: give one of them."
+        )
     if api_key_file:
-        api_key = Path(settings.local_path(api_key_file)).read_text(encoding="utf-8").partition("\n")[0].strip()
+        api_key = (
+            Path(settings.local_path(api_key_file))
+            .read_text(encoding="utf-8")
+            .partition("\n")[0]
+            .strip()
+        )
     if not api_key and not settings.environment(WANDB_ENV_VAR):
         if getattr(getattr(_wandb(), "api", None), "api_key", None):
             return
@@ -180,14 +205,18 @@ def set_api_key(api_key_file: str | None = None, api_key: str | None = None) -> 
 
 
 def find_project(project: str | None) -> str | None:
-    """The project that is given, else that of the environment, which `WANDB_POPULATE_RUN_LOCATION_HOOK` may fill in."""
+    """The project that is given, else that of the environment, which
+    `WANDB_POPULATE_RUN_LOCATION_HOOK` may fill in.
+    """
     if not project and not settings.environment(WANDB_PROJECT_ENV_VAR):
         call_hook(WANDB_POPULATE_RUN_LOCATION_HOOK)
     return project or settings.environment(WANDB_PROJECT_ENV_VAR) or None
 
 
 def call_hook(variable: str, *arguments: Any) -> Any:
-    """Call the function that an environment variable names; None if it names none, or, with a log line, if the function fails."""
+    """Call the function that an environment variable names; None if it names none, or, with a log
+    line, if the function fails.
+    """
     name = settings.environment(variable)
     if not name:
         return None
@@ -195,13 +224,23 @@ def call_hook(variable: str, *arguments: Any) -> Any:
     try:
         return getattr(import_module(module), function)(*arguments)
     except Exception:
-        logger.exception("The function %s, which %s names, failed; the run goes on without what it would have done.", name, variable)
+        logger.exception(
+            "The function %s, which %s names, failed; the run goes on without what it would have done.",
+            name,
+            variable,
+        )
         return None
 
 
-def as_logged(value: Any, *, video_kwargs: Mapping[str, Any] | None = None, image_kwargs: Mapping[str, Any] | None = None) -> Any:
-    """`value` as W&B can hold it: numbers, texts, media, dictionaries and lists of these. Arrays of three, four and five dimensions become
-    media, other objects their description."""
+def as_logged(
+    value: Any,
+    *,
+    video_kwargs: Mapping[str, Any] | None = None,
+    image_kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """`value` as W&B can hold it: numbers, texts, media, dictionaries and lists of these. Arrays of
+    three, four and five dimensions become media, other objects their description.
+    """
     options: dict[str, Any] = {"video_kwargs": video_kwargs, "image_kwargs": image_kwargs}
     if isinstance(value, Mapping):
         return {str(key): as_logged(item, **options) for key, item in value.items()}
@@ -219,7 +258,9 @@ def as_logged(value: Any, *, video_kwargs: Mapping[str, Any] | None = None, imag
 def _media(array: Any, video_kwargs: Mapping[str, Any], image_kwargs: Mapping[str, Any]) -> Any:
     if array.ndim == 3:
         return _wandb().Image(array, **image_kwargs)
-    kind, options = (_wandb().Image, image_kwargs) if array.ndim == 4 else (_wandb().Video, video_kwargs)
+    kind, options = (
+        (_wandb().Image, image_kwargs) if array.ndim == 4 else (_wandb().Video, video_kwargs)
+    )
     media = [kind(item, **options) for item in array]
     return media[0] if len(media) == 1 else media
 

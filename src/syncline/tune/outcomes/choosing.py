@@ -11,17 +11,28 @@ from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import AUTO_RESULT_KEYS
 
 Scope = Literal["last", "avg", "all", "last-5-avg", "last-10-avg"]
-"""Which values of a metric count: the last, the average of all, of the last five or ten, or ("all") the best one there ever was."""
+"""Which values of a metric count: the last, the average of all, of the last five or ten, or ("all")
+the best one there ever was.
+"""
 SCOPES: tuple[str, ...] = get_args(Scope)
 
 
 def check_mode(mode: str | None, where: str) -> None:
     """ValueError for a mode that is none; None is allowed."""
     if mode not in (None, "min", "max"):
-        raise ValueError(f'{where}: mode={mode!r} is neither "min" nor "max", so it is not known what is better: give one of the two.')
+        raise ValueError(
+            f'{where}: mode={mode!r} is neither "min" nor "max", so it is not known what is better: give one of the two.'
+        )
 
 
-def best_trial(trials: Iterable[Trial], metric: str, mode: str, scope: str = "last", *, filter_nan_and_inf: bool = True) -> Trial | None:
+def best_trial(
+    trials: Iterable[Trial],
+    metric: str,
+    mode: str,
+    scope: str = "last",
+    *,
+    filter_nan_and_inf: bool = True,
+) -> Trial | None:
     """The trial with the best value, the first of equal ones; None if no trial has one.
 
     Args:
@@ -35,7 +46,9 @@ def best_trial(trials: Iterable[Trial], metric: str, mode: str, scope: str = "la
         ValueError: `scope` is none.
     """
     if scope not in SCOPES:
-        raise ValueError(f"scope={scope!r} is unknown, so it is not clear which values of {metric!r} count: give one of {list(SCOPES)}.")
+        raise ValueError(
+            f"scope={scope!r} is unknown, so it is not clear which values of {metric!r} count: give one of {list(SCOPES)}."
+        )
     which = mode if scope == "all" else scope
     best: Trial | None = None
     best_value = 0.0
@@ -58,10 +71,16 @@ def known_metrics(trials: Iterable[Trial]) -> list[str]:
 
 
 def nothing_best(metric: str, trials: Sequence[Trial], *, filter_nan_and_inf: bool) -> str:
-    """Why no trial is the best: nobody reported the metric (and which name may be meant), or nobody reported a usable value."""
+    """Why no trial is the best: nobody reported the metric (and which name may be meant), or nobody
+    reported a usable value.
+    """
     names = known_metrics(trials)
     if metric in names:
-        filtered = " that is finite: fix the trainable, or give `filter_nan_and_inf=False`" if filter_nan_and_inf else ""
+        filtered = (
+            " that is finite: fix the trainable, or give `filter_nan_and_inf=False`"
+            if filter_nan_and_inf
+            else ""
+        )
         return f"No trial has a value of {metric!r}{filtered}."
     if not names:
         return f"No trial has reported {metric!r}, or any other number, so none is the best: look at `results.errors`."

@@ -1,4 +1,5 @@
-"""What a trial has written down of each of its results: `result.json` (JSON Lines) or `progress.csv` in its directory.
+"""What a trial has written down of each of its results: `result.json` (JSON Lines) or
+`progress.csv` in its directory.
 
 A line that a kill has cut short is left out. Not covered: writing them (`syncline.tune.logger`).
 """
@@ -20,8 +21,12 @@ FileType = Literal["json", "csv"]
 """Which of the two files is read first."""
 
 
-def read_history(filesystem: pyarrow_fs.FileSystem, trial_path: str, first: FileType = "json") -> list[dict[str, Any]] | None:
-    """A dictionary for each result of the trial, first in first; from a `progress.csv` it is flat. None if there is neither file."""
+def read_history(
+    filesystem: pyarrow_fs.FileSystem, trial_path: str, first: FileType = "json"
+) -> list[dict[str, Any]] | None:
+    """A dictionary for each result of the trial, first in first; from a `progress.csv` it is flat.
+    None if there is neither file.
+    """
     for kind in (first, "csv" if first == "json" else "json"):
         name = EXPR_RESULT_FILE if kind == "json" else EXPR_PROGRESS_FILE
         data = directories.read_bytes(filesystem, directories.join(trial_path, name))
@@ -49,7 +54,13 @@ def _from_csv(text: str) -> list[dict[str, Any]]:
         return []
     names: Sequence[str] = lines[0]
     whole = [line for line in lines[1:] if len(line) == len(names)]
-    return [{name: cell if name == TRIAL_ID else _value(cell) for name, cell in zip(names, line, strict=True)} for line in whole]
+    return [
+        {
+            name: cell if name == TRIAL_ID else _value(cell)
+            for name, cell in zip(names, line, strict=True)
+        }
+        for line in whole
+    ]
 
 
 def _value(text: str) -> Any:

@@ -1,7 +1,8 @@
 """Pictures of a search, drawn by plotly: `plot`, and a function for each kind.
 
-`study` makes an Optuna study of the trials, `figures` draws: the learning curves itself, the other kinds with Optuna's visualisation.
-Neither library is imported before the first picture. Not covered: reading trials from a directory (`syncline.tune.ExperimentAnalysis`).
+`study` makes an Optuna study of the trials, `figures` draws: the learning curves itself, the other
+kinds with Optuna's visualisation. Neither library is imported before the first picture. Not
+covered: reading trials from a directory (`syncline.tune.ExperimentAnalysis`).
 """
 
 from __future__ import annotations
@@ -38,15 +39,14 @@ def plot(
     path: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> plotly.graph_objects.Figure:
-    """Draw a picture of the trials. In a notebook, the figure that is returned shows itself; `figure.show()` opens a browser elsewhere.
+    """Draw a picture of the trials. In a notebook, the figure that is returned shows itself;
+    `figure.show()` opens a browser elsewhere.
 
     Args:
-        trials: Those of a search, `analysis.trials`.
-        kind: What it shows.
-        metric: The key of a number in results, `a/b` if nested.
-        mode: "min" or "max".
-        path: Also save it on this machine, as an HTML file that needs nothing else, the network neither.
-        options: Of the function of that kind.
+        trials: Those of a search, `analysis.trials`. kind: What it shows. metric: The key of a
+        number in results, `a/b` if nested. mode: "min" or "max". path: Also save it on this
+        machine, as an HTML file that needs nothing else, the network neither. options: Of the
+        function of that kind.
 
     Raises:
         ImportError: A library is not installed; the message says which one and how to get it.

@@ -1,7 +1,8 @@
 """An Optuna study of trials that have ended, for Optuna's visualisation.
 
-The search space is not asked for, because a trial may come from anywhere: each parameter's distribution is inferred from its values.
-Parameters that are neither numbers nor texts are shown by their description, and those that never vary are left out.
+The search space is not asked for, because a trial may come from anywhere: each parameter's
+distribution is inferred from its values. Parameters that are neither numbers nor texts are shown by
+their description, and those that never vary are left out.
 """
 
 from __future__ import annotations
@@ -31,13 +32,26 @@ def study_of(trials: Sequence[Trial], metric: str, mode: str) -> Any:
     if not scored:
         raise ValueError(nothing_best(metric, trials, filter_nan_and_inf=True))
     names = short_names(sorted({key for trial, _ in scored for key in trial.evaluated_params}))
-    held = {key: [plain(trial.evaluated_params[key]) for trial, _ in scored if key in trial.evaluated_params] for key in names}
+    held = {
+        key: [
+            plain(trial.evaluated_params[key])
+            for trial, _ in scored
+            if key in trial.evaluated_params
+        ]
+        for key in names
+    }
     varied = {key: values for key, values in held.items() if len(set(values)) > 1}
     if not varied:
-        raise ValueError(f"No parameter differs between the {len(scored)} trials that report {metric!r}, so there is nothing to show.")
-    distributions = {key: distribution(values, optuna.distributions) for key, values in varied.items()}
+        raise ValueError(
+            f"No parameter differs between the {len(scored)} trials that report {metric!r}, so there is nothing to show."
+        )
+    distributions = {
+        key: distribution(values, optuna.distributions) for key, values in varied.items()
+    }
     study = _quiet_study(optuna, metric, mode)
-    study.add_trials([_frozen(optuna, trial, value, names, distributions) for trial, value in scored])
+    study.add_trials(
+        [_frozen(optuna, trial, value, names, distributions) for trial, value in scored]
+    )
     return study
 
 
@@ -45,7 +59,9 @@ def distribution(values: Sequence[bool | int | float | str], distributions: Any)
     """The narrowest distribution of Optuna that has all `values`, of which two differ."""
     numbers = [value for value in values if not isinstance(value, (bool, str))]
     if len(numbers) < len(values):
-        return distributions.CategoricalDistribution(sorted(set(values), key=lambda value: (type(value).__name__, value)))
+        return distributions.CategoricalDistribution(
+            sorted(set(values), key=lambda value: (type(value).__name__, value))
+        )
     low, high = min(numbers), max(numbers)
     logarithmic = low > 0 and high / low >= LOGARITHMIC_SPAN
     if all(isinstance(value, int) for value in numbers):
@@ -69,16 +85,26 @@ def _quiet_study(optuna: Any, metric: str, mode: str) -> Any:
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        return optuna.create_study(direction="maximize" if mode == "max" else "minimize", study_name=metric)
+        return optuna.create_study(
+            direction="maximize" if mode == "max" else "minimize", study_name=metric
+        )
     finally:
         optuna.logging.set_verbosity(verbosity)
 
 
-def _frozen(optuna: Any, trial: Trial, value: float, names: Mapping[str, str], distributions: Mapping[str, Any]) -> Any:
+def _frozen(
+    optuna: Any,
+    trial: Trial,
+    value: float,
+    names: Mapping[str, str],
+    distributions: Mapping[str, Any],
+) -> Any:
     keys = [key for key in trial.evaluated_params if key in distributions]
     parameters = {names[key]: plain(trial.evaluated_params[key]) for key in keys}
     own = {names[key]: distributions[key] for key in keys}
-    return optuna.trial.create_trial(params=parameters, distributions=own, value=value, user_attrs={"trial": str(trial)})
+    return optuna.trial.create_trial(
+        params=parameters, distributions=own, value=value, user_attrs={"trial": str(trial)}
+    )
 
 
 def _value(trial: Trial, metric: str) -> float | None:

@@ -11,7 +11,8 @@
     pb2.py                  mutations chosen by the model in `bandit.py`
     resource_changing_scheduler.py   any of them, with resources that change; `allocation.py` deals them out
 
-Not covered: what decisions do to processes (`syncline.tune.controller`), and which configurations are tried (`syncline.tune.search`).
+Not covered: what decisions do to processes (`syncline.tune.controller`), and which configurations
+are tried (`syncline.tune.search`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ _BY_NAME: dict[str, type[TrialScheduler]] = {
 def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
     """The scheduler of that name, such as `"pbt"` or `"async_hyperband"`.
 
-    Keywords that it does not take but another scheduler does are left out, so that the name alone can be exchanged.
+    Keywords that it does not take but another scheduler does are left out, so that the name alone
+    can be exchanged.
 
     Raises:
         ValueError: There is no scheduler of that name.
@@ -78,7 +80,9 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
     everywhere = {name for known in _BY_NAME.values() for name in _keywords(known)}
     for name in kwargs:
         if name not in everywhere:
-            raise TypeError(f"create_scheduler({scheduler!r}, {name}=…): no scheduler has such an option.{did_you_mean(name, everywhere)}")
+            raise TypeError(
+                f"create_scheduler({scheduler!r}, {name}=…): no scheduler has such an option.{did_you_mean(name, everywhere)}"
+            )
     own = _keywords(kind)
     return kind(**{name: value for name, value in kwargs.items() if name in own})
 

@@ -1,7 +1,9 @@
-"""How resources are dealt out to running trials: `DistributeResources`, `DistributeResourcesToTopJob`.
+"""How resources are dealt out to running trials: `DistributeResources`,
+`DistributeResourcesToTopJob`.
 
-Both are functions for `ResourceChangingScheduler`, with options. A trial holds what it started with, its base, and a whole number of
-increments. Not covered: when a trial gets its new resources (`resource_changing_scheduler.py`).
+Both are functions for `ResourceChangingScheduler`, with options. A trial holds what it started
+with, its base, and a whole number of increments. Not covered: when a trial gets its new resources
+(`resource_changing_scheduler.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ class DistributeResources:
     """Deals the machine's resources out evenly among the trials that have not ended.
 
     Args:
-        add_bundles: Whether an increment is a bundle of its own, for further processes; else it is added to the trial's one bundle.
-        increase_by: The increment, such as `{"CPU": 1, "GPU": 0.5}`; if not given, the last bundle of the base with `add_bundles`,
+        add_bundles: Whether an increment is a bundle of its own, for further processes; else it is
+        added to the trial's one bundle. increase_by: The increment, such as `{"CPU": 1, "GPU":
+        0.5}`; if not given, the last bundle of the base with `add_bundles`,
             otherwise one GPU or CPU, whichever the base has.
         increase_by_times: At most so many increments for a trial; no limit if below 1.
         reserve_resources: What is not dealt out.
@@ -44,14 +47,20 @@ class DistributeResources:
         reserve_resources: dict[str, float] | None = None,
     ) -> None:
         if increase_by and (min(increase_by.values()) < 0 or not any(increase_by.values())):
-            raise ValueError(f"increase_by={increase_by!r} must have amounts of 0 or more, and one above 0: trials grow by it.")
+            raise ValueError(
+                f"increase_by={increase_by!r} must have amounts of 0 or more, and one above 0: trials grow by it."
+            )
         self.add_bundles = add_bundles
         self.increase_by = increase_by or {}
         self.increase_by_times = increase_by_times
         self.reserve_resources = reserve_resources or {}
 
     def __call__(
-        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any], scheduler: ResourceChangingScheduler
+        self,
+        tune_controller: ControllerView,
+        trial: Trial,
+        result: dict[str, Any],
+        scheduler: ResourceChangingScheduler,
     ) -> PlacementGroupFactory | None:
         """What `trial` is to hold from now on; None if nothing is known of its base.
 
@@ -71,9 +80,16 @@ class DistributeResources:
         return self._grown(base, increment, times)
 
     def _times(
-        self, controller: ControllerView, trial: Trial, result: Mapping[str, Any], base: PlacementGroupFactory, increment: Amounts
+        self,
+        controller: ControllerView,
+        trial: Trial,
+        result: Mapping[str, Any],
+        base: PlacementGroupFactory,
+        increment: Amounts,
     ) -> int:
-        """How many increments the trial is to have: its even share, as far as there is room for it now."""
+        """How many increments the trial is to have: its even share, as far as there is room for it
+        now.
+        """
         del result
         live = controller.get_live_trials()
         available = self._available(controller)
@@ -103,9 +119,14 @@ class DistributeResources:
 
     @staticmethod
     def _present_times(trial: Trial, base: PlacementGroupFactory, increment: Amounts) -> int:
-        return _whole_times(_less(trial.placement_group_factory.required_resources, base.required_resources), increment)
+        return _whole_times(
+            _less(trial.placement_group_factory.required_resources, base.required_resources),
+            increment,
+        )
 
-    def _grown(self, base: PlacementGroupFactory, increment: Amounts, times: int) -> PlacementGroupFactory:
+    def _grown(
+        self, base: PlacementGroupFactory, increment: Amounts, times: int
+    ) -> PlacementGroupFactory:
         bundles = base.bundles
         if self.add_bundles:
             bundles += [dict(increment) for _ in range(times)]
@@ -115,15 +136,15 @@ class DistributeResources:
 
 
 class DistributeResourcesToTopJob(DistributeResources):
-    """Gives everything that is free to the best trial. Others keep what they have, unless more is held than there is.
+    """Gives everything that is free to the best trial. Others keep what they have, unless more is
+    held than there is.
 
     Args:
-        add_bundles: As for `DistributeResources`.
-        increase_by: As for `DistributeResources`.
-        increase_by_times: As for `DistributeResources`; a trial that has so many is passed over for the next best.
-        reserve_resources: As for `DistributeResources`.
-        metric: What trials are compared by; the scheduler's if not given.
-        mode: `"min"` or `"max"`; the scheduler's if not given.
+        add_bundles: As for `DistributeResources`. increase_by: As for `DistributeResources`.
+        increase_by_times: As for `DistributeResources`; a trial that has so many is passed over for
+        the next best. reserve_resources: As for `DistributeResources`. metric: What trials are
+        compared by; the scheduler's if not given. mode: `"min"` or `"max"`; the scheduler's if not
+        given.
     """
 
     def __init__(
@@ -140,7 +161,12 @@ class DistributeResourcesToTopJob(DistributeResources):
         self.mode = checked_mode(mode)
 
     def _times(
-        self, controller: ControllerView, trial: Trial, result: Mapping[str, Any], base: PlacementGroupFactory, increment: Amounts
+        self,
+        controller: ControllerView,
+        trial: Trial,
+        result: Mapping[str, Any],
+        base: PlacementGroupFactory,
+        increment: Amounts,
     ) -> int:
         live = controller.get_live_trials()
         present = self._present_times(trial, base, increment)
@@ -150,7 +176,12 @@ class DistributeResourcesToTopJob(DistributeResources):
         return self._limited(present + room)
 
     def _best(
-        self, live: Collection[Trial], trial: Trial, result: Mapping[str, Any], base: PlacementGroupFactory, increment: Amounts
+        self,
+        live: Collection[Trial],
+        trial: Trial,
+        result: Mapping[str, Any],
+        base: PlacementGroupFactory,
+        increment: Amounts,
     ) -> str | None:
         """The id of the best trial that may still grow."""
         if not self.metric or not self.mode:
@@ -160,7 +191,9 @@ class DistributeResourcesToTopJob(DistributeResources):
             )
         best: tuple[float, str] | None = None
         for other in live:
-            value = (result if other.trial_id == trial.trial_id else other.last_result).get(self.metric)
+            value = (result if other.trial_id == trial.trial_id else other.last_result).get(
+                self.metric
+            )
             present = self._present_times(other, base, increment)
             if value is None or value != value or self._limited(present + 1) <= present:
                 continue
@@ -177,9 +210,15 @@ evenly_distribute_cpus_gpus_distributed = DistributeResources(add_bundles=True)
 
 
 def _less(amounts: Amounts, taken: Amounts, times: int = 1) -> dict[str, float]:
-    return {name: amounts.get(name, 0) - times * taken.get(name, 0) for name in {**amounts, **taken}}
+    return {
+        name: amounts.get(name, 0) - times * taken.get(name, 0) for name in {**amounts, **taken}
+    }
 
 
 def _whole_times(amounts: Amounts, increment: Amounts) -> int:
     """How often `increment` goes into `amounts`, rounded down; negative where they are."""
-    return min(math.floor(amounts.get(name, 0) / amount + _ROUNDING) for name, amount in increment.items() if amount)
+    return min(
+        math.floor(amounts.get(name, 0) / amount + _ROUNDING)
+        for name, amount in increment.items()
+        if amount
+    )

@@ -1,8 +1,9 @@
 """`AsyncHyperBandScheduler`, also called `ASHAScheduler`: asynchronous successive halving.
 
-Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020,
-https://arxiv.org/abs/1810.05934. This is the variant that stops trials instead of promoting them: a trial that comes to a rung goes on if
-it is in the best 1/eta of those that came there before it, so nobody waits for anybody.
+Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar: A System for Massively Parallel
+Hyperparameter Tuning, MLSys 2020, https://arxiv.org/abs/1810.05934. This is the variant that stops
+trials instead of promoting them: a trial that comes to a rung goes on if it is in the best 1/eta of
+those that came there before it, so nobody waits for anybody.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class AsyncHyperBandScheduler(ScoredScheduler):
 
     Args:
         time_attr: What `max_t` and `grace_period` count: a key of results that does not decrease.
-        metric: What trials are compared by; may be given to the search instead.
-        mode: `"min"` or `"max"`; may be given to the search instead.
-        max_t: Trials are stopped when they have come so far.
-        grace_period: No trial is stopped before.
-        reduction_factor: eta: the best 1/eta go on at each rung, and rungs lie at `grace_period * eta**k`.
-        brackets: So many kinds of trials; bracket s has its first rung s rungs later. Trials are dealt out at random, more to the brackets
+        metric: What trials are compared by; may be given to the search instead. mode: `"min"` or
+        `"max"`; may be given to the search instead. max_t: Trials are stopped when they have come
+        so far. grace_period: No trial is stopped before. reduction_factor: eta: the best 1/eta go
+        on at each rung, and rungs lie at `grace_period * eta**k`. brackets: So many kinds of
+        trials; bracket s has its first rung s rungs later. Trials are dealt out at random, more to
+        the brackets
             with more rungs.
         stop_last_trials: Whether trials that have come to `max_t` are stopped.
 
@@ -62,7 +63,10 @@ class AsyncHyperBandScheduler(ScoredScheduler):
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         self._max_t = max_t
         self._stop_last_trials = stop_last_trials
-        self._brackets = [RungLadder.build(grace_period, max_t, reduction_factor, skipped=s) for s in range(brackets)]
+        self._brackets = [
+            RungLadder.build(grace_period, max_t, reduction_factor, skipped=s)
+            for s in range(brackets)
+        ]
         most = max(len(bracket.rungs) for bracket in self._brackets)
         self._weights = [math.exp(len(bracket.rungs) - most) for bracket in self._brackets]
         self._climbers: dict[str, _Climber] = {}
@@ -76,7 +80,9 @@ class AsyncHyperBandScheduler(ScoredScheduler):
             [bracket] = self._random.choices(self._brackets, self._weights)
             self._climbers[trial.trial_id] = _Climber(bracket=bracket)
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """Stop it at `max_t`, or if it is not among the best at a rung that it has come to."""
         time, score = self._time_and_score(trial, result)
         if time is None or score is None:
@@ -88,10 +94,16 @@ class AsyncHyperBandScheduler(ScoredScheduler):
         del self._climbers[trial.trial_id]
         return self.STOP
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         """Its last result counts for those that come later."""
         climber = self._climbers.pop(trial.trial_id, None)
-        if climber is not None and self._has(result, str(self._metric)) and self._has(result, self._time_attr):
+        if (
+            climber is not None
+            and self._has(result, str(self._metric))
+            and self._has(result, self._time_attr)
+        ):
             climber.climb(self._required_time(trial, result), self._score(trial, result))
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:
@@ -102,7 +114,10 @@ class AsyncHyperBandScheduler(ScoredScheduler):
         """How many were stopped, and what a trial has to reach at each rung, the last one first."""
         lines = [f"Using AsyncHyperBand: num_stopped={self._num_stopped}"]
         for bracket in self._brackets:
-            rungs = [f"Iter {rung.milestone:.3f}: {rung.cutoff(bracket.quantile)}" for rung in reversed(bracket.rungs)]
+            rungs = [
+                f"Iter {rung.milestone:.3f}: {rung.cutoff(bracket.quantile)}"
+                for rung in reversed(bracket.rungs)
+            ]
             lines.append(f"Bracket: {' | '.join(rungs)}")
         return "\n".join(lines)
 
@@ -119,7 +134,8 @@ class Rung:
     """Ascending; those that were not a number are left out."""
 
     def cutoff(self, quantile: float) -> float | None:
-        """The score below which the share `quantile` of the trials lies, between two of them if need be; None without any.
+        """The score below which the share `quantile` of the trials lies, between two of them if
+        need be; None without any.
 
         The same number as numpy's `percentile`, without sorting.
         """
@@ -156,11 +172,17 @@ class RungLadder:
 
     @classmethod
     def build(cls, grace_period: float, max_t: float, eta: float, *, skipped: int) -> RungLadder:
-        """Rungs at `grace_period * eta**k` for k from `skipped`, as long as they are not beyond `max_t`."""
+        """Rungs at `grace_period * eta**k` for k from `skipped`, as long as they are not beyond
+        `max_t`.
+        """
         milestones: list[float] = []
         while grace_period * eta ** (skipped + len(milestones)) <= max_t * _ROUNDING:
             milestones.append(grace_period * eta ** (skipped + len(milestones)))
-        return cls(rungs=[Rung(milestone) for milestone in milestones], quantile=(1 - 1 / eta) * 100 / 100, milestones=milestones)
+        return cls(
+            rungs=[Rung(milestone) for milestone in milestones],
+            quantile=(1 - 1 / eta) * 100 / 100,
+            milestones=milestones,
+        )
 
 
 @dataclass
@@ -186,6 +208,10 @@ def check_limits(name: str, max_t: float, reduction_factor: float) -> None:
         ValueError: They do not.
     """
     if not isinstance(max_t, (int, float)) or not 0 < max_t < math.inf:
-        raise ValueError(f"max_t={max_t!r} must be a number above 0: {name} places its rungs between the start and `max_t`.")
+        raise ValueError(
+            f"max_t={max_t!r} must be a number above 0: {name} places its rungs between the start and `max_t`."
+        )
     if not reduction_factor > 1:
-        raise ValueError(f"reduction_factor={reduction_factor!r} must be more than 1: the best 1/reduction_factor go on.")
+        raise ValueError(
+            f"reduction_factor={reduction_factor!r} must be more than 1: the best 1/reduction_factor go on."
+        )

@@ -1,10 +1,14 @@
-"""A Gaussian process bandit whose reward drifts with time, in numpy: `suggest` says what to try next.
+"""A Gaussian process bandit whose reward drifts with time, in numpy: `suggest` says what to try
+next.
 
-Bogunovic, Scarlett, Cevher: Time-Varying Gaussian Process Bandit Optimization, AISTATS 2016, https://arxiv.org/abs/1601.06650, for the
-kernel; Desautels, Krause, Burdick: Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, JMLR 15, 2014,
-for points whose reward is not known yet: they lower the uncertainty around them and leave the mean as it is.
+Bogunovic, Scarlett, Cevher: Time-Varying Gaussian Process Bandit Optimization, AISTATS 2016,
+https://arxiv.org/abs/1601.06650, for the kernel; Desautels, Krause, Burdick: Parallelizing
+Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, JMLR 15, 2014, for
+points whose reward is not known yet: they lower the uncertainty around them and leave the mean as
+it is.
 
-Arrays: n observations, d hyperparameters, inputs of 1 time + 1 reward before + d hyperparameters, all scaled to 0..1.
+Arrays: n observations, d hyperparameters, inputs of 1 time + 1 reward before + d hyperparameters,
+all scaled to 0..1.
 """
 
 from __future__ import annotations
@@ -39,20 +43,25 @@ class Kernel:
         return self.between(*_distances(left, right))
 
     def between(self, ages: Array, squares: Array) -> Array:
-        """As `ages`, the distances in time, and `squares`, the squared distances in everything else."""
-        covariance: Array = np.exp(ages * (0.5 * np.log1p(-self.drift)) - squares / self.length_scale)
+        """As `ages`, the distances in time, and `squares`, the squared distances in everything
+        else.
+        """
+        covariance: Array = np.exp(
+            ages * (0.5 * np.log1p(-self.drift)) - squares / self.length_scale
+        )
         return covariance
 
 
-def suggest(observed: Array, context: Array, bounds: Array, pending: Array, generator: np.random.Generator) -> Array:
+def suggest(
+    observed: Array, context: Array, bounds: Array, pending: Array, generator: np.random.Generator
+) -> Array:
     """The hyperparameters with the highest upper confidence bound.
 
     Args:
-        observed: Shape (n, 3 + d): time and reward at the start of an interval, d hyperparameters, gain per unit of time; oldest first.
-        context: Shape (2,): time and reward that the next interval starts from.
-        bounds: Shape (d, 2): least and most.
-        pending: Shape (m, d): what others try in the same interval.
-        generator: Where candidates come from.
+        observed: Shape (n, 3 + d): time and reward at the start of an interval, d hyperparameters,
+        gain per unit of time; oldest first. context: Shape (2,): time and reward that the next
+        interval starts from. bounds: Shape (d, 2): least and most. pending: Shape (m, d): what
+        others try in the same interval. generator: Where candidates come from.
 
     Returns:
         Shape (d,), within the bounds; drawn at random if there is nothing to learn from yet.
@@ -68,7 +77,11 @@ def suggest(observed: Array, context: Array, bounds: Array, pending: Array, gene
     start = _scaled(context[None, :], starts)
     targets = np.clip((gains - gains.mean()) / gains.std(), -_LIMIT, _LIMIT)
     kernel = fit(inputs, targets)
-    known = np.hstack([np.repeat(start, len(pending), axis=0), _within(pending, bounds)]) if len(pending) else inputs[:0]
+    known = (
+        np.hstack([np.repeat(start, len(pending), axis=0), _within(pending, bounds)])
+        if len(pending)
+        else inputs[:0]
+    )
 
     def bound(points: Array) -> Array:
         full = np.hstack([np.repeat(start, len(points), axis=0), points])
@@ -77,7 +90,9 @@ def suggest(observed: Array, context: Array, bounds: Array, pending: Array, gene
     candidates = generator.uniform(size=(_CANDIDATES, len(bounds)))
     best = candidates[np.argmax(bound(candidates))]
     for spread in (0.1, 0.02):
-        near = np.clip(best + generator.normal(scale=spread, size=(_CANDIDATES // 5, len(bounds))), 0, 1)
+        near = np.clip(
+            best + generator.normal(scale=spread, size=(_CANDIDATES // 5, len(bounds))), 0, 1
+        )
         near = np.vstack([best, near])
         best = near[np.argmax(bound(near))]
     chosen: Array = low + best * (high - low)
@@ -85,7 +100,9 @@ def suggest(observed: Array, context: Array, bounds: Array, pending: Array, gene
 
 
 def fit(inputs: Array, targets: Array) -> Kernel:
-    """The kernel under which `targets`, shape (n,), are likeliest, among a grid; the amplitude is taken out in closed form."""
+    """The kernel under which `targets`, shape (n,), are likeliest, among a grid; the amplitude is
+    taken out in closed form.
+    """
     ages, squares = _distances(inputs, inputs)
     best, likeliest = -np.inf, Kernel(1.0, 0.0, _NOISES[-1])
     for scale, drift in itertools.product(_LENGTH_SCALES, _DRIFTS):
@@ -97,8 +114,12 @@ def fit(inputs: Array, targets: Array) -> Kernel:
     return likeliest
 
 
-def upper_bound(kernel: Kernel, inputs: Array, targets: Array, pending: Array, points: Array) -> Array:
-    """Mean + sqrt(beta) * standard deviation at `points`; shape (len(points),). `pending` counts for the deviation only."""
+def upper_bound(
+    kernel: Kernel, inputs: Array, targets: Array, pending: Array, points: Array
+) -> Array:
+    """Mean + sqrt(beta) * standard deviation at `points`; shape (len(points),). `pending` counts
+    for the deviation only.
+    """
     beta = 0.2 + max(0.0, float(np.log(0.4 * len(inputs))))
     mean = kernel(points, inputs) @ np.linalg.solve(_noisy(kernel, inputs), targets)
     every = np.vstack([inputs, pending])
@@ -123,7 +144,9 @@ def _noisy(kernel: Kernel, inputs: Array) -> Array:
 
 def _distances(left: Array, right: Array) -> tuple[Array, Array]:
     """In time, and squared in everything else; each of shape (len(left), len(right))."""
-    return np.abs(left[:, None, 0] - right[None, :, 0]), ((left[:, None, 1:] - right[None, :, 1:]) ** 2).sum(axis=2)
+    return np.abs(left[:, None, 0] - right[None, :, 0]), (
+        (left[:, None, 1:] - right[None, :, 1:]) ** 2
+    ).sum(axis=2)
 
 
 def _scaled(values: Array, among: Array) -> Array:

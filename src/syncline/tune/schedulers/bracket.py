@@ -1,7 +1,9 @@
-"""`Bracket`: one run of successive halving, with a barrier at each rung; `bracket_plan`, how large HyperBand makes them.
+"""`Bracket`: one run of successive halving, with a barrier at each rung; `bracket_plan`, how large
+HyperBand makes them.
 
-Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar: Hyperband, a Novel Bandit-Based Approach to Hyperparameter Optimization, JMLR 18(185), 2018,
-https://arxiv.org/abs/1603.06560, Algorithm 1. Pure bookkeeping on trial ids; `hyperband.py` asks the controller to act on it.
+Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar: Hyperband, a Novel Bandit-Based Approach to
+Hyperparameter Optimization, JMLR 18(185), 2018, https://arxiv.org/abs/1603.06560, Algorithm 1. Pure
+bookkeeping on trial ids; `hyperband.py` asks the controller to act on it.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ class BracketPlan:
     eta: float
 
     def survivors(self, rung: int, started: int) -> int:
-        """How many of `started` trials go on after rung `rung - 1`: n_i in the paper, at least one."""
+        """How many of `started` trials go on after rung `rung - 1`: n_i in the paper, at least
+        one.
+        """
         return max(1, math.floor(started / self.eta**rung + _ROUNDING))
 
 
 def largest_bracket(max_t: float, eta: float) -> int:
-    """s_max in the paper: how often a trial can be halved away before `max_t`, if it runs for 1 at least."""
+    """s_max in the paper: how often a trial can be halved away before `max_t`, if it runs for 1 at
+    least.
+    """
     s = 0
     while eta ** (s + 1) <= max_t * (1 + _ROUNDING):
         s += 1
@@ -36,12 +42,18 @@ def largest_bracket(max_t: float, eta: float) -> int:
 
 
 def bracket_plan(s: int, max_t: float, eta: float) -> BracketPlan:
-    """The bracket that halves `s` times; times are whole numbers, rounded down, unless `max_t` is below 1."""
+    """The bracket that halves `s` times; times are whole numbers, rounded down, unless `max_t` is
+    below 1.
+    """
     most = largest_bracket(max_t, eta)
     milestones = [max_t / eta ** (s - i) for i in range(s + 1)]
     return BracketPlan(
         size=math.ceil((most + 1) / (s + 1) * eta**s - _ROUNDING),
-        milestones=tuple(math.floor(milestone + _ROUNDING) if milestone >= 1 else milestone for milestone in milestones[:-1]) + (max_t,),
+        milestones=tuple(
+            math.floor(milestone + _ROUNDING) if milestone >= 1 else milestone
+            for milestone in milestones[:-1]
+        )
+        + (max_t,),
         eta=eta,
     )
 
@@ -54,11 +66,15 @@ class _Standing:
 
 @dataclass
 class Bracket:
-    """Trials that are halved together. A trial that has come to the milestone is *held* until all have."""
+    """Trials that are halved together. A trial that has come to the milestone is *held* until all
+    have.
+    """
 
     plan: BracketPlan
     stops_last: bool
-    """Whether trials that have come to the last milestone end; else they go on from the last rung without a limit."""
+    """Whether trials that have come to the last milestone end; else they go on from the last rung
+    without a limit.
+    """
     rung: int = 0
     started: int = 0
     """So many trials have come, those that have ended since among them."""
@@ -111,7 +127,9 @@ class Bracket:
         return standing.time >= self.milestone
 
     def remove(self, trial_id: str, *, comes_again: bool) -> None:
-        """A trial has ended. One that failed and `comes_again` leaves its place free, if the bracket is still open."""
+        """A trial has ended. One that failed and `comes_again` leaves its place free, if the
+        bracket is still open.
+        """
         self._num_held -= self.holds(trial_id)
         if self._live.pop(trial_id, None) is not None and comes_again and not self.closed:
             self.started -= 1
@@ -121,14 +139,18 @@ class Bracket:
         self.closed = True
 
     def halve(self) -> list[str]:
-        """Climb to the next rung; returns those who do not come with it, the worst first. On the last rung nobody goes on."""
+        """Climb to the next rung; returns those who do not come with it, the worst first. On the
+        last rung nobody goes on.
+        """
         assert self.is_complete(), "a bracket was halved before all its trials had come"
         if self.on_last_rung:
             dropped = list(self._live)
         else:
             self.rung += 1
             ascending = sorted(self._live, key=lambda trial_id: self._live[trial_id].score)
-            dropped = ascending[: max(0, len(ascending) - self.plan.survivors(self.rung, self.started))]
+            dropped = ascending[
+                : max(0, len(ascending) - self.plan.survivors(self.rung, self.started))
+            ]
         for trial_id in dropped:
             del self._live[trial_id]
         self._num_held = sum(self.holds(trial_id) for trial_id in self._live)

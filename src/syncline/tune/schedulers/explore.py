@@ -1,6 +1,8 @@
-"""How population based training changes a configuration: `explore`, `fill_missing`, and what may be mutated, `check_mutations`.
+"""How population based training changes a configuration: `explore`, `fill_missing`, and what may be
+mutated, `check_mutations`.
 
-Pure functions, apart from the generator that they draw from. Not covered: who is changed, and when (`pbt.py`).
+Pure functions, apart from the generator that they draw from. Not covered: who is changed, and when
+(`pbt.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import numpy as np
 from syncline.tune.search.sample import Categorical, Domain, Function
 
 Mutations = Mapping[str, Any]
-"""By hyperparameter: a list of values, a `Domain`, a function that draws a value, or a mapping of these for nested hyperparameters."""
+"""By hyperparameter: a list of values, a `Domain`, a function that draws a value, or a mapping of
+these for nested hyperparameters.
+"""
 
 
 def check_mutations(mutations: Mutations, path: str = "") -> None:
@@ -38,7 +42,9 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
             )
         elif isinstance(mutation, (list, tuple)):
             if not mutation:
-                raise ValueError(f"hyperparam_mutations[{name!r}] is empty: give at least one value.")
+                raise ValueError(
+                    f"hyperparam_mutations[{name!r}] is empty: give at least one value."
+                )
         elif not isinstance(mutation, Domain) and not callable(mutation):
             raise TypeError(
                 f"hyperparam_mutations[{name!r}]={mutation!r} must be a list, a tuple, a dict, a search space such as tune.uniform(), or a "
@@ -54,23 +60,37 @@ def explore(
     factors: Sequence[float],
     source: random.Random,
 ) -> dict[str, Any]:
-    """A copy of `config` in which every hyperparameter of `mutations` is drawn anew, with `resample_probability`, or else moved a little:
-    in a list to a neighbour, otherwise by one of `factors`."""
+    """A copy of `config` in which every hyperparameter of `mutations` is drawn anew, with
+    `resample_probability`, or else moved a little: in a list to a neighbour, otherwise by one of
+    `factors`.
+    """
     changed = dict(copy.deepcopy(config))
     for key, mutation in mutations.items():
         value = config[key]
         if isinstance(mutation, Mapping):
-            changed[key] = explore(value, mutation, resample_probability=resample_probability, factors=factors, source=source)
+            changed[key] = explore(
+                value,
+                mutation,
+                resample_probability=resample_probability,
+                factors=factors,
+                source=source,
+            )
         elif source.random() < resample_probability:
             drawn = draw(mutation, source)
-            changed[key] = drawn if isinstance(mutation, (list, tuple, Categorical)) else _like(value, drawn)
+            changed[key] = (
+                drawn if isinstance(mutation, (list, tuple, Categorical)) else _like(value, drawn)
+            )
         else:
             changed[key] = _moved(value, mutation, factors, source)
     return changed
 
 
-def fill_missing(config: dict[str, Any], mutations: Mutations, source: random.Random) -> dict[str, Any]:
-    """Draw in place what `config` lacks of `mutations`; returns what was drawn, by flat key (`a/b`)."""
+def fill_missing(
+    config: dict[str, Any], mutations: Mutations, source: random.Random
+) -> dict[str, Any]:
+    """Draw in place what `config` lacks of `mutations`; returns what was drawn, by flat key
+    (`a/b`).
+    """
     drawn: dict[str, Any] = {}
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping):
@@ -127,8 +147,9 @@ def _like(value: Any, changed: Any) -> Any:
 
 @contextmanager
 def _global_generators_from(source: random.Random) -> Iterator[None]:
-    """Functions of the user draw from the global generators; inside, these give what `source` decides, so that the same search comes out
-    the same again."""
+    """Functions of the user draw from the global generators; inside, these give what `source`
+    decides, so that the same search comes out the same again.
+    """
     python_state, numpy_state = random.getstate(), np.random.get_state()
     random.seed(source.getrandbits(64))
     np.random.seed(source.getrandbits(32))
@@ -139,7 +160,11 @@ def _global_generators_from(source: random.Random) -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def apply(function: Callable[[dict[str, Any]], dict[str, Any]], config: dict[str, Any], source: random.Random) -> dict[str, Any]:
+def apply(
+    function: Callable[[dict[str, Any]], dict[str, Any]],
+    config: dict[str, Any],
+    source: random.Random,
+) -> dict[str, Any]:
     """What the user's `custom_explore_fn` makes of a configuration.
 
     Raises:

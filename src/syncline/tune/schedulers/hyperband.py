@@ -1,8 +1,11 @@
-"""`HyperBandScheduler`: brackets of successive halving, from the one that trusts early results least to the one that trusts them most.
+"""`HyperBandScheduler`: brackets of successive halving, from the one that trusts early results
+least to the one that trusts them most.
 
-Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar: Hyperband, a Novel Bandit-Based Approach to Hyperparameter Optimization, JMLR 18(185), 2018,
-https://arxiv.org/abs/1603.06560. Trials fill one bracket after the other; those that have come to a rung are paused until the whole bracket
-has. A bracket that does not get as many trials as it should goes on with those that it has, once no more come: it never waits for nobody.
+Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar: Hyperband, a Novel Bandit-Based Approach to
+Hyperparameter Optimization, JMLR 18(185), 2018, https://arxiv.org/abs/1603.06560. Trials fill one
+bracket after the other; those that have come to a rung are paused until the whole bracket has. A
+bracket that does not get as many trials as it should goes on with those that it has, once no more
+come: it never waits for nobody.
 
 Not covered: the bookkeeping of one bracket (`bracket.py`).
 """
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class HyperBandScheduler(ScoredScheduler):
-    """Runs brackets of trials, and lets the best `1/reduction_factor` of a bracket go on at each of its rungs.
+    """Runs brackets of trials, and lets the best `1/reduction_factor` of a bracket go on at each of
+    its rungs.
 
     Args:
         time_attr: What `max_t` counts: a key of results that does not decrease.
@@ -73,7 +77,9 @@ class HyperBandScheduler(ScoredScheduler):
             return
         bracket = self._brackets.get(self._filling) if self._filling is not None else None
         if bracket is None or bracket.closed:
-            plan = bracket_plan(self._order[self._num_brackets % len(self._order)], self._max_t, self._eta)
+            plan = bracket_plan(
+                self._order[self._num_brackets % len(self._order)], self._max_t, self._eta
+            )
             bracket = Bracket(plan=plan, stops_last=self._stop_last_trials)
             self._filling = self._num_brackets
             self._brackets[self._num_brackets] = bracket
@@ -82,7 +88,9 @@ class HyperBandScheduler(ScoredScheduler):
         bracket.add(trial.trial_id)
         self._bracket_of[trial.trial_id] = self._filling
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """Hold it at the milestone until its bracket has come there; then it goes on or stops."""
         trial_id = trial.trial_id
         time, score = self._required_time(trial, result), self._score(trial, result)
@@ -100,7 +108,9 @@ class HyperBandScheduler(ScoredScheduler):
             return self.STOP
         return self.PAUSE if bracket.holds(trial_id) else self.CONTINUE
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         """The others need not wait for it."""
         self._remove(tune_controller, trial.trial_id, comes_again=False)
 
@@ -109,11 +119,15 @@ class HyperBandScheduler(ScoredScheduler):
         self._remove(tune_controller, trial.trial_id, comes_again=False)
 
     def on_trial_error(self, tune_controller: ControllerView, trial: Trial) -> None:
-        """The others need not wait for it; if it comes again, it starts in the bracket that is being filled."""
+        """The others need not wait for it; if it comes again, it starts in the bracket that is
+        being filled.
+        """
         self._remove(tune_controller, trial.trial_id, comes_again=True)
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
-        """Trials that a barrier has released, then pending ones. Without either, what keeps paused ones waiting is looked at."""
+        """Trials that a barrier has released, then pending ones. Without either, what keeps paused
+        ones waiting is looked at.
+        """
         released = self._first_released(tune_controller)
         if released is not None:
             return released
@@ -123,7 +137,9 @@ class HyperBandScheduler(ScoredScheduler):
 
     def debug_string(self) -> str:
         """How many trials were stopped, and where the brackets that are not finished stand."""
-        lines = [f"Using HyperBand: num_stopped={self._num_stopped} total_brackets={self._num_brackets}"]
+        lines = [
+            f"Using HyperBand: num_stopped={self._num_stopped} total_brackets={self._num_brackets}"
+        ]
         for number, bracket in self._brackets.items():
             lines.append(
                 f"  Bracket #{number}(size={bracket.plan.size}, started={bracket.started}, live={len(bracket)}, "
@@ -145,8 +161,12 @@ class HyperBandScheduler(ScoredScheduler):
 
     # -- barriers
 
-    def _advance(self, controller: ControllerView, number: int, *, reporting: str | None = None) -> None:
-        """Halve a bracket as often as it can be. The trial that is `reporting` learns its fate from the decision."""
+    def _advance(
+        self, controller: ControllerView, number: int, *, reporting: str | None = None
+    ) -> None:
+        """Halve a bracket as often as it can be. The trial that is `reporting` learns its fate from
+        the decision.
+        """
         bracket = self._brackets[number]
         if not bracket.is_complete():
             return
@@ -188,8 +208,9 @@ class HyperBandScheduler(ScoredScheduler):
         return None
 
     def _first_without_others(self, controller: ControllerView) -> Trial | None:
-        """No trial is released and none is pending: name one that was paused for another reason than a barrier, or close the bracket that
-        waits for trials that do not come."""
+        """No trial is released and none is pending: name one that was paused for another reason
+        than a barrier, or close the bracket that waits for trials that do not come.
+        """
         live = controller.get_live_trials()
         for trial in live:
             if trial.status == Trial.PAUSED and not self._is_held(trial.trial_id):

@@ -1,7 +1,8 @@
 """`MedianStoppingRule`: stop what is worse than the median of the others at the same age.
 
-Golovin, Solnik, Moitra, Kochanski, Karro, Sculley: Google Vizier, a Service for Black-Box Optimization, KDD 2017, section 3.2.1: a trial is
-stopped at step s if its best objective by s is strictly worse than the median of the running averages up to s of the others.
+Golovin, Solnik, Moitra, Kochanski, Karro, Sculley: Google Vizier, a Service for Black-Box
+Optimization, KDD 2017, section 3.2.1: a trial is stopped at step s if its best objective by s is
+strictly worse than the median of the running averages up to s of the others.
 
 The rule itself; what it compares with is in `running_averages.py`.
 """
@@ -23,13 +24,13 @@ class MedianStoppingRule(ScoredScheduler):
     """Stops trials whose best result is worse than the median of the others' average results.
 
     Args:
-        time_attr: The age of a trial: a key of results that does not decrease.
-        metric: What trials are compared by; may be given to the search instead.
-        mode: `"min"` or `"max"`; may be given to the search instead.
-        grace_period: No trial is stopped before this age, and averages begin there.
-        min_samples_required: So many other trials are needed for a median.
-        min_time_slice: While there are too few of them, a trial runs at least so long before it gives way to one that waits.
-        hard_stop: Whether trials are stopped; else they are paused, and go on when no other trial waits.
+        time_attr: The age of a trial: a key of results that does not decrease. metric: What trials
+        are compared by; may be given to the search instead. mode: `"min"` or `"max"`; may be given
+        to the search instead. grace_period: No trial is stopped before this age, and averages begin
+        there. min_samples_required: So many other trials are needed for a median. min_time_slice:
+        While there are too few of them, a trial runs at least so long before it gives way to one
+        that waits. hard_stop: Whether trials are stopped; else they are paused, and go on when no
+        other trial waits.
 
     Raises:
         ValueError: `mode` is neither `"min"` nor `"max"`.
@@ -66,7 +67,9 @@ class MedianStoppingRule(ScoredScheduler):
         self._check_properties()
         self._best.setdefault(trial.trial_id, WORST)
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """Compare its best result with the median of the others."""
         time, score = self._time_and_score(trial, result)
         if time is None or score is None:
@@ -88,7 +91,9 @@ class MedianStoppingRule(ScoredScheduler):
         self._held_back.add(trial.trial_id)
         return self.PAUSE
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         """Its averages stay for the others; its last result counts."""
         if self._has(result, self._time_attr) and self._has(result, str(self._metric)):
             time = self._required_time(trial, result)
@@ -120,7 +125,9 @@ class MedianStoppingRule(ScoredScheduler):
         """There are too few others for a judgement; let them have a turn if any waits."""
         if time - self._paused_at.get(trial_id, -math.inf) <= self._min_time_slice:
             return self.CONTINUE
-        if not any(True for _ in controller.pending_trials()) and not any(True for _ in controller.paused_trials()):
+        if not any(True for _ in controller.pending_trials()) and not any(
+            True for _ in controller.paused_trials()
+        ):
             return self.CONTINUE
         self._paused_at[trial_id] = time
         self._gave_way[trial_id] = None

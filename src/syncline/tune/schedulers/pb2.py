@@ -1,7 +1,9 @@
-"""`PB2`: population based training whose changes are chosen by a model of what has helped, not at random.
+"""`PB2`: population based training whose changes are chosen by a model of what has helped, not at
+random.
 
-Parker-Holder, Nguyen, Roberts: Provably Efficient Online Hyperparameter Optimization with Population-Based Bandits, NeurIPS 2020,
-https://arxiv.org/abs/2002.02518, Algorithm 1. The model is in `bandit.py`.
+Parker-Holder, Nguyen, Roberts: Provably Efficient Online Hyperparameter Optimization with
+Population-Based Bandits, NeurIPS 2020, https://arxiv.org/abs/2002.02518, Algorithm 1. The model is
+in `bandit.py`.
 """
 
 from __future__ import annotations
@@ -27,21 +29,23 @@ _KEPT = 5 * bandit.MOST_OBSERVATIONS
 
 
 class PB2(PopulationBasedTraining):
-    """Every `perturbation_interval`, a trial in the lower quantile goes on from a checkpoint of one in the upper quantile, with the
-    hyperparameters that promise the largest gain over the next interval.
+    """Every `perturbation_interval`, a trial in the lower quantile goes on from a checkpoint of one
+    in the upper quantile, with the hyperparameters that promise the largest gain over the next
+    interval.
 
     Args:
-        time_attr: What the intervals count: a key of results that does not decrease.
-        metric: What trials are compared by; may be given to the search instead.
-        mode: `"min"` or `"max"`; may be given to the search instead.
-        perturbation_interval: How long a trial trains between two comparisons.
-        hyperparam_bounds: By hyperparameter: `[least, most]`, or a dictionary of these. Trials whose configuration lacks one start with a
+        time_attr: What the intervals count: a key of results that does not decrease. metric: What
+        trials are compared by; may be given to the search instead. mode: `"min"` or `"max"`; may be
+        given to the search instead. perturbation_interval: How long a trial trains between two
+        comparisons. hyperparam_bounds: By hyperparameter: `[least, most]`, or a dictionary of
+        these. Trials whose configuration lacks one start with a
             value drawn from between. Whole numbers in a configuration stay whole.
         quantile_fraction: The share of the population that is cloned, and that clones; 0 to 0.5.
-        log_config: Whether the policy files are written, which `PopulationBasedTrainingReplay` reads.
-        require_attrs: Whether every result must have `time_attr` and `metric`; else those without are passed over.
-        synch: Whether all trials are compared at the same time, each waiting for the others.
-        custom_explore_fn: Gets the chosen configuration and returns the one that is used.
+        log_config: Whether the policy files are written, which `PopulationBasedTrainingReplay`
+        reads. require_attrs: Whether every result must have `time_attr` and `metric`; else those
+        without are passed over. synch: Whether all trials are compared at the same time, each
+        waiting for the others. custom_explore_fn: Gets the chosen configuration and returns the one
+        that is used.
 
     Raises:
         ValueError: Bounds are missing or are no bounds, or a number is out of its range.
@@ -61,7 +65,9 @@ class PB2(PopulationBasedTraining):
         custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         if not hyperparam_bounds:
-            raise ValueError("PB2 needs `hyperparam_bounds`: what it may change, and how far, such as {'lr': [1e-4, 1e-1]}.")
+            raise ValueError(
+                "PB2 needs `hyperparam_bounds`: what it may change, and how far, such as {'lr': [1e-4, 1e-1]}."
+            )
         self._bounds: dict[str, tuple[float, float]] = {}
         for key, value in flatten_dict(hyperparam_bounds).items():
             self._bounds[key] = _checked_bounds(key, value)
@@ -101,7 +107,9 @@ class PB2(PopulationBasedTraining):
             self._latest.pop(trial.trial_id, None)
             return
         if before is not None and before[2] == values and time > before[0]:
-            self._observed.append([before[0], before[1], *values, (score - before[1]) / (time - before[0])])
+            self._observed.append(
+                [before[0], before[1], *values, (score - before[1]) / (time - before[0])]
+            )
             self._observed = self._observed[-_KEPT:]
             self._pending = []
         self._latest[trial.trial_id] = (time, score, values)
@@ -132,10 +140,14 @@ class PB2(PopulationBasedTraining):
 
 def _checked_bounds(key: str, value: Any) -> tuple[float, float]:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ValueError(f"hyperparam_bounds[{key!r}]={value!r} must be [least, most], two numbers.")
+        raise ValueError(
+            f"hyperparam_bounds[{key!r}]={value!r} must be [least, most], two numbers."
+        )
     low, high = value
     if not low <= high:
-        raise ValueError(f"hyperparam_bounds[{key!r}]={value!r}: the first must not be more than the second.")
+        raise ValueError(
+            f"hyperparam_bounds[{key!r}]={value!r}: the first must not be more than the second."
+        )
     return float(low), float(high)
 
 

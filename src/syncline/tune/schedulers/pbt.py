@@ -1,12 +1,15 @@
-"""`PopulationBasedTraining`: bad trials go on from the weights of good ones, with a configuration that is a little different.
+"""`PopulationBasedTraining`: bad trials go on from the weights of good ones, with a configuration
+that is a little different.
 
-Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan, Fernando, Kavukcuoglu: Population Based
-Training of Neural Networks, 2017, https://arxiv.org/abs/1711.09846. Exploit is truncation selection, explore is perturb or resample
+Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan,
+Fernando, Kavukcuoglu: Population Based Training of Neural Networks, 2017,
+https://arxiv.org/abs/1711.09846. Exploit is truncation selection, explore is perturb or resample
 (section 4.1.1 and appendix A.1 of the paper).
 
-Where fewer trials run at once than the population has, they take turns: at each perturbation a trial gives way to the one that is furthest
-behind. Not covered: the changes themselves (`explore.py`), ranks (`population.py`), the policy files (`policy_log.py`), and how weights
-come to a trial (the controller). `PopulationBasedTrainingReplay` is in `pbt_replay.py`.
+Where fewer trials run at once than the population has, they take turns: at each perturbation a
+trial gives way to the one that is furthest behind. Not covered: the changes themselves
+(`explore.py`), ranks (`population.py`), the policy files (`policy_log.py`), and how weights come to
+a trial (the controller). `PopulationBasedTrainingReplay` is in `pbt_replay.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import TRAINING_ITERATION
-from syncline.tune.schedulers.explore import Mutations, apply, check_mutations, explore, fill_missing, only_mutated
+from syncline.tune.schedulers.explore import (
+    Mutations,
+    apply,
+    check_mutations,
+    explore,
+    fill_missing,
+    only_mutated,
+)
 from syncline.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay, perturbed_tag
 from syncline.tune.schedulers.policy_log import PolicyLog
 from syncline.tune.schedulers.population import Member, Population
@@ -37,24 +47,26 @@ _DRAWS = 20
 
 
 class PopulationBasedTraining(ScoredScheduler):
-    """Every `perturbation_interval`, a trial in the lower quantile goes on from a checkpoint of one in the upper quantile, with that one's
-    configuration, mutated. Trials must save and load checkpoints.
+    """Every `perturbation_interval`, a trial in the lower quantile goes on from a checkpoint of one
+    in the upper quantile, with that one's configuration, mutated. Trials must save and load
+    checkpoints.
 
     Args:
-        time_attr: What the intervals count: a key of results that does not decrease.
-        metric: What trials are compared by; may be given to the search instead.
-        mode: `"min"` or `"max"`; may be given to the search instead.
-        perturbation_interval: How long a trial trains between two comparisons.
-        burn_in_period: No trial is compared before.
-        hyperparam_mutations: By hyperparameter: a list of values, a search space, a function without arguments, or a dictionary of these.
+        time_attr: What the intervals count: a key of results that does not decrease. metric: What
+        trials are compared by; may be given to the search instead. mode: `"min"` or `"max"`; may be
+        given to the search instead. perturbation_interval: How long a trial trains between two
+        comparisons. burn_in_period: No trial is compared before. hyperparam_mutations: By
+        hyperparameter: a list of values, a search space, a function without arguments, or a
+        dictionary of these.
             Trials whose configuration lacks one start with a value drawn from it.
         quantile_fraction: The share of the population that is cloned, and that clones; 0 to 0.5.
         resample_probability: How often a hyperparameter is drawn anew rather than moved.
-        perturbation_factors: What numbers are multiplied by when they are moved; values of lists go to a neighbour.
-        custom_explore_fn: Gets the mutated configuration and returns the one that is used.
-        log_config: Whether the policy files are written, which `PopulationBasedTrainingReplay` reads.
-        require_attrs: Whether every result must have `time_attr` and `metric`; else those without are passed over.
-        synch: Whether all trials are compared at the same time, each waiting for the others.
+        perturbation_factors: What numbers are multiplied by when they are moved; values of lists go
+        to a neighbour. custom_explore_fn: Gets the mutated configuration and returns the one that
+        is used. log_config: Whether the policy files are written, which
+        `PopulationBasedTrainingReplay` reads. require_attrs: Whether every result must have
+        `time_attr` and `metric`; else those without are passed over. synch: Whether all trials are
+        compared at the same time, each waiting for the others.
 
     Raises:
         ValueError: A number is out of its range, or nothing is to be mutated.
@@ -87,9 +99,13 @@ class PopulationBasedTraining(ScoredScheduler):
                 f"or `custom_explore_fn`."
             )
         if not 0 <= quantile_fraction <= 0.5:
-            raise ValueError(f"quantile_fraction={quantile_fraction!r} must be between 0 and 0.5: so many clone, and as many are cloned.")
+            raise ValueError(
+                f"quantile_fraction={quantile_fraction!r} must be between 0 and 0.5: so many clone, and as many are cloned."
+            )
         if not perturbation_interval > 0:
-            raise ValueError(f"perturbation_interval={perturbation_interval!r} must be more than 0: trials have to train between changes.")
+            raise ValueError(
+                f"perturbation_interval={perturbation_interval!r} must be more than 0: trials have to train between changes."
+            )
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         self._perturbation_interval = perturbation_interval
         self._burn_in_period = burn_in_period
@@ -118,9 +134,13 @@ class PopulationBasedTraining(ScoredScheduler):
         self._population.join(trial.trial_id, trial.experiment_tag)
         trial.evaluated_params.update(self._fill_missing(trial.config))
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """Compare the trial, if it is time, and have it saved or replaced."""
-        if not self._require_attrs and not (self._has(result, self._time_attr) and self._has(result, str(self._metric))):
+        if not self._require_attrs and not (
+            self._has(result, self._time_attr) and self._has(result, str(self._metric))
+        ):
             return self.CONTINUE
         time, score = self._required_time(trial, result), self._score(trial, result)
         member = self._population[trial.trial_id]
@@ -133,7 +153,9 @@ class PopulationBasedTraining(ScoredScheduler):
         member.perturbed_at = time
         return self._perturb_alone(tune_controller, trial, int(result.get(TRAINING_ITERATION, 0)))
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         """Its last score counts, and others may clone it."""
         if trial.trial_id not in self._population:
             return
@@ -150,7 +172,9 @@ class PopulationBasedTraining(ScoredScheduler):
         self._population.end(trial.trial_id, may_be_cloned=False)
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
-        """The trial that is furthest behind; with `synch`, the next one when all have been compared."""
+        """The trial that is furthest behind; with `synch`, the next one when all have been
+        compared.
+        """
         chosen = self._furthest_behind(tune_controller)
         if chosen is not None or not self._synch or not self._all_wait(tune_controller):
             return chosen
@@ -158,7 +182,9 @@ class PopulationBasedTraining(ScoredScheduler):
         return self._furthest_behind(tune_controller)
 
     def drain_policy_log(self) -> list[tuple[str, str]]:
-        """(file name, line) for each line that the experiment directory's policy files get, in order; each is given once."""
+        """(file name, line) for each line that the experiment directory's policy files get, in
+        order; each is given once.
+        """
         return self._policy_log.drain()
 
     def debug_string(self) -> str:
@@ -185,7 +211,11 @@ class PopulationBasedTraining(ScoredScheduler):
             factors=self._perturbation_factors,
             source=self._random,
         )
-        return changed if self._custom_explore_fn is None else apply(self._custom_explore_fn, changed, self._random)
+        return (
+            changed
+            if self._custom_explore_fn is None
+            else apply(self._custom_explore_fn, changed, self._random)
+        )
 
     # -- perturbations
 
@@ -201,7 +231,9 @@ class PopulationBasedTraining(ScoredScheduler):
             self._exploit(controller, trial, donor, iteration)
             return self.NOOP
         # A trial that is paused is saved anyway.
-        gives_way = any(True for _ in controller.pending_trials()) or any(True for _ in controller.paused_trials())
+        gives_way = any(True for _ in controller.pending_trials()) or any(
+            True for _ in controller.paused_trials()
+        )
         if place == "upper":
             self._num_checkpoints += 1
             if not gives_way:
@@ -212,8 +244,12 @@ class PopulationBasedTraining(ScoredScheduler):
         """Whether every trial that has not ended has come to the next comparison, and is saved."""
         if self._population.least_progress() < self._next_perturbation_sync:
             return False
-        trials = [controller.get_trial(member.trial_id) for member in self._population.by_progress()]
-        return bool(trials) and all(trial is not None and trial.status != Trial.RUNNING for trial in trials)
+        trials = [
+            controller.get_trial(member.trial_id) for member in self._population.by_progress()
+        ]
+        return bool(trials) and all(
+            trial is not None and trial.status != Trial.RUNNING for trial in trials
+        )
 
     def _perturb_all(self, controller: ControllerView) -> None:
         """Compare all trials, which are paused."""
@@ -225,20 +261,28 @@ class PopulationBasedTraining(ScoredScheduler):
             trial = controller.get_trial(trial_id)
             donor = self._donor(controller, trial_id) if places[trial_id] == "lower" else None
             if trial is not None and donor is not None:
-                self._exploit(controller, trial, donor, trial.last_result.get(TRAINING_ITERATION, 0))
+                self._exploit(
+                    controller, trial, donor, trial.last_result.get(TRAINING_ITERATION, 0)
+                )
         self._num_checkpoints += sum(place == "upper" for place in places.values())
         while self._next_perturbation_sync <= self._population.most_progress():
             self._next_perturbation_sync += self._perturbation_interval
 
     def _donor(self, controller: ControllerView, trial_id: str) -> Trial | None:
-        """Someone of the upper quantile who is really better and has a checkpoint; one that still runs if there is one."""
+        """Someone of the upper quantile who is really better and has a checkpoint; one that still
+        runs if there is one.
+        """
         size = self._population.quantile_size()
         # Mostly any of them will do, so a large population need not be walked through.
         for _ in range(_DRAWS):
             donor = self._donor_at(controller, self._random.randrange(size), trial_id)
             if donor is not None and self._population.is_live(donor.trial_id):
                 return donor
-        donors = [donor for position in range(size) if (donor := self._donor_at(controller, position, trial_id)) is not None]
+        donors = [
+            donor
+            for position in range(size)
+            if (donor := self._donor_at(controller, position, trial_id)) is not None
+        ]
         live = [donor for donor in donors if self._population.is_live(donor.trial_id)]
         return self._random.choice(live or donors) if donors else None
 
@@ -246,9 +290,15 @@ class PopulationBasedTraining(ScoredScheduler):
         """The trial of that place from the top, if `trial_id` can gain by it."""
         member, own = self._population.from_top(position), self._population[trial_id]
         donor = controller.get_trial(member.trial_id)
-        return donor if donor is not None and donor.checkpoint is not None and member.rank[0] > own.rank[0] else None
+        return (
+            donor
+            if donor is not None and donor.checkpoint is not None and member.rank[0] > own.rank[0]
+            else None
+        )
 
-    def _exploit(self, controller: ControllerView, trial: Trial, donor: Trial, iteration: int) -> None:
+    def _exploit(
+        self, controller: ControllerView, trial: Trial, donor: Trial, iteration: int
+    ) -> None:
         member, source = self._population[trial.trial_id], self._population[donor.trial_id]
         config = self._new_config(trial, donor)
         logger.info(
@@ -264,11 +314,17 @@ class PopulationBasedTraining(ScoredScheduler):
                 trial_id=trial.trial_id,
                 donor_id=donor.trial_id,
                 tags=(member.tag, source.tag),
-                iterations=(iteration, donor.checkpoint_iteration or int(donor.last_result.get(TRAINING_ITERATION, 0))),
+                iterations=(
+                    iteration,
+                    donor.checkpoint_iteration or int(donor.last_result.get(TRAINING_ITERATION, 0)),
+                ),
                 config=donor.config,
                 changed=config,
             )
-        tag = perturbed_tag(member.tag.removeprefix(f"{trial.index}_"), only_mutated(config, self._hyperparam_mutations))
+        tag = perturbed_tag(
+            member.tag.removeprefix(f"{trial.index}_"),
+            only_mutated(config, self._hyperparam_mutations),
+        )
         controller.exploit(trial, donor, config=config, tag=tag)
         member.awaits_weights = True
         member.perturbed_at = self._goes_on_at(member, source, donor)
@@ -276,7 +332,9 @@ class PopulationBasedTraining(ScoredScheduler):
         self._num_perturbations += 1
 
     def _goes_on_at(self, member: Member, source: Member, donor: Trial) -> float:
-        """When a trial begins to train with the configuration that it got. Its iterations never go back, other times are the donor's."""
+        """When a trial begins to train with the configuration that it got. Its iterations never go
+        back, other times are the donor's.
+        """
         if self._time_attr == TRAINING_ITERATION:
             return max(member.trained_to, donor.checkpoint_iteration)
         return source.trained_to
@@ -287,6 +345,9 @@ class PopulationBasedTraining(ScoredScheduler):
                 return None
             trial = controller.get_trial(member.trial_id)
             # A trial that waits for another's weights is pending when it has them.
-            if trial is not None and (trial.status == Trial.PENDING or (trial.status == Trial.PAUSED and not member.awaits_weights)):
+            if trial is not None and (
+                trial.status == Trial.PENDING
+                or (trial.status == Trial.PAUSED and not member.awaits_weights)
+            ):
                 return trial
         return None

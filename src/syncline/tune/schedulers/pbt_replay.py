@@ -1,4 +1,6 @@
-"""`PopulationBasedTrainingReplay`: train one trial with the schedule of configurations that population based training has found."""
+"""`PopulationBasedTrainingReplay`: train one trial with the schedule of configurations that
+population based training has found.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
 
 
 class PopulationBasedTrainingReplay(FIFOScheduler):
-    """Trains a single trial, and changes its configuration at the iterations at which those of its model were changed.
+    """Trains a single trial, and changes its configuration at the iterations at which those of its
+    model were changed.
 
     Args:
-        policy_file: `pbt_policy_<trial id>.txt` of a search with `PopulationBasedTraining(log_config=True)`.
+        policy_file: `pbt_policy_<trial id>.txt` of a search with
+        `PopulationBasedTraining(log_config=True)`.
 
     Raises:
         ValueError: The file is not there, or is none of a policy.
@@ -55,12 +59,19 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         elif trial.config:
             self.config = self.current_config = trial.config
         else:
-            raise ValueError(f"{self.policy_file} has no steps, and the trial has no configuration: give `param_space`, or another file.")
+            raise ValueError(
+                f"{self.policy_file} has no steps, and the trial has no configuration: give `param_space`, or another file."
+            )
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """Pause it where the next change is due."""
         self._current_step = result.get(TRAINING_ITERATION, self._current_step)
-        if self._num_perturbations < len(self._policy) and self._current_step >= self._policy[self._num_perturbations][0]:
+        if (
+            self._num_perturbations < len(self._policy)
+            and self._current_step >= self._policy[self._num_perturbations][0]
+        ):
             self._change_is_due = True
             return self.PAUSE  # which saves it; the change comes when that is done
         return self.CONTINUE
@@ -87,10 +98,18 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         self._change_is_due = False
         _, self.current_config = self._policy[self._num_perturbations]
         self._num_perturbations += 1
-        controller.exploit(trial, trial, config=self.current_config, tag=perturbed_tag(self.experiment_tag, self.current_config))
+        controller.exploit(
+            trial,
+            trial,
+            config=self.current_config,
+            tag=perturbed_tag(self.experiment_tag, self.current_config),
+        )
 
 
 def perturbed_tag(tag: str, values: Mapping[str, Any]) -> str:
     """A trial's experiment tag with the values that were changed."""
-    named = ",".join(f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items())
+    named = ",".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in values.items()
+    )
     return f"{tag}@perturbed[{named}]"

@@ -1,11 +1,14 @@
-"""`PolicyLog`: which configuration population based training gave to whom, and when, as lines of files; `read_policy` reads them.
+"""`PolicyLog`: which configuration population based training gave to whom, and when, as lines of
+files; `read_policy` reads them.
 
-Each line is a JSON list: tag of the trial that was changed, tag of its donor, iteration of the trial, iteration of the donor's checkpoint,
-configuration of the donor, new configuration. `pbt_global.txt` has all lines in order. `pbt_policy_<trial id>.txt` has, last, what led to
-the trial's present weights: its donor's own history and then the step to the trial itself.
+Each line is a JSON list: tag of the trial that was changed, tag of its donor, iteration of the
+trial, iteration of the donor's checkpoint, configuration of the donor, new configuration.
+`pbt_global.txt` has all lines in order. `pbt_policy_<trial id>.txt` has, last, what led to the
+trial's present weights: its donor's own history and then the step to the trial itself.
 
-The lines are only ever added. Where an older history stands before the present one, a line without tags divides them; readers stop there,
-because they follow the tags backwards. Not covered: writing the files (the controller's driver).
+The lines are only ever added. Where an older history stands before the present one, a line without
+tags divides them; readers stop there, because they follow the tags backwards. Not covered: writing
+the files (the controller's driver).
 """
 
 from __future__ import annotations
@@ -35,9 +38,18 @@ class PolicyLog:
         self._waiting: list[tuple[str, str]] = []
 
     def add(
-        self, *, trial_id: str, donor_id: str, tags: tuple[str, str], iterations: tuple[int, int], config: Mapping[str, Any], changed: Any
+        self,
+        *,
+        trial_id: str,
+        donor_id: str,
+        tags: tuple[str, str],
+        iterations: tuple[int, int],
+        config: Mapping[str, Any],
+        changed: Any,
     ) -> None:
-        """A trial has got the weights of a donor. `tags` and `iterations` are the trial's and the donor's, `config` is the donor's."""
+        """A trial has got the weights of a donor. `tags` and `iterations` are the trial's and the
+        donor's, `config` is the donor's.
+        """
         line = values.encode([*tags, *iterations, config, changed]).decode().rstrip("\n")
         own = policy_file(trial_id)
         if trial_id in self._histories:
@@ -52,8 +64,11 @@ class PolicyLog:
         return waiting
 
 
-def read_policy(lines: Iterable[str], name: str) -> tuple[dict[str, Any] | None, list[tuple[int, dict[str, Any]]]]:
-    """What led to a trial's weights: the first configuration, None if the file is empty, and (iteration, configuration) of every change.
+def read_policy(
+    lines: Iterable[str], name: str
+) -> tuple[dict[str, Any] | None, list[tuple[int, dict[str, Any]]]]:
+    """What led to a trial's weights: the first configuration, None if the file is empty, and
+    (iteration, configuration) of every change.
 
     Args:
         lines: Those of a policy file.
@@ -91,5 +106,7 @@ def read_policy_file(path: str) -> tuple[dict[str, Any] | None, list[tuple[int, 
     """
     file = Path(path).expanduser()
     if not file.is_file():
-        raise ValueError(f"{file} is not there: give the `pbt_policy_….txt` that a search with PopulationBasedTraining left behind.")
+        raise ValueError(
+            f"{file} is not there: give the `pbt_policy_….txt` that a search with PopulationBasedTraining left behind."
+        )
     return read_policy(file.read_text(encoding="utf-8").splitlines(), str(file))

@@ -1,4 +1,6 @@
-"""`Population`: who is how good and how far, for population based training. Every change costs a binary search, not a sort."""
+"""`Population`: who is how good and how far, for population based training. Every change costs a
+binary search, not a sort.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Member:
     perturbed_at: float = 0
     """When it was looked at last; with another's weights, when it began to train with them."""
     awaits_weights: bool = False
-    """Another's weights are on their way to it, or it has trained with them and not been looked at since."""
+    """Another's weights are on their way to it, or it has trained with them and not been looked at
+    since.
+    """
 
     @property
     def rank(self) -> tuple[float, int, str]:
@@ -41,7 +45,9 @@ class Member:
 
 
 class Population:
-    """All trials of a search, those that have ended included; what they have may still be cloned."""
+    """All trials of a search, those that have ended included; what they have may still be
+    cloned.
+    """
 
     def __init__(self, quantile_fraction: float) -> None:
         self._quantile_fraction = quantile_fraction
@@ -105,7 +111,9 @@ class Population:
         return self._behind[-1][0] if self._behind else 0
 
     def quantile_size(self) -> int:
-        """How many are in the upper quantile, and in the lower: the fraction, rounded up, and never more than half."""
+        """How many are in the upper quantile, and in the lower: the fraction, rounded up, and never
+        more than half.
+        """
         ranked = len(self._ranking)
         if ranked < 2:
             return 0

@@ -1,4 +1,5 @@
-"""`ResourceChangingScheduler`: any other scheduler, and trials whose resources grow and shrink while they run.
+"""`ResourceChangingScheduler`: any other scheduler, and trials whose resources grow and shrink
+while they run.
 
 Not covered: how much a trial gets (`allocation.py`, or a function of the user's).
 """
@@ -30,18 +31,26 @@ __all__ = [
     "evenly_distribute_cpus_gpus_distributed",
 ]
 
-Allocation = Callable[["ControllerView", Trial, dict[str, Any], "ResourceChangingScheduler"], PlacementGroupFactory | None]
-"""(controller, trial, its result, the scheduler) -> what the trial is to hold, or None: what it has."""
+Allocation = Callable[
+    ["ControllerView", Trial, dict[str, Any], "ResourceChangingScheduler"],
+    PlacementGroupFactory | None,
+]
+"""(controller, trial, its result, the scheduler) -> what the trial is to hold, or None: what it
+has.
+"""
 
 
 class ResourceChangingScheduler(TrialScheduler):
-    """Asks the base scheduler for every decision. Where a trial goes on, it may get other resources: it is then paused and started again
-    from its checkpoint, so it should save one with every result.
+    """Asks the base scheduler for every decision. Where a trial goes on, it may get other
+    resources: it is then paused and started again from its checkpoint, so it should save one with
+    every result.
 
     Args:
         base_scheduler: Decides on trials; `FIFOScheduler` if not given.
-        resources_allocation_function: What a trial is to hold after a result; None leaves everything as it is. If it has attributes
-            `metric` and `mode` that are None, they become the search's. It must not ask for more than there is.
+        resources_allocation_function: What a trial is to hold after a result; None leaves
+        everything as it is. If it has attributes
+            `metric` and `mode` that are None, they become the search's. It must not ask for more
+            than there is.
     """
 
     _supports_buffered_results = False
@@ -81,7 +90,10 @@ class ResourceChangingScheduler(TrialScheduler):
         """
         if self._base_trial_resources is None:
             self._base_trial_resources = trial.placement_group_factory
-        elif trial.trial_id not in self._changed and trial.placement_group_factory != self._base_trial_resources:
+        elif (
+            trial.trial_id not in self._changed
+            and trial.placement_group_factory != self._base_trial_resources
+        ):
             raise ValueError(
                 f"Trial {trial} starts with {trial.placement_group_factory}, the first one with {self._base_trial_resources}: "
                 f"ResourceChangingScheduler deals out multiples of one base, so all trials must start with the same."
@@ -92,7 +104,9 @@ class ResourceChangingScheduler(TrialScheduler):
         """Tell the base scheduler."""
         self._base_scheduler.on_trial_error(tune_controller, trial)
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """What the base scheduler says; a trial that goes on may get other resources."""
         decision = self._base_scheduler.on_trial_result(tune_controller, trial, result)
         if decision != self.CONTINUE or self._allocate is None:
@@ -105,7 +119,9 @@ class ResourceChangingScheduler(TrialScheduler):
         tune_controller.update_resources(trial, wanted)
         return self.NOOP
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         """Tell the base scheduler."""
         self._base_scheduler.on_trial_complete(tune_controller, trial, result)
 
@@ -114,7 +130,9 @@ class ResourceChangingScheduler(TrialScheduler):
         self._base_scheduler.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
-        """What the base scheduler says. The controller sees to trials that wait for their new resources."""
+        """What the base scheduler says. The controller sees to trials that wait for their new
+        resources.
+        """
         return self._base_scheduler.choose_trial_to_run(tune_controller)
 
     def drain_policy_log(self) -> list[tuple[str, str]]:

@@ -1,8 +1,10 @@
-"""`RunningAverages`: the average score of every trial up to every age, such that the others' median at an age is at hand.
+"""`RunningAverages`: the average score of every trial up to every age, such that the others' median
+at an age is at hand.
 
-A result costs no more with thousands of trials than with few: each trial leaves its average at the ages that it passes, and each age keeps
-its averages sorted. Only an age that no trial has reported at before is worked out from all trials. Ages are exact up to 128 and rounded
-down by less than 2 % above (7 binary digits), so there are few of them even where an age is a time in seconds.
+A result costs no more with thousands of trials than with few: each trial leaves its average at the
+ages that it passes, and each age keeps its averages sorted. Only an age that no trial has reported
+at before is worked out from all trials. Ages are exact up to 128 and rounded down by less than 2 %
+above (7 binary digits), so there are few of them even where an age is a time in seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class _Series:
     count: int = 0
 
     def at(self, age: int) -> float:
-        """The average when it had come to `age`; not a number before its first report, and for ever after one that is not finite."""
+        """The average when it had come to `age`; not a number before its first report, and for ever
+        after one that is not finite.
+        """
         position = bisect.bisect_right(self.ages, age)
         return self.averages[position - 1] if position else math.nan
 
@@ -66,11 +70,15 @@ class RunningAverages:
         count = len(averages) - math.isfinite(value)
         if not count:
             return Others(count=0, median=math.nan)
-        lower, upper = (averages[middle + (middle >= skipped)] for middle in ((count - 1) // 2, count // 2))
+        lower, upper = (
+            averages[middle + (middle >= skipped)] for middle in ((count - 1) // 2, count // 2)
+        )
         return Others(count=count, median=(lower + upper) / 2)
 
     def add(self, trial_id: str, time: float, score: float) -> None:
-        """A trial has reported. Where it has reported before, because it has gone back to a checkpoint, what it said then counts."""
+        """A trial has reported. Where it has reported before, because it has gone back to a
+        checkpoint, what it said then counts.
+        """
         age = rounded_age(time)
         series = self._series.setdefault(trial_id, _Series())
         if age < series.age:
@@ -80,7 +88,9 @@ class RunningAverages:
             _discard(here, series.averages.pop())
             series.ages.pop()
         elif series.ages:
-            for passed in self._known[bisect.bisect_right(self._known, series.age) : bisect.bisect_left(self._known, age)]:
+            for passed in self._known[
+                bisect.bisect_right(self._known, series.age) : bisect.bisect_left(self._known, age)
+            ]:
                 _insert(self._averages[passed], series.averages[-1])
         series.total += score
         series.count += 1
@@ -92,7 +102,9 @@ class RunningAverages:
         if age not in self._averages:
             bisect.insort(self._known, age)
             reached = (series.at(age) for series in self._series.values() if series.age >= age)
-            self._averages[age] = array("d", sorted(average for average in reached if math.isfinite(average)))
+            self._averages[age] = array(
+                "d", sorted(average for average in reached if math.isfinite(average))
+            )
         return self._averages[age]
 
 

@@ -1,7 +1,8 @@
 """`ScoredScheduler`: what all schedulers share that compare trials by a metric at a time.
 
-Covered: metric and mode, given here or by the search's configuration but not by both; scores, where more is better whatever the mode and
-not-a-number is worse than everything; errors that name what a result lacks. Not covered: any decision.
+Covered: metric and mode, given here or by the search's configuration but not by both; scores, where
+more is better whatever the mode and not-a-number is worse than everything; errors that name what a
+result lacks. Not covered: any decision.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class ScoredScheduler(FIFOScheduler):
     """A scheduler that compares trials.
 
     Args:
-        time_attr: The key of results that says how far a trial is; it must not decrease while a trial runs.
-        metric: The key of results that trials are compared by.
-        mode: Whether a good `metric` is low, `"min"`, or high, `"max"`.
+        time_attr: The key of results that says how far a trial is; it must not decrease while a
+        trial runs. metric: The key of results that trials are compared by. mode: Whether a good
+        `metric` is low, `"min"`, or high, `"max"`.
 
     Raises:
         ValueError: `mode` is neither.
@@ -47,7 +48,9 @@ class ScoredScheduler(FIFOScheduler):
         self._metric_seen = False
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take what the search's configuration says; False if one of the two was given to the scheduler already."""
+        """Take what the search's configuration says; False if one of the two was given to the
+        scheduler already.
+        """
         if (self._metric and metric) or (self._mode and mode):
             return False
         self._metric = metric or self._metric
@@ -83,8 +86,11 @@ class ScoredScheduler(FIFOScheduler):
             return WORST
         return number if self._mode == "max" else -number
 
-    def _time_and_score(self, trial: Trial, result: Mapping[str, Any]) -> tuple[float | None, float | None]:
-        """How far and how good the trial is; None for what the result does not say, as where validation comes every few steps.
+    def _time_and_score(
+        self, trial: Trial, result: Mapping[str, Any]
+    ) -> tuple[float | None, float | None]:
+        """How far and how good the trial is; None for what the result does not say, as where
+        validation comes every few steps.
 
         A time that is missing is warned of once.
 
@@ -131,12 +137,16 @@ def checked_mode(mode: str | None) -> str | None:
         ValueError: It is neither None, nor `"min"`, nor `"max"`.
     """
     if mode is not None and mode not in get_args(Mode):
-        raise ValueError(f"mode={mode!r} must be 'min' or 'max': should a good metric be low or high?")
+        raise ValueError(
+            f"mode={mode!r} must be 'min' or 'max': should a good metric be low or high?"
+        )
     return mode
 
 
 def look_up(result: Mapping[str, Any], key: str) -> Any:
-    """The value at `key`, which may be a path `a/b` into nested results; `_ABSENT` if there is none."""
+    """The value at `key`, which may be a path `a/b` into nested results; `_ABSENT` if there is
+    none.
+    """
     if key in result:
         return result[key]
     value: Any = result

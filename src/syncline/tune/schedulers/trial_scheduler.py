@@ -1,8 +1,10 @@
-"""`TrialScheduler`: who runs, who waits and who stops; `FIFOScheduler`, which lets every trial run to its end.
+"""`TrialScheduler`: who runs, who waits and who stops; `FIFOScheduler`, which lets every trial run
+to its end.
 
-A scheduler is a pure state machine. It has no clock, opens no files and starts no threads; random numbers come from a generator of its own.
-The same calls in the same order give the same decisions, so a search can be restored from a snapshot and the events after it. It keeps
-trials by their id and asks the controller for the rest, so that its state is small and can be pickled.
+A scheduler is a pure state machine. It has no clock, opens no files and starts no threads; random
+numbers come from a generator of its own. The same calls in the same order give the same decisions,
+so a search can be restored from a snapshot and the events after it. It keeps trials by their id and
+asks the controller for the rest, so that its state is small and can be pickled.
 
 Not covered: what a decision does to a trial's process (the controller).
 """
@@ -21,14 +23,16 @@ if TYPE_CHECKING:
 
 
 class TrialScheduler:
-    """What the controller asks at each turn. Programs may write their own; one thread calls all methods.
+    """What the controller asks at each turn. Programs may write their own; one thread calls all
+    methods.
 
     `on_trial_result` returns one of:
 
     - CONTINUE: the trial goes on.
     - PAUSE: it is saved and gives its resources back, until `choose_trial_to_run` names it again.
     - STOP: it ends, as one that has finished.
-    - NOOP: the scheduler has told the controller itself what happens to it (`pause_trial`, `stop_trial`, `exploit`, `update_resources`).
+    - NOOP: the scheduler has told the controller itself what happens to it (`pause_trial`,
+      `stop_trial`, `exploit`, `update_resources`).
     """
 
     CONTINUE = "CONTINUE"
@@ -50,7 +54,9 @@ class TrialScheduler:
         return self._supports_buffered_results
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take what the search's configuration says; False if one of the two was given to the scheduler already."""
+        """Take what the search's configuration says; False if one of the two was given to the
+        scheduler already.
+        """
         del mode, spec
         if self._metric and metric:
             return False
@@ -65,11 +71,15 @@ class TrialScheduler:
         """A trial has failed; it comes again through `on_trial_add` if it may."""
         raise NotImplementedError
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """A running trial has reported `result`, which is not its last; what becomes of it?"""
         raise NotImplementedError
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         """A running trial has ended, by itself or by a stopping criterion. `result` is its last."""
         raise NotImplementedError
 
@@ -78,7 +88,9 @@ class TrialScheduler:
         raise NotImplementedError
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
-        """The pending or paused trial that runs next; None if none should now. Asked again, it gives the same answer."""
+        """The pending or paused trial that runs next; None if none should now. Asked again, it
+        gives the same answer.
+        """
         raise NotImplementedError
 
     def debug_string(self) -> str:
@@ -105,18 +117,24 @@ class FIFOScheduler(TrialScheduler):
     def on_trial_error(self, tune_controller: ControllerView, trial: Trial) -> None:
         """Nothing to note."""
 
-    def on_trial_result(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> str:
         """It goes on."""
         return self.CONTINUE
 
-    def on_trial_complete(self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(
+        self, tune_controller: ControllerView, trial: Trial, result: dict[str, Any]
+    ) -> None:
         """Nothing to note."""
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:
         """Nothing to note."""
 
     def choose_trial_to_run(self, tune_controller: ControllerView) -> Trial | None:
-        """The pending trial that has waited longest; if none is pending, the paused one that has."""
+        """The pending trial that has waited longest; if none is pending, the paused one that
+        has.
+        """
         for waiting in (tune_controller.pending_trials(), tune_controller.paused_trials()):
             for trial in waiting:
                 return trial

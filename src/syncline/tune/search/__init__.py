@@ -1,10 +1,12 @@
 """What a search tries: spaces, and searchers that learn where in them to look.
 
-Files, in the order in which a search uses them: `sample` (domains and how they are drawn; `spec_view`, what functions among them see),
-`variant_generator` (from a space to configurations), `search_algorithm` (what the controller asks for trials), `basic_variant` (grids and
-random draws), `searcher` (what learns from results), `search_generator` (makes a source of trials of one; `searcher_state` keeps it),
-`concurrency_limiter` and `repeater` (wrappers of searchers), a folder for each library that is adapted, with `library_searcher` and
-`parameters`, which these share; `util` (nested dictionaries). A library is imported when its searcher is first used.
+Files, in the order in which a search uses them: `sample` (domains and how they are drawn;
+`spec_view`, what functions among them see), `variant_generator` (from a space to configurations),
+`search_algorithm` (what the controller asks for trials), `basic_variant` (grids and random draws),
+`searcher` (what learns from results), `search_generator` (makes a source of trials of one;
+`searcher_state` keeps it), `concurrency_limiter` and `repeater` (wrappers of searchers), a folder
+for each library that is adapted, with `library_searcher` and `parameters`, which these share;
+`util` (nested dictionaries). A library is imported when its searcher is first used.
 """
 
 import difflib
@@ -59,13 +61,17 @@ SEARCH_ALG_IMPORT: dict[str, Callable[[], Any]] = {
 def create_searcher(search_alg: str, **kwargs: Any) -> Any:
     """A searcher by name, in any case: "optuna", "hyperopt", "random", ...; see SEARCH_ALG_IMPORT.
 
-    Keywords that the searcher does not take are left out, so that one program can try several by name. ValueError for an unknown name;
-    ImportError if the searcher's library is not installed.
+    Keywords that the searcher does not take are left out, so that one program can try several by
+    name. ValueError for an unknown name; ImportError if the searcher's library is not installed.
     """
     name = search_alg.lower()
     if name not in SEARCH_ALG_IMPORT:
         close = difflib.get_close_matches(name, SEARCH_ALG_IMPORT, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(SEARCH_ALG_IMPORT)}."
+        hint = (
+            f"did you mean {close[0]!r}?"
+            if close
+            else f"choose one of {', '.join(SEARCH_ALG_IMPORT)}."
+        )
         raise ValueError(f"There is no searcher {search_alg!r}: {hint}")
     searcher = SEARCH_ALG_IMPORT[name]()
     parameters = inspect.signature(searcher).parameters

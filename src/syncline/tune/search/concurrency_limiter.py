@@ -13,14 +13,16 @@ class ConcurrencyLimiter(SearcherWrapper):
     A searcher that limits its trials itself is told the number, and then left to it.
 
     Args:
-        searcher: What suggests.
-        max_concurrent: So many trials at once, 1 or more.
-        batch: Whether the searcher learns of results only when all that it suggested has ended, so that it suggests in batches.
+        searcher: What suggests. max_concurrent: So many trials at once, 1 or more. batch: Whether
+        the searcher learns of results only when all that it suggested has ended, so that it
+        suggests in batches.
     """
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
         if not isinstance(max_concurrent, int) or max_concurrent < 1:
-            raise ValueError(f"`max_concurrent` must be a whole number of trials, 1 or more, not {max_concurrent!r}.")
+            raise ValueError(
+                f"`max_concurrent` must be a whole number of trials, 1 or more, not {max_concurrent!r}."
+            )
         super().__init__(searcher)
         self.max_concurrent = max_concurrent
         self.batch = batch
@@ -35,7 +37,9 @@ class ConcurrencyLimiter(SearcherWrapper):
         self._limit_concurrency = not self.searcher.set_max_concurrency(max_concurrent)
         return True
 
-    def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
+    def set_search_properties(
+        self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any
+    ) -> bool:
         # The searcher may know only now how it works.
         self._limit_concurrency = not self.searcher.set_max_concurrency(self.max_concurrent)
         return super().set_search_properties(metric, mode, config, **spec)
@@ -50,7 +54,9 @@ class ConcurrencyLimiter(SearcherWrapper):
             self.live_trials.add(trial_id)
         return suggestion
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         if not self._limit_concurrency:
             self.searcher.on_trial_complete(trial_id, result=result, error=error)
         elif trial_id in self.live_trials:

@@ -1,9 +1,10 @@
 """What the searchers have in common whose suggestions another library makes.
 
-Covered: loading the library, which is named in the error if it is not installed; metric, mode and search space from the constructor or from
-the tuner; points to start from; trials that failed, or whose metric is missing or not finite, are never told to the library as results;
-saving, after which the same calls give the same suggestions. A searcher of one library says how a space, a suggestion and a result look
-there.
+Covered: loading the library, which is named in the error if it is not installed; metric, mode and
+search space from the constructor or from the tuner; points to start from; trials that failed, or
+whose metric is missing or not finite, are never told to the library as results; saving, after which
+the same calls give the same suggestions. A searcher of one library says how a space, a suggestion
+and a result look there.
 """
 
 from __future__ import annotations
@@ -31,31 +32,45 @@ from syncline.tune.search.util import flatten_dict, unflatten_list_dict
 
 
 def load_library(module: str, package: str, searcher: str) -> ModuleType:
-    """Imports `module` for `searcher`; an ImportError that says how to install it where that fails."""
+    """Imports `module` for `searcher`; an ImportError that says how to install it where that
+    fails.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{searcher} needs {package}, which cannot be imported ({error}): pip install {package}", name=module) from error
+        raise ImportError(
+            f"{searcher} needs {package}, which cannot be imported ({error}): pip install {package}",
+            name=module,
+        ) from error
 
 
 class LibrarySearcher(Searcher):
     """Base class of searchers that adapt a library.
 
-    Subclasses check in their constructor that the library is there (`load_library`), and implement the methods that raise
-    NotImplementedError here. What the library hands out for a trial, and wants back with its result, is called its ticket. All of a
-    searcher's attributes are pickled in its state: they keep no modules and no open files.
+    Subclasses check in their constructor that the library is there (`load_library`), and implement
+    the methods that raise NotImplementedError here. What the library hands out for a trial, and
+    wants back with its result, is called its ticket. All of a searcher's attributes are pickled in
+    its state: they keep no modules and no open files.
     """
 
     conditional = False
     """Whether choices may hold parameters of their own."""
 
     def __init__(
-        self, space: Any, metric: Any = None, mode: Any = None, points_to_evaluate: Sequence[Mapping[str, Any]] | None = None
+        self,
+        space: Any,
+        metric: Any = None,
+        mode: Any = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(metric=metric, mode=mode)
         if points_to_evaluate is not None and not isinstance(points_to_evaluate, list | tuple):
-            raise TypeError(f"`points_to_evaluate` must be a list of configurations, not {points_to_evaluate!r}.")
-        self._points: list[Mapping[str, Any]] = [copy.deepcopy(point) for point in points_to_evaluate or []]
+            raise TypeError(
+                f"`points_to_evaluate` must be a list of configurations, not {points_to_evaluate!r}."
+            )
+        self._points: list[Mapping[str, Any]] = [
+            copy.deepcopy(point) for point in points_to_evaluate or []
+        ]
         self._space: SearchSpace | None = None
         self._library_space: Any = None
         self._optimizer: Any = None
@@ -65,12 +80,18 @@ class LibrarySearcher(Searcher):
         if space is not None and not is_empty:
             self._take_space(space)
 
-    def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
-        """True if the searcher will search `config`. False if it has a space of its own, or if metric or mode contradict the constructor's.
+    def set_search_properties(
+        self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """True if the searcher will search `config`. False if it has a space of its own, or if
+        metric or mode contradict the constructor's.
 
-        ValueError if there is nothing to search in `config`, or something that this searcher cannot.
+        ValueError if there is nothing to search in `config`, or something that this searcher
+        cannot.
         """
-        if (metric and self._metric not in (None, metric)) or (mode and self._mode not in (None, mode)):
+        if (metric and self._metric not in (None, metric)) or (
+            mode and self._mode not in (None, mode)
+        ):
             return False
         self._metric = self._metric or metric
         self._mode = self._mode or mode
@@ -86,7 +107,9 @@ class LibrarySearcher(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The configuration of a new trial; None: not now; FINISHED: no more. RuntimeError while metric, mode or the space are missing."""
+        """The configuration of a new trial; None: not now; FINISHED: no more. RuntimeError while
+        metric, mode or the space are missing.
+        """
         self._start_if_complete()
         if self._optimizer is None:
             missing = "metric and mode are" if self._has_space() else "the search space is"
@@ -102,8 +125,12 @@ class LibrarySearcher(Searcher):
         self._tickets[trial_id], config = asked
         return config
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tells the library what the trial gave. One that failed, or gave no finite number, is taken back instead."""
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Tells the library what the trial gave. One that failed, or gave no finite number, is
+        taken back instead.
+        """
         ticket = self._tickets.pop(trial_id, None)
         if ticket is None:
             return
@@ -114,11 +141,15 @@ class LibrarySearcher(Searcher):
             self._tell(ticket, loss, result or {})
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of everything, the library's random states included. NotImplementedError if something of it cannot be pickled."""
+        """A copy of everything, the library's random states included. NotImplementedError if
+        something of it cannot be pickled.
+        """
         try:
             return {"attributes": cloudpickle.dumps(self._attributes())}
         except Exception as error:  # whatever the library's pickling raises
-            raise NotImplementedError(f"The state of {type(self).__name__} cannot be saved ({type(error).__name__}: {error}).") from error
+            raise NotImplementedError(
+                f"The state of {type(self).__name__} cannot be saved ({type(error).__name__}: {error})."
+            ) from error
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from a state of `get_state`: the same calls give the same suggestions."""
@@ -165,19 +196,29 @@ class LibrarySearcher(Searcher):
         """The configuration for what the library drew, by key."""
         if self._space is not None:
             return self._space.config(drawn)
-        nested: dict[str, Any] = unflatten_list_dict({key: _plain(value) for key, value in drawn.items()})
+        nested: dict[str, Any] = unflatten_list_dict(
+            {key: _plain(value) for key, value in drawn.items()}
+        )
         return nested
 
     def _drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """What the library would have drawn to give `point`."""
-        return self._space.drawn(point) if self._space is not None else flatten_dict(point, flatten_list=True)
+        return (
+            self._space.drawn(point)
+            if self._space is not None
+            else flatten_dict(point, flatten_list=True)
+        )
 
     def _checked(self, space: Any) -> Any:
-        """A space of the library, as the program gave it, in the form that `_start` needs. TypeError if it is none."""
+        """A space of the library, as the program gave it, in the form that `_start` needs.
+        TypeError if it is none.
+        """
         return space
 
     def _converted(self, space: SearchSpace) -> Any:
-        """`space` as the library has it. ValueError, which names the key, if the library cannot search it."""
+        """`space` as the library has it. ValueError, which names the key, if the library cannot
+        search it.
+        """
         raise NotImplementedError
 
     def _start(self) -> Any:
@@ -207,7 +248,9 @@ class RandomStates:
     """
 
     def __init__(self, seed: int | None) -> None:
-        """Without a seed, it is drawn from numpy's global state, so that a program that seeds that one repeats itself."""
+        """Without a seed, it is drawn from numpy's global state, so that a program that seeds that
+        one repeats itself.
+        """
         self._seed = int(np.random.randint(2**31 - 1)) if seed is None else seed
         self._states: dict[str, Any] | None = None
 

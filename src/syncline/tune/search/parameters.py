@@ -1,8 +1,11 @@
-"""Search spaces as the libraries of searchers see them: a flat list of parameters with bounds, laws and steps.
+"""Search spaces as the libraries of searchers see them: a flat list of parameters with bounds, laws
+and steps.
 
-Covered: reading a nested search space into parameters with keys such as "model/lr", filling what a library drew back into the nested form,
-and finding a given point's values. Lists in the space, and choices that hold parameters of their own, keep their form. What no library can
-search (`grid_search`, `sample_from`) is refused here; what one library cannot, that library's searcher refuses with `Parameter.refusal`.
+Covered: reading a nested search space into parameters with keys such as "model/lr", filling what a
+library drew back into the nested form, and finding a given point's values. Lists in the space, and
+choices that hold parameters of their own, keep their form. What no library can search
+(`grid_search`, `sample_from`) is refused here; what one library cannot, that library's searcher
+refuses with `Parameter.refusal`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from syncline.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Normal, Quantized
+from syncline.tune.search.sample import (
+    Categorical,
+    Domain,
+    Float,
+    Integer,
+    LogUniform,
+    Normal,
+    Quantized,
+)
 
 _NOTHING = object()
 
@@ -42,7 +53,9 @@ class Parameter:
     choices: tuple[Any, ...] = ()
     """What a choice chooses from; an item may hold parameters itself, see `conditional`."""
     conditional: tuple[tuple[Parameter, ...], ...] = ()
-    """For each of `choices`, the parameters inside. They have values only where that choice was taken."""
+    """For each of `choices`, the parameters inside. They have values only where that choice was
+    taken.
+    """
 
     def number(self, drawn: float) -> Any:
         """A drawn number in the kind's type, on the nearest step, within the bounds."""
@@ -53,16 +66,26 @@ class Parameter:
         return round(bounded) if self.kind == "integer" else float(bounded)
 
     def drawn(self, value: Any) -> dict[str, Any]:
-        """What a library would have drawn to give `value`, by key: a number, and those inside a choice. ValueError if nothing would."""
+        """What a library would have drawn to give `value`, by key: a number, and those inside a
+        choice. ValueError if nothing would.
+        """
         if self.kind != "choice":
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not self.low <= value <= self.high:
-                raise ValueError(f"{value!r} is no value of {self.key!r}, which goes from {self.low} to {self.high}.")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, numbers.Real)
+                or not self.low <= value <= self.high
+            ):
+                raise ValueError(
+                    f"{value!r} is no value of {self.key!r}, which goes from {self.low} to {self.high}."
+                )
             return {self.key: value}
         for index, choice in enumerate(self.choices):
             inner: dict[str, Any] = {}
             if _matches(choice, value, inner):
                 return {self.key: index, **inner}
-        raise ValueError(f"{value!r} is not among the choices of {self.key!r}: {[_shown(choice) for choice in self.choices]}.")
+        raise ValueError(
+            f"{value!r} is not among the choices of {self.key!r}: {[_shown(choice) for choice in self.choices]}."
+        )
 
     def refusal(self, searcher: str, able: str) -> ValueError:
         """The error of a searcher that cannot search this parameter; `able` says what it can."""
@@ -76,7 +99,8 @@ class SearchSpace:
     """A nested search space, read."""
 
     def __init__(self, config: Mapping[str, Any], searcher: str, conditional: bool = False) -> None:
-        """Reads `config`, whose constants are left out. `conditional` allows choices that hold parameters.
+        """Reads `config`, whose constants are left out. `conditional` allows choices that hold
+        parameters.
 
         ValueError, which names the key, if there is something that searchers cannot search.
         """
@@ -91,7 +115,11 @@ class SearchSpace:
 
         def value(parameter: Parameter) -> Any:
             number = drawn[parameter.key]
-            return _filled(parameter.choices[int(number)], value) if parameter.kind == "choice" else parameter.number(number)
+            return (
+                _filled(parameter.choices[int(number)], value)
+                if parameter.kind == "choice"
+                else parameter.number(number)
+            )
 
         return self.config_of(value)
 
@@ -105,15 +133,21 @@ class SearchSpace:
         return key in self._known_keys or key in self.parameters
 
     def values(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a configuration by key, as far as it gives them, nested or flat. ValueError if it names what is not there."""
+        """The values of a configuration by key, as far as it gives them, nested or flat. ValueError
+        if it names what is not there.
+        """
         unknown = [key for key in point if not self.knows(key)]
         if unknown:
-            raise ValueError(f"The point {dict(point)} names {unknown[0]!r}, which is not in the search space: {sorted(self._known_keys)}.")
+            raise ValueError(
+                f"The point {dict(point)} names {unknown[0]!r}, which is not in the search space: {sorted(self._known_keys)}."
+            )
         found = {key: _looked_up(point, key) for key in self.parameters}
         return {key: value for key, value in found.items() if value is not _NOTHING}
 
     def drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """What a library would have drawn to give `point`. ValueError unless it has a value for each parameter."""
+        """What a library would have drawn to give `point`. ValueError unless it has a value for
+        each parameter.
+        """
         values = self.values(point)
         missing = [key for key in self.parameters if key not in values]
         if missing:
@@ -134,7 +168,9 @@ class _Slot:
 
 
 class _Reader:
-    """Walks through a search space and collects its parameters; what it returns is the form to fill."""
+    """Walks through a search space and collects its parameters; what it returns is the form to
+    fill.
+    """
 
     def __init__(self, searcher: str, conditional: bool, parameters: dict[str, Parameter]) -> None:
         self._searcher = searcher
@@ -142,11 +178,15 @@ class _Reader:
         self._parameters = parameters
 
     def read(self, node: Any, path: tuple[Any, ...], whole: bool = False) -> Any:
-        """The form of `node`, `_NOTHING` if there is no parameter in it. Dictionaries keep their constants if `whole`; lists always do."""
+        """The form of `node`, `_NOTHING` if there is no parameter in it. Dictionaries keep their
+        constants if `whole`; lists always do.
+        """
         if isinstance(node, Domain):
             parameter = self._parameter("/".join(map(str, path)), node)
             if parameter.key in self._parameters:
-                raise ValueError(f"Two parameters are called {parameter.key!r}: one key contains '/', which separates nested keys.")
+                raise ValueError(
+                    f"Two parameters are called {parameter.key!r}: one key contains '/', which separates nested keys."
+                )
             self._parameters[parameter.key] = parameter
             return _Slot(parameter)
         if isinstance(node, dict):
@@ -159,7 +199,9 @@ class _Reader:
             items = [self.read(item, (*path, index), whole=True) for index, item in enumerate(node)]
             if all(form is _NOTHING for form in items):
                 return _NOTHING
-            return [item if form is _NOTHING else form for item, form in zip(node, items, strict=True)]
+            return [
+                item if form is _NOTHING else form for item, form in zip(node, items, strict=True)
+            ]
         return _NOTHING
 
     def _parameter(self, key: str, domain: Domain) -> Parameter:
@@ -169,13 +211,30 @@ class _Reader:
         step = None
         if isinstance(sampler, Quantized):
             sampler, step = sampler.sampler, sampler.q
-        law: Any = "log" if isinstance(sampler, LogUniform) else "normal" if isinstance(sampler, Normal) else "uniform"
+        law: Any = (
+            "log"
+            if isinstance(sampler, LogUniform)
+            else "normal"
+            if isinstance(sampler, Normal)
+            else "uniform"
+        )
         mean, sd = getattr(sampler, "mean", 0.0), getattr(sampler, "sd", 0.0)
         if isinstance(domain, Float):
-            return Parameter(key=key, kind="float", law=law, low=domain.lower, high=domain.upper, step=step, mean=mean, sd=sd)
+            return Parameter(
+                key=key,
+                kind="float",
+                law=law,
+                low=domain.lower,
+                high=domain.upper,
+                step=step,
+                mean=mean,
+                sd=sd,
+            )
         if isinstance(domain, Integer):
             if step is None or step == 1:
-                return Parameter(key=key, kind="integer", law=law, low=domain.lower, high=domain.upper - 1)
+                return Parameter(
+                    key=key, kind="integer", law=law, low=domain.lower, high=domain.upper - 1
+                )
             low, high = -(-domain.lower // step) * step, domain.upper // step * step
             return Parameter(key=key, kind="integer", law=law, low=low, high=high, step=step)
         if isinstance(domain, Categorical):
@@ -189,7 +248,9 @@ class _Reader:
         choices, conditional = [], []
         for index, category in enumerate(categories):
             inside: dict[str, Parameter] = {}
-            form = _Reader(self._searcher, self._conditional, inside).read(category, (key, index), whole=True)
+            form = _Reader(self._searcher, self._conditional, inside).read(
+                category, (key, index), whole=True
+            )
             if inside and not self._conditional:
                 raise ValueError(
                     f"{self._searcher} cannot search {next(iter(inside))!r}, a parameter inside the choices of {key!r}: "
@@ -197,7 +258,14 @@ class _Reader:
                 )
             choices.append(category if form is _NOTHING else form)
             conditional.append(tuple(inside.values()))
-        return Parameter(key=key, kind="choice", low=0, high=len(choices) - 1, choices=tuple(choices), conditional=tuple(conditional))
+        return Parameter(
+            key=key,
+            kind="choice",
+            low=0,
+            high=len(choices) - 1,
+            choices=tuple(choices),
+            conditional=tuple(conditional),
+        )
 
     def _grid(self, key: str) -> ValueError:
         return ValueError(
@@ -224,11 +292,21 @@ def _matches(form: Any, value: Any, drawn: dict[str, Any]) -> bool:
             return False
         return True
     if isinstance(form, dict):
-        return isinstance(value, dict) and form.keys() == value.keys() and all(_matches(form[key], value[key], drawn) for key in form)
+        return (
+            isinstance(value, dict)
+            and form.keys() == value.keys()
+            and all(_matches(form[key], value[key], drawn) for key in form)
+        )
     if isinstance(form, list):
-        return isinstance(value, list) and len(form) == len(value) and all(map(_matches, form, value, [drawn] * len(form)))
+        return (
+            isinstance(value, list)
+            and len(form) == len(value)
+            and all(map(_matches, form, value, [drawn] * len(form)))
+        )
     # True is no 1 here, but 1.0 is.
-    return form is value or (isinstance(form, bool) == isinstance(value, bool) and bool(form == value))
+    return form is value or (
+        isinstance(form, bool) == isinstance(value, bool) and bool(form == value)
+    )
 
 
 def _looked_up(point: Any, key: str) -> Any:

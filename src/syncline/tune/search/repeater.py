@@ -9,7 +9,9 @@ from typing import Any
 from syncline.tune.search.searcher import Searcher, SearcherWrapper
 
 TRIAL_INDEX = "__trial_index__"
-"""The key under which a configuration says which of its repeats it is, from 0: a seed, for example."""
+"""The key under which a configuration says which of its repeats it is, from 0: a seed, for
+example.
+"""
 
 
 @dataclass
@@ -26,16 +28,16 @@ class _Group:
 
 
 class Repeater(SearcherWrapper):
-    """Suggests each configuration of `searcher` to `repeat` trials. The searcher sees one trial, whose metric is the mean of them all.
+    """Suggests each configuration of `searcher` to `repeat` trials. The searcher sees one trial,
+    whose metric is the mean of them all.
 
-    Repeats that failed, or whose metric is missing or NaN, are left out of the mean. If all of them failed, the trial failed. Samples
-    count trials: choose `num_samples` as a multiple of `repeat`; of a rest, the searcher never learns. Results during the trials are not
-    passed on.
+    Repeats that failed, or whose metric is missing or NaN, are left out of the mean. If all of them
+    failed, the trial failed. Samples count trials: choose `num_samples` as a multiple of `repeat`;
+    of a rest, the searcher never learns. Results during the trials are not passed on.
 
     Args:
-        searcher: What suggests.
-        repeat: How often each configuration runs, 1 or more.
-        set_index: Whether configurations get the number of the repeat, from 0, under the key `TRIAL_INDEX`.
+        searcher: What suggests. repeat: How often each configuration runs, 1 or more. set_index:
+        Whether configurations get the number of the repeat, from 0, under the key `TRIAL_INDEX`.
     """
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
@@ -57,7 +59,9 @@ class Repeater(SearcherWrapper):
             self._current = _Group(primary_trial_id=trial_id, config=config)
         group = self._current
         self._groups[trial_id] = group
-        config = {**group.config, TRIAL_INDEX: group.started} if self._set_index else dict(group.config)
+        config = (
+            {**group.config, TRIAL_INDEX: group.started} if self._set_index else dict(group.config)
+        )
         group.started += 1
         if group.started == self.repeat:
             self._current = None
@@ -66,18 +70,27 @@ class Repeater(SearcherWrapper):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Is kept from the searcher, which would see one repeat as the whole."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         group = self._groups.pop(trial_id, None)
         if group is None:
             return
         group.results.append(None if error else result)
         if len(group.results) == self.repeat:
             failed = all(one is None for one in group.results)
-            self.searcher.on_trial_complete(group.primary_trial_id, result=None if failed else self._mean(group.results), error=failed)
+            self.searcher.on_trial_complete(
+                group.primary_trial_id,
+                result=None if failed else self._mean(group.results),
+                error=failed,
+            )
 
     def _mean(self, results: list[dict[str, Any] | None]) -> dict[str, Any]:
         names = [self.metric] if isinstance(self.metric, str) else self.metric or []
-        return {name: _mean_of([result[name] for result in results if result and name in result]) for name in names}
+        return {
+            name: _mean_of([result[name] for result in results if result and name in result])
+            for name in names
+        }
 
 
 def _mean_of(values: list[float]) -> float:

@@ -1,9 +1,11 @@
 """Search spaces: what a parameter's value may be, and how it is drawn.
 
-Covered: the functions that programs call (`uniform` to `sample_from`), the domains that they return (`Float`, `Integer`, `Categorical`,
-`Function`) and the samplers inside (`Uniform`, `LogUniform`, `Normal`, `Quantized`, `Grid`), whose attributes searchers read to translate a
-space for their libraries. A domain that can give no value is refused when it is built. Under a seed, numpy's generators make every draw
-repeatable. Not covered: spaces with several parameters, see `variant_generator`.
+Covered: the functions that programs call (`uniform` to `sample_from`), the domains that they return
+(`Float`, `Integer`, `Categorical`, `Function`) and the samplers inside (`Uniform`, `LogUniform`,
+`Normal`, `Quantized`, `Grid`), whose attributes searchers read to translate a space for their
+libraries. A domain that can give no value is refused when it is built. Under a seed, numpy's
+generators make every draw repeatable. Not covered: spaces with several parameters, see
+`variant_generator`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from syncline.tune.search.spec_view import SpecView, Unresolved, unwrapped
 
 RandomSource: TypeAlias = np.random.Generator | np.random.RandomState
 RandomState: TypeAlias = RandomSource | int | None
-"""What seeds a draw: a numpy generator of either kind (which moves on), an int (the same draw each time), None (numpy's global state)."""
+"""What seeds a draw: a numpy generator of either kind (which moves on), an int (the same draw each
+time), None (numpy's global state).
+"""
 
 _DomainT = TypeVar("_DomainT", bound="Domain")
 
@@ -39,14 +43,17 @@ def as_random_source(random_state: RandomState) -> RandomSource:
 
 
 def fresh_generator() -> np.random.Generator:
-    """A generator of its own, seeded from numpy's global state: other each time, but the same in a program that seeds that one."""
+    """A generator of its own, seeded from numpy's global state: other each time, but the same in a
+    program that seeds that one.
+    """
     return np.random.default_rng(np.random.randint(0, 2**32, size=4, dtype=np.uint32))
 
 
 class Domain(Unresolved):
     """The values that one parameter may take, with a sampler that draws from them.
 
-    Domains are not changed once they are built: `.uniform()`, `.quantized(q)` and the like return copies.
+    Domains are not changed once they are built: `.uniform()`, `.quantized(q)` and the like return
+    copies.
     """
 
     sampler: Sampler | None = None
@@ -57,9 +64,13 @@ class Domain(Unresolved):
         return value
 
     def set_sampler(self, sampler: Sampler, allow_override: bool = False) -> None:
-        """Draws with `sampler` from now on. ValueError if there is one already and `allow_override` is False."""
+        """Draws with `sampler` from now on. ValueError if there is one already and `allow_override`
+        is False.
+        """
         if self.sampler and not allow_override:
-            raise ValueError(f"{self!r} draws with {self.sampler} already: {sampler} cannot be set too. Start from a fresh domain.")
+            raise ValueError(
+                f"{self!r} draws with {self.sampler} already: {sampler} cannot be set too. Start from a fresh domain."
+            )
         self.sampler = sampler
 
     def get_sampler(self) -> Sampler:
@@ -70,7 +81,9 @@ class Domain(Unresolved):
         return self.sampler
 
     def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
-        """Draws one value, or with `size` > 1 an array (numbers) or list of them. Only functions look at `config`."""
+        """Draws one value, or with `size` > 1 an array (numbers) or list of them. Only functions
+        look at `config`.
+        """
         return self.get_sampler().sample(self, config=config, size=size, random_state=random_state)
 
     def is_grid(self) -> bool:
@@ -103,7 +116,9 @@ class Domain(Unresolved):
 class Sampler:
     """How values are drawn from a domain. Subclasses implement `draw`."""
 
-    def sample(self, domain: Domain, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
+    def sample(
+        self, domain: Domain, config: Any = None, size: int = 1, random_state: RandomState = None
+    ) -> Any:
         """One value in the domain's type, or `size` > 1 of them."""
         values = self.draw(domain, config, size, as_random_source(random_state))
         return values if size > 1 else domain.cast(values[0])
@@ -131,7 +146,9 @@ class Uniform(Sampler):
 
 
 class LogUniform(Sampler):
-    """The value's logarithm is uniform. `base` is kept for programs that read it: it changes nothing in the distribution."""
+    """The value's logarithm is uniform. `base` is kept for programs that read it: it changes
+    nothing in the distribution.
+    """
 
     def __init__(self, base: float = 10) -> None:
         self.base = base
@@ -145,7 +162,9 @@ class Normal(Sampler):
 
     def __init__(self, mean: float = 0.0, sd: float = 0.0) -> None:
         if not sd > 0:
-            raise ValueError(f"A normal distribution needs a standard deviation above 0, not sd={sd!r}.")
+            raise ValueError(
+                f"A normal distribution needs a standard deviation above 0, not sd={sd!r}."
+            )
         self.mean = mean
         self.sd = sd
 
@@ -163,8 +182,9 @@ class Grid(Sampler):
 class Quantized(Sampler):
     """Rounds what `sampler` draws to multiples of `q`; both bounds can come up.
 
-    On integers, the inner sampler draws which multiple of `q` it is, so each is as likely as that sampler says. With `q=1` the upper
-    bound of integers stays excluded, as it is without quantization.
+    On integers, the inner sampler draws which multiple of `q` it is, so each is as likely as that
+    sampler says. With `q=1` the upper bound of integers stays excluded, as it is without
+    quantization.
     """
 
     def __init__(self, sampler: Sampler, q: float) -> None:
@@ -183,7 +203,10 @@ class Quantized(Sampler):
             multiples.lower, multiples.upper = _multiples(domain, self.q)
             values = np.multiply(self.sampler.draw(multiples, config, size, source), self.q)
         else:
-            values = np.round(np.divide(self.sampler.draw(domain, config, size, source), self.q)) * self.q
+            values = (
+                np.round(np.divide(self.sampler.draw(domain, config, size, source), self.q))
+                * self.q
+            )
             # 3 * 0.1 is a little more than 0.3; and adding 0 makes 0 of -0.
             values = np.clip(values, domain.lower, domain.upper) + 0.0
         return [domain.cast(value) for value in values]
@@ -220,7 +243,9 @@ class _IntegerLogUniform(LogUniform):
 class _CategoricalUniform(Uniform):
     def draw(self, domain: Categorical, config: Any, size: int, source: RandomSource) -> Any:
         # By index: numpy's `choice` would turn the categories into one type.
-        return [domain.categories[index] for index in _integers(source, 0, len(domain.categories), size)]
+        return [
+            domain.categories[index] for index in _integers(source, 0, len(domain.categories), size)
+        ]
 
 
 class _Call(BaseSampler):
@@ -247,11 +272,15 @@ class Float(Domain):
     def uniform(self) -> Float:
         """Every value is equally likely. ValueError unless both bounds are finite."""
         if math.isinf(self.lower) or math.isinf(self.upper):
-            raise ValueError(f"A uniform distribution needs two finite bounds, not lower={self.lower} and upper={self.upper}.")
+            raise ValueError(
+                f"A uniform distribution needs two finite bounds, not lower={self.lower} and upper={self.upper}."
+            )
         return self._with(_FloatUniform())
 
     def loguniform(self, base: float = 10) -> Float:
-        """Every order of magnitude is equally likely. ValueError unless 0 < lower and upper is finite. `base` changes nothing."""
+        """Every order of magnitude is equally likely. ValueError unless 0 < lower and upper is
+        finite. `base` changes nothing.
+        """
         _check_logarithm(self.lower, self.upper)
         return self._with(_FloatLogUniform(base))
 
@@ -282,7 +311,9 @@ class Float(Domain):
 
 
 class Integer(Domain):
-    """Whole numbers from `lower` up to, without, `upper`; quantized ones reach `upper`, see `Quantized`."""
+    """Whole numbers from `lower` up to, without, `upper`; quantized ones reach `upper`, see
+    `Quantized`.
+    """
 
     default_sampler_cls = _IntegerUniform
 
@@ -299,7 +330,9 @@ class Integer(Domain):
         return self._with(_IntegerUniform())
 
     def loguniform(self, base: float = 10) -> Integer:
-        """Every order of magnitude is equally likely. ValueError unless 0 < lower. `base` changes nothing."""
+        """Every order of magnitude is equally likely. ValueError unless 0 < lower. `base` changes
+        nothing.
+        """
         _check_logarithm(self.lower, self.upper)
         return self._with(_IntegerLogUniform(base))
 
@@ -308,7 +341,9 @@ class Integer(Domain):
         q = _whole_number(_quantum(q), "q")
         first, end = _multiples(self, q)
         if end <= first:
-            raise ValueError(f"No multiple of q={q} lies between lower={self.lower} and upper={self.upper}: widen the bounds or lower q.")
+            raise ValueError(
+                f"No multiple of q={q} lies between lower={self.lower} and upper={self.upper}: widen the bounds or lower q."
+            )
         return self._with(Quantized(self.get_sampler(), q), allow_override=True)
 
     def is_valid(self, value: Any) -> bool:
@@ -326,7 +361,9 @@ class Categorical(Domain):
 
     def __init__(self, categories: Iterable[Any]) -> None:
         if not isinstance(categories, Iterable):
-            raise TypeError(f"The values to choose from must be a list or the like, not {categories!r}.")
+            raise TypeError(
+                f"The values to choose from must be a list or the like, not {categories!r}."
+            )
         self.categories = list(categories)
         if not self.categories:
             raise ValueError("There are no values to choose from: the list is empty.")
@@ -354,7 +391,9 @@ class Categorical(Domain):
 
 
 class Function(Domain):
-    """What `func` returns; it takes nothing, or the configuration as far as it is drawn (see `spec_view`)."""
+    """What `func` returns; it takes nothing, or the configuration as far as it is drawn (see
+    `spec_view`).
+    """
 
     default_sampler_cls = _Call
 
@@ -379,22 +418,30 @@ def uniform(lower: float, upper: float) -> Float:
 
 
 def quniform(lower: float, upper: float, q: float) -> Float:
-    """`uniform`, rounded to multiples of `q`; both bounds can come up, and must be multiples of `q`."""
+    """`uniform`, rounded to multiples of `q`; both bounds can come up, and must be multiples of
+    `q`.
+    """
     return Float(lower, upper).uniform().quantized(q)
 
 
 def loguniform(lower: float, upper: float, base: float = 10) -> Float:
-    """A real number between `lower` > 0 and `upper`, every order of magnitude equally likely. `base` changes nothing."""
+    """A real number between `lower` > 0 and `upper`, every order of magnitude equally likely.
+    `base` changes nothing.
+    """
     return Float(lower, upper).loguniform(base)
 
 
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float:
-    """`loguniform`, rounded to multiples of `q`; both bounds can come up, and must be multiples of `q`."""
+    """`loguniform`, rounded to multiples of `q`; both bounds can come up, and must be multiples of
+    `q`.
+    """
     return Float(lower, upper).loguniform(base).quantized(q)
 
 
 def choice(categories: Sequence[Any]) -> Categorical:
-    """One of `categories`, each equally likely. They may hold further domains, which are drawn once they are chosen."""
+    """One of `categories`, each equally likely. They may hold further domains, which are drawn once
+    they are chosen.
+    """
     return Categorical(categories).uniform()
 
 
@@ -405,7 +452,9 @@ def randint(lower: int, upper: int) -> Integer:
 
 
 def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
-    """A whole number from `lower` > 0 up to, without, `upper`, every order of magnitude equally likely. `base` changes nothing."""
+    """A whole number from `lower` > 0 up to, without, `upper`, every order of magnitude equally
+    likely. `base` changes nothing.
+    """
     _check_not_empty(lower, upper)
     return Integer(lower, upper).loguniform(base)
 
@@ -416,7 +465,9 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
-    """A multiple of `q` from `lower` > 0 to `upper`, both included (`q=1`: without `upper`), by order of magnitude."""
+    """A multiple of `q` from `lower` > 0 to `upper`, both included (`q=1`: without `upper`), by
+    order of magnitude.
+    """
     return Integer(lower, upper).loguniform(base).quantized(q)
 
 
@@ -433,9 +484,9 @@ def qrandn(mean: float, sd: float, q: float) -> Float:
 def sample_from(func: Callable[..., Any]) -> Function:
     """What `func` returns, which may depend on other parameters.
 
-    `func` takes nothing, or the configuration: `lambda config: config["width"] * 2`, or as older programs have it
-    `lambda spec: spec.config.width * 2`. Parameters that it reads are drawn before, whatever their order. It may return a domain,
-    from which the value is then drawn.
+    `func` takes nothing, or the configuration: `lambda config: config["width"] * 2`, or as older
+    programs have it `lambda spec: spec.config.width * 2`. Parameters that it reads are drawn
+    before, whatever their order. It may return a domain, from which the value is then drawn.
     """
     return Function(func)
 
@@ -447,7 +498,9 @@ def _integers(source: RandomSource, lower: int, upper: int, size: int) -> Any:
 
 
 def _multiples(domain: Integer, q: float) -> tuple[int, int]:
-    """(first, end) so that `q` times each whole number from `first` up to, without, `end` lies in `domain`."""
+    """(first, end) so that `q` times each whole number from `first` up to, without, `end` lies in
+    `domain`.
+    """
     whole = int(q)
     return -(-domain.lower // whole), domain.upper // whole + (0 if whole == 1 else 1)
 
@@ -458,7 +511,9 @@ def _as_spec(config: Any) -> Any:
 
 def _takes_config(func: Callable[..., Any]) -> bool:
     if not callable(func):
-        raise TypeError(f"sample_from needs a function, not {func!r}. A fixed value goes into the search space as it is.")
+        raise TypeError(
+            f"sample_from needs a function, not {func!r}. A fixed value goes into the search space as it is."
+        )
     try:
         signature = inspect.signature(func)
     except ValueError:
@@ -470,7 +525,9 @@ def _takes_config(func: Callable[..., Any]) -> bool:
         try:
             signature.bind()
         except TypeError:
-            raise ValueError(f"A function for sample_from takes nothing, or the configuration: {func!r} takes {signature}.") from None
+            raise ValueError(
+                f"A function for sample_from takes nothing, or the configuration: {func!r} takes {signature}."
+            ) from None
         return False
     return True
 
@@ -489,7 +546,9 @@ def _number(value: Any, name: str) -> float:
 
 def _whole_number(value: Any, name: str) -> int:
     if _number(value, name) != value // 1 or math.isinf(value):
-        raise ValueError(f"{name} must be a whole number, not {value!r}: use uniform() or quniform() for fractions.")
+        raise ValueError(
+            f"{name} must be a whole number, not {value!r}: use uniform() or quniform() for fractions."
+        )
     return int(value)
 
 
@@ -501,12 +560,16 @@ def _quantum(q: Any) -> Any:
 
 def _check_order(lower: float, upper: float) -> None:
     if lower > upper:
-        raise ValueError(f"No value lies between lower={lower} and upper={upper}: the lower bound is above the upper one. Swap them.")
+        raise ValueError(
+            f"No value lies between lower={lower} and upper={upper}: the lower bound is above the upper one. Swap them."
+        )
 
 
 def _check_not_empty(lower: int, upper: int) -> None:
     if lower == upper:
-        raise ValueError(f"There is no value from lower={lower} up to upper={upper}, which is excluded itself: raise upper by 1.")
+        raise ValueError(
+            f"There is no value from lower={lower} up to upper={upper}, which is excluded itself: raise upper by 1."
+        )
 
 
 def _check_logarithm(lower: float, upper: float) -> None:

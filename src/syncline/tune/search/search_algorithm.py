@@ -21,21 +21,29 @@ class Suggestion:
 
 
 class SearchAlgorithm:
-    """A source of trials. `BasicVariantGenerator` is one, `SearchGenerator` makes one of any `Searcher`.
+    """A source of trials. `BasicVariantGenerator` is one, `SearchGenerator` makes one of any
+    `Searcher`.
 
-    `configure` comes first, once. All calls come from one thread. `next_trial` costs the same however many trials there were. A state of
-    `get_state` goes into another one, configured or not, and both then give the same suggestions to the same calls.
+    `configure` comes first, once. All calls come from one thread. `next_trial` costs the same
+    however many trials there were. A state of `get_state` goes into another one, configured or not,
+    and both then give the same suggestions to the same calls.
     """
 
     metric: Any = None
     mode: Any = None
 
-    def configure(self, metric: Any, mode: Any, param_space: dict[str, Any], num_samples: int) -> None:
-        """Takes what to search; `num_samples` is -1 for no end. ValueError if this algorithm cannot search it."""
+    def configure(
+        self, metric: Any, mode: Any, param_space: dict[str, Any], num_samples: int
+    ) -> None:
+        """Takes what to search; `num_samples` is -1 for no end. ValueError if this algorithm cannot
+        search it.
+        """
         raise NotImplementedError
 
     def next_trial(self, trial_id: str) -> Suggestion | None:
-        """What the trial `trial_id` shall run; None if nothing is to be had now: ask again when a trial has ended."""
+        """What the trial `trial_id` shall run; None if nothing is to be had now: ask again when a
+        trial has ended.
+        """
         raise NotImplementedError
 
     def is_finished(self) -> bool:
@@ -62,7 +70,9 @@ class SearchAlgorithm:
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """A trial reported."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """A trial ended, with its last result; `error` says whether it failed."""
 
     def on_pause(self, trial_id: str) -> None:

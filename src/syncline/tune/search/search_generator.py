@@ -1,7 +1,8 @@
 """`SearchGenerator`: makes a source of trials of any `Searcher`.
 
-Covered: handing the space over, with errors for what a searcher cannot do; constants and functions of the space around what the searcher
-suggests; the number of samples; the state of searcher and wrappers. Not covered: grids, which only `basic_variant` goes through.
+Covered: handing the space over, with errors for what a searcher cannot do; constants and functions
+of the space around what the searcher suggests; the number of samples; the state of searcher and
+wrappers. Not covered: grids, which only `basic_variant` goes through.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from syncline.tune.search.sample import fresh_generator
 from syncline.tune.search.search_algorithm import SearchAlgorithm, Suggestion
 from syncline.tune.search.searcher import Searcher, check_metric_and_mode, set_search_properties
 from syncline.tune.search.util import flatten_dict, merge_dicts
-from syncline.tune.search.variant_generator import ParsedSpace, Path, Variants, flat_params, format_vars, joined, leaves, value_at
+from syncline.tune.search.variant_generator import (
+    ParsedSpace,
+    Path,
+    Variants,
+    flat_params,
+    format_vars,
+    joined,
+    leaves,
+    value_at,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +38,16 @@ logger = logging.getLogger(__name__)
 class SearchGenerator(SearchAlgorithm):
     """Runs what `searcher` suggests, `num_samples` times.
 
-    Functions of the space (`sample_from`) are not the searcher's business: they are called with what it suggested. What a searcher took but
-    suggests no value for is drawn at random. Results reach the searcher flat, with keys `a/b`.
+    Functions of the space (`sample_from`) are not the searcher's business: they are called with
+    what it suggested. What a searcher took but suggests no value for is drawn at random. Results
+    reach the searcher flat, with keys `a/b`.
     """
 
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
-            raise TypeError(f"A search algorithm must be a BasicVariantGenerator or extend Searcher: {searcher!r} does neither.")
+            raise TypeError(
+                f"A search algorithm must be a BasicVariantGenerator or extend Searcher: {searcher!r} does neither."
+            )
         self.searcher = searcher
         self._arguments: tuple[Any, Any, dict[str, Any], int] | None = None
         """Those of `configure`, with the space parsed."""
@@ -43,17 +56,29 @@ class SearchGenerator(SearchAlgorithm):
         self._finished = False
         self._source = fresh_generator()
 
-    def configure(self, metric: Any, mode: Any, param_space: dict[str, Any], num_samples: int) -> None:
-        """See SearchAlgorithm. ValueError for a grid, for a space that the searcher does not take, and for a second metric or mode."""
+    def configure(
+        self, metric: Any, mode: Any, param_space: dict[str, Any], num_samples: int
+    ) -> None:
+        """See SearchAlgorithm. ValueError for a grid, for a space that the searcher does not take,
+        and for a second metric or mode.
+        """
         check_metric_and_mode(metric, mode)
         space, name = ParsedSpace.parse(param_space), _name(self.searcher)
         _refuse_grids(space, name)
         _refuse_second("metric", self.searcher.metric, metric, name)
         _refuse_second("mode", self.searcher.mode, mode, name)
-        searched = {_anchor(space.skeleton, path): path for path, domain in space.domains if not domain.is_function()}
-        functions = {_anchor(space.skeleton, path) for path, domain in space.domains if domain.is_function()}
+        searched = {
+            _anchor(space.skeleton, path): path
+            for path, domain in space.domains
+            if not domain.is_function()
+        }
+        functions = {
+            _anchor(space.skeleton, path) for path, domain in space.domains if domain.is_function()
+        }
         for_searcher = _without(space.skeleton, functions - set(searched))
-        taken = set_search_properties(self.searcher, metric, mode, for_searcher, num_samples=num_samples)
+        taken = set_search_properties(
+            self.searcher, metric, mode, for_searcher, num_samples=num_samples
+        )
         if searched and not taken:
             raise ValueError(
                 f"{name} does not take `param_space`, in which {_listed(searched.values())} would have to be searched: it has a space "
@@ -71,16 +96,22 @@ class SearchGenerator(SearchAlgorithm):
         suggested = self.searcher.suggest(trial_id)
         if not isinstance(suggested, dict):
             if suggested not in (None, Searcher.FINISHED):
-                raise TypeError(f"{_name(self.searcher)}.suggest() must return a dictionary, None or FINISHED, not {suggested!r}.")
+                raise TypeError(
+                    f"{_name(self.searcher)}.suggest() must return a dictionary, None or FINISHED, not {suggested!r}."
+                )
             self._finished = suggested is not None
             return None
         space = ParsedSpace.parse(merge_dicts(self._arguments[2], suggested))
-        drawn, config = Variants(space, constant_grid_search=False, source=self._source).draw(self._source)
+        drawn, config = Variants(space, constant_grid_search=False, source=self._source).draw(
+            self._source
+        )
         given = leaves({(key,): value for key, value in suggested.items()})
         drawn = {path: value_at(config, path) for path, _ in given} | drawn
         number = self._counter
         self._counter += 1
-        return Suggestion(config=config, evaluated_params=flat_params(drawn), tag=f"{number}_{format_vars(drawn)}")
+        return Suggestion(
+            config=config, evaluated_params=flat_params(drawn), tag=f"{number}_{format_vars(drawn)}"
+        )
 
     def is_finished(self) -> bool:
         return self._finished or self._counter >= self._samples
@@ -97,8 +128,12 @@ class SearchGenerator(SearchAlgorithm):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.searcher.on_trial_result(trial_id, flatten_dict(result))
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.searcher.on_trial_complete(trial_id, result=flatten_dict(result) if result else None, error=error)
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        self.searcher.on_trial_complete(
+            trial_id, result=flatten_dict(result) if result else None, error=error
+        )
 
     def on_pause(self, trial_id: str) -> None:
         self.searcher.on_pause(trial_id)
@@ -146,9 +181,16 @@ def _refuse_grids(space: ParsedSpace, name: str) -> None:
 
 
 def _refuse_second(kind: str, own: Any, given: Any, name: str) -> None:
-    if own is None or given is None or own == given or (isinstance(own, list | tuple) and given in own):
+    if (
+        own is None
+        or given is None
+        or own == given
+        or (isinstance(own, list | tuple) and given in own)
+    ):
         return
-    raise ValueError(f"There are two {kind}s: {name} has {kind}={own!r}, and the tuner was given {kind}={given!r}. Give it once.")
+    raise ValueError(
+        f"There are two {kind}s: {name} has {kind}={own!r}, and the tuner was given {kind}={given!r}. Give it once."
+    )
 
 
 def _anchor(space: Any, path: Path) -> Path:

@@ -1,7 +1,9 @@
-"""The whole state of a searcher as values that can be pickled, whichever way the searcher keeps its state.
+"""The whole state of a searcher as values that can be pickled, whichever way the searcher keeps its
+state.
 
-Covered: `get_state` where a searcher has it, else the file that its `save` writes, else its attributes, pickled; wrappers and what they
-wrap. Not covered: a searcher of which nothing of that works. It is named in the log once, and starts anew after a restore.
+Covered: `get_state` where a searcher has it, else the file that its `save` writes, else its
+attributes, pickled; wrappers and what they wrap. Not covered: a searcher of which nothing of that
+works. It is named in the log once, and starts anew after a restore.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class SearcherState:
     """The state of one searcher, without that of a searcher that it wraps."""
 
     kind: Literal["state", "file", "attributes", "none"]
-    """Where `value` is from: `get_state()`, `save()` (the file's bytes), the attributes (pickled), or nowhere."""
+    """Where `value` is from: `get_state()`, `save()` (the file's bytes), the attributes (pickled),
+    or nowhere.
+    """
 
     value: Any
 

@@ -1,7 +1,8 @@
 """What a function in a search space sees of the configuration while that is being resolved.
 
-Covered: reading by attribute and by key, with the `config` step of older programs and without it; reading a value that is not drawn
-yet raises `RecursiveDependencyError`, upon which the resolver comes back later. Not covered: changing anything; views are read-only.
+Covered: reading by attribute and by key, with the `config` step of older programs and without it;
+reading a value that is not drawn yet raises `RecursiveDependencyError`, upon which the resolver
+comes back later. Not covered: changing anything; views are read-only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,9 @@ class Unresolved:
 
 
 class RecursiveDependencyError(ValueError):
-    """A value was read that is itself still to be drawn; or, in the end, parameters that wait for each other."""
+    """A value was read that is itself still to be drawn; or, in the end, parameters that wait for
+    each other.
+    """
 
     place = ""
     """The key of the value, "a/b"."""
@@ -36,7 +39,9 @@ class MappingView(Mapping[Any, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"no key {name!r} in {_place(self._path)}, which has {sorted(map(str, self._values))}") from None
+            raise AttributeError(
+                f"no key {name!r} in {_place(self._path)}, which has {sorted(map(str, self._values))}"
+            ) from None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._values)
@@ -49,9 +54,11 @@ class MappingView(Mapping[Any, Any]):
 
 
 class SpecView(MappingView):
-    """The whole: `view["a"]`, `view.a`, and as older programs write, `view.config.a` and `view["config"]["a"]`.
+    """The whole: `view["a"]`, `view.a`, and as older programs write, `view.config.a` and
+    `view["config"]["a"]`.
 
-    It may show a configuration, or a specification that holds the configuration under "config": both read the same.
+    It may show a configuration, or a specification that holds the configuration under "config":
+    both read the same.
     """
 
     def __getitem__(self, key: Any) -> Any:
@@ -60,7 +67,11 @@ class SpecView(MappingView):
         if key == "config":
             return MappingView(self._values)
         inner = self._values.get("config")
-        return MappingView(inner, ("config",))[key] if isinstance(inner, dict) else super().__getitem__(key)
+        return (
+            MappingView(inner, ("config",))[key]
+            if isinstance(inner, dict)
+            else super().__getitem__(key)
+        )
 
 
 class SequenceView(Sequence[Any]):
@@ -83,7 +94,9 @@ class SequenceView(Sequence[Any]):
 
 
 def guarded(value: Any, path: tuple[Any, ...]) -> Any:
-    """`value` as a function may see it. Raises RecursiveDependencyError where it is not drawn yet."""
+    """`value` as a function may see it. Raises RecursiveDependencyError where it is not drawn
+    yet.
+    """
     if isinstance(value, Unresolved):
         _refuse(path)
     if isinstance(value, dict):

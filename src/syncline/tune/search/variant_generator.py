@@ -1,8 +1,10 @@
-"""From a search space to configurations: grids are gone through, domains are drawn, functions see what is drawn already.
+"""From a search space to configurations: grids are gone through, domains are drawn, functions see
+what is drawn already.
 
-Covered: spaces nested in dictionaries, lists and tuples; domains and grids inside the values of others; functions that depend on each
-other in any order; `Variants`, which makes one configuration at a time, whatever the size of the grid, and can be pickled half-way; tags
-for people. Not covered: how many samples there are, and points to start from, see `basic_variant`.
+Covered: spaces nested in dictionaries, lists and tuples; domains and grids inside the values of
+others; functions that depend on each other in any order; `Variants`, which makes one configuration
+at a time, whatever the size of the grid, and can be pickled half-way; tags for people. Not covered:
+how many samples there are, and points to start from, see `basic_variant`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from syncline.tune.search.sample import Categorical, Domain, Function, RandomSource, RandomState, as_random_source
+from syncline.tune.search.sample import (
+    Categorical,
+    Domain,
+    Function,
+    RandomSource,
+    RandomState,
+    as_random_source,
+)
 from syncline.tune.search.spec_view import RecursiveDependencyError, SpecView
 
 Path: TypeAlias = tuple[Any, ...]
@@ -32,17 +41,22 @@ _LONGEST_TAG = 128
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Tries each of `values`; with several grids in a space, every combination. ValueError if there are none."""
+    """Tries each of `values`; with several grids in a space, every combination. ValueError if there
+    are none.
+    """
     return {"grid_search": _grid_values(values)}
 
 
 def generate_variants(
-    unresolved_spec: dict[str, Any], constant_grid_search: bool = False, random_state: RandomState = None
+    unresolved_spec: dict[str, Any],
+    constant_grid_search: bool = False,
+    random_state: RandomState = None,
 ) -> Iterator[tuple[dict[Path, Any], dict[str, Any]]]:
-    """One sample of a space: each combination of its grids once, as (what was drawn by path, the whole).
+    """One sample of a space: each combination of its grids once, as (what was drawn by path, the
+    whole).
 
-    The first grid, by path, changes fastest. The rest is drawn anew for every combination; with `constant_grid_search` once for all of
-    them, as far as it does not depend on a grid.
+    The first grid, by path, changes fastest. The rest is drawn anew for every combination; with
+    `constant_grid_search` once for all of them, as far as it does not depend on a grid.
     """
     source = as_random_source(random_state)
     variants = Variants(ParsedSpace.parse(unresolved_spec), constant_grid_search, source)
@@ -55,7 +69,9 @@ class ParsedSpace:
     """A space taken apart."""
 
     skeleton: Any
-    """A copy of its containers, with a domain wherever a value is missing, however that was written."""
+    """A copy of its containers, with a domain wherever a value is missing, however that was
+    written.
+    """
 
     domains: list[tuple[Path, Domain]]
     """What is drawn, in the order of the space."""
@@ -65,11 +81,17 @@ class ParsedSpace:
 
     @staticmethod
     def parse(value: Any, path: Path = ()) -> ParsedSpace:
-        """Takes `value`, which lies at `path`, apart. ValueError and TypeError name the path of what cannot be searched."""
+        """Takes `value`, which lies at `path`, apart. ValueError and TypeError name the path of
+        what cannot be searched.
+        """
         found: list[tuple[Path, Domain]] = []
         skeleton = _take_apart(value, path, found)
         grids = [entry for entry in found if entry[1].is_grid()]
-        return ParsedSpace(skeleton=skeleton, domains=[entry for entry in found if not entry[1].is_grid()], grids=grids)
+        return ParsedSpace(
+            skeleton=skeleton,
+            domains=[entry for entry in found if not entry[1].is_grid()],
+            grids=grids,
+        )
 
     @property
     def is_resolved(self) -> bool:
@@ -77,20 +99,29 @@ class ParsedSpace:
         return not self.domains and not self.grids
 
     def count_variants(self) -> int:
-        """How many combinations the grids have, those inside values of grids included; those inside of other domains are not known."""
+        """How many combinations the grids have, those inside values of grids included; those inside
+        of other domains are not known.
+        """
         return math.prod(
-            sum(ParsedSpace.parse(value).count_variants() for value in grid.categories) for _, grid in _categorical(self.grids)
+            sum(ParsedSpace.parse(value).count_variants() for value in grid.categories)
+            for _, grid in _categorical(self.grids)
         )
 
 
 class Variants:
     """The configurations of one sample of a space, one after the other."""
 
-    def __init__(self, space: ParsedSpace, constant_grid_search: bool, source: RandomSource) -> None:
+    def __init__(
+        self, space: ParsedSpace, constant_grid_search: bool, source: RandomSource
+    ) -> None:
         self._constant_grid_search = constant_grid_search
-        # The innermost level last: a grid inside a value that was drawn is gone through before the next combination outside.
+        # The innermost level last: a grid inside a value that was drawn is gone through before the
+        # next combination outside.
         self._levels: list[_Level] = []
-        self._open(_Resolution(config=space.skeleton, waiting=space.domains, grids=space.grids, drawn=[]), source)
+        self._open(
+            _Resolution(config=space.skeleton, waiting=space.domains, grids=space.grids, drawn=[]),
+            source,
+        )
 
     @property
     def exhausted(self) -> bool:
@@ -98,7 +129,9 @@ class Variants:
         return not self._levels
 
     def draw(self, source: RandomSource) -> tuple[dict[Path, Any], dict[str, Any]]:
-        """The next one: (what was drawn by path, the configuration). RecursiveDependencyError if parameters wait for each other."""
+        """The next one: (what was drawn by path, the configuration). RecursiveDependencyError if
+        parameters wait for each other.
+        """
         while True:
             level = self._levels[-1]
             state = level.next_combination()
@@ -122,7 +155,9 @@ class _Level:
 
     def __init__(self, start: _Resolution) -> None:
         self._start = start
-        self._grids = [(path, grid.categories) for path, grid in _categorical(_by_path(start.grids))]
+        self._grids = [
+            (path, grid.categories) for path, grid in _categorical(_by_path(start.grids))
+        ]
         self.size = math.prod(len(values) for _, values in self._grids)
         self.index = 0
 
@@ -147,7 +182,12 @@ class _Resolution:
 
     def copied(self) -> _Resolution:
         """The same to go on from apart."""
-        return _Resolution(config=_copied(self.config), waiting=list(self.waiting), grids=list(self.grids), drawn=list(self.drawn))
+        return _Resolution(
+            config=_copied(self.config),
+            waiting=list(self.waiting),
+            grids=list(self.grids),
+            drawn=list(self.drawn),
+        )
 
     def assign(self, path: Path, value: Any) -> None:
         """Fills `path` in. Domains and grids inside `value` are missing from now on."""
@@ -158,7 +198,9 @@ class _Resolution:
         self.drawn.append(path)
 
     def resolve(self, source: RandomSource) -> None:
-        """Draws all that does not depend on a grid. What waits for others is tried again as long as something moves."""
+        """Draws all that does not depend on a grid. What waits for others is tried again as long as
+        something moves.
+        """
         moved = True
         while moved and self.waiting:
             moved, blocked = False, []
@@ -170,17 +212,23 @@ class _Resolution:
                     blocked.append((path, domain))
                 except Exception as error:
                     cause = f"{type(error).__name__}: {error}"
-                    raise ValueError(f"No value for `{joined(path)}` could be drawn from {domain!r}: {cause}") from error
+                    raise ValueError(
+                        f"No value for `{joined(path)}` could be drawn from {domain!r}: {cause}"
+                    ) from error
                 else:
                     self.assign(path, value)
                     moved = True
             self.waiting = blocked
 
     def refuse_to_wait(self) -> None:
-        """RecursiveDependencyError if something waits, though nothing that it could wait for is left."""
+        """RecursiveDependencyError if something waits, though nothing that it could wait for is
+        left.
+        """
         if not self.waiting:
             return
-        stories = [f"`{joined(path)}` reads {self._awaited(domain)}" for path, domain in self.waiting]
+        stories = [
+            f"`{joined(path)}` reads {self._awaited(domain)}" for path, domain in self.waiting
+        ]
         raise RecursiveDependencyError(
             f"Parameters of the search space wait for each other: {', '.join(stories)}. "
             "Give one of them a value that depends on none of the others."
@@ -194,7 +242,9 @@ class _Resolution:
         return "nothing"
 
 
-def parse_spec_vars(spec: dict[str, Any]) -> tuple[list[tuple[Path, Any]], list[tuple[Path, Any]], list[tuple[Path, Any]]]:
+def parse_spec_vars(
+    spec: dict[str, Any],
+) -> tuple[list[tuple[Path, Any]], list[tuple[Path, Any]], list[tuple[Path, Any]]]:
     """(constants, domains, grids) of a space, each as (path, value); grids by path."""
     space = ParsedSpace.parse(spec)
     return list(_constants(space.skeleton, ())), list(space.domains), _by_path(space.grids)
@@ -206,7 +256,9 @@ def has_unresolved_values(spec: dict[str, Any]) -> bool:
 
 
 def assign_value(spec: Any, path: Path, value: Any) -> Any:
-    """`spec` with `value` at `path`: itself, changed, unless it is a tuple, of which there is a new one."""
+    """`spec` with `value` at `path`: itself, changed, unless it is a tuple, of which there is a new
+    one.
+    """
     if not path:
         return value
     key = path[0]
@@ -244,9 +296,11 @@ def flat_params(resolved_vars: dict[Path, Any]) -> dict[str, Any]:
 
 
 def format_vars(resolved_vars: dict[Path, Any]) -> str:
-    """What was drawn, for people and for file names: "lr=0.1,momentum=0.9". Long values and long lists of them are cut short.
+    """What was drawn, for people and for file names: "lr=0.1,momentum=0.9". Long values and long
+    lists of them are cut short.
 
-    A parameter goes by its last key where that is a name and no other has the same, else by all its keys: "a_lr=1,b_lr=2".
+    A parameter goes by its last key where that is a name and no other has the same, else by all its
+    keys: "a_lr=1,b_lr=2".
     """
     values = dict(leaves(resolved_vars))
     uses = Counter(path[-1] for path in values)
@@ -268,9 +322,13 @@ def _take_apart(value: Any, path: Path, found: list[tuple[Path, Domain]]) -> Any
         found.append((path, domain))
         return domain
     if isinstance(value, dict):
-        return _rebuilt(value, {key: _take_apart(item, (*path, key), found) for key, item in value.items()})
+        return _rebuilt(
+            value, {key: _take_apart(item, (*path, key), found) for key, item in value.items()}
+        )
     if isinstance(value, list | tuple):
-        return _rebuilt(value, [_take_apart(item, (*path, index), found) for index, item in enumerate(value)])
+        return _rebuilt(
+            value, [_take_apart(item, (*path, index), found) for index, item in enumerate(value)]
+        )
     return value
 
 
@@ -286,7 +344,8 @@ def _as_domain(value: Any, path: Path) -> Domain | None:
                 raise type(error)(f"`{joined(path)}`: {error}") from None
         if isinstance(value.get("eval"), str):
             return Function(partial(_evaluated, value["eval"]))
-    # Older programs put `lambda spec: ...` there as it is; other functions are values like any other.
+    # Older programs put `lambda spec: ...` there as it is; other functions are values like any
+    # other.
     if (
         isinstance(value, FunctionType)
         and value.__name__ == "<lambda>"
@@ -305,7 +364,9 @@ def _grid_values(values: Any) -> list[Any]:
         raise TypeError(f"grid_search needs a list of values to try, not {values!r}.")
     listed = list(values)
     if not listed:
-        raise ValueError("grid_search needs at least one value to try; an empty grid would give no trial at all.")
+        raise ValueError(
+            "grid_search needs at least one value to try; an empty grid would give no trial at all."
+        )
     return listed
 
 

@@ -1,7 +1,9 @@
-"""When trials, or the whole search, end early: the base classes, the ready-made stoppers, and `make_stopper` for what programs give.
+"""When trials, or the whole search, end early: the base classes, the ready-made stoppers, and
+`make_stopper` for what programs give.
 
-Stoppers hold no files and no threads, and can be pickled between any two calls: a search that is restored goes on with them. Given the same
-results in the same order they decide the same; only `TimeoutStopper` looks at a clock.
+Stoppers hold no files and no threads, and can be pickled between any two calls: a search that is
+restored goes on with them. Given the same results in the same order they decide the same; only
+`TimeoutStopper` looks at a clock.
 """
 
 from syncline.tune.stopper.dictionary import DictionaryStopper

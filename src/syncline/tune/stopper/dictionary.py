@@ -11,16 +11,18 @@ from syncline.tune.stopper.stopper import Stopper
 
 
 class DictionaryStopper(Stopper):
-    """What `stop={"training_iteration": 10, "accuracy": 0.9}` means: a trial ends at the first result with one of the values reached.
+    """What `stop={"training_iteration": 10, "accuracy": 0.9}` means: a trial ends at the first
+    result with one of the values reached.
 
     A value that a result does not have, or that cannot be compared, is not reached.
 
     Args:
-        criteria: Smallest value that ends a trial, by key; `a/b` for a nested one. `True` for values that are true or false.
+        criteria: Smallest value that ends a trial, by key; `a/b` for a nested one. `True` for
+        values that are true or false.
 
     Raises:
-        TypeError: A key is no text, or a value no number.
-        ValueError: A value is False, which the first result would reach whatever it says, or a nested dictionary.
+        TypeError: A key is no text, or a value no number. ValueError: A value is False, which the
+        first result would reach whatever it says, or a nested dictionary.
     """
 
     def __init__(self, criteria: Mapping[str, float | bool]) -> None:
@@ -53,7 +55,9 @@ def _reaches(value: Any, bound: float | bool) -> bool:
 
 def _check(key: object, value: object) -> None:
     if not isinstance(key, str):
-        raise TypeError(f"stop={{{key!r}: {value!r}}}: {key!r} is no key of a result: give the name of a metric.")
+        raise TypeError(
+            f"stop={{{key!r}: {value!r}}}: {key!r} is no key of a result: give the name of a metric."
+        )
     if isinstance(value, Mapping):
         inner = next(iter(value), "key")
         raise ValueError(
@@ -65,4 +69,6 @@ def _check(key: object, value: object) -> None:
         )
     # bool is a Real too; NumPy's numbers are registered as such, its booleans are not.
     if not isinstance(value, Real) or value != value:
-        raise TypeError(f"stop={{{key!r}: {value!r}}}: no result can be compared with {value!r}: give a number, or True.")
+        raise TypeError(
+            f"stop={{{key!r}: {value!r}}}: no result can be compared with {value!r}: give a number, or True."
+        )

@@ -27,15 +27,30 @@ class ExperimentPlateauStopper(Stopper):
         ValueError: One of these is out of its range.
     """
 
-    def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: Literal["min", "max"] = "min", patience: int = 0) -> None:
+    def __init__(
+        self,
+        metric: str,
+        std: float = 0.001,
+        top: int = 10,
+        mode: Literal["min", "max"] = "min",
+        patience: int = 0,
+    ) -> None:
         if mode not in ("min", "max"):
-            raise ValueError(f'mode={mode!r} does not say which values are the best: give "min" or "max".')
+            raise ValueError(
+                f'mode={mode!r} does not say which values are the best: give "min" or "max".'
+            )
         if not isinstance(top, int) or top < 2:
-            raise ValueError(f"top={top!r}: the spread of fewer than two values says nothing: give a whole number from 2.")
+            raise ValueError(
+                f"top={top!r}: the spread of fewer than two values says nothing: give a whole number from 2."
+            )
         if not isinstance(patience, int) or patience < 0:
-            raise ValueError(f"patience={patience!r} is no number of results: give a whole number from 0.")
+            raise ValueError(
+                f"patience={patience!r} is no number of results: give a whole number from 0."
+            )
         if not isinstance(std, (int, float)) or not std > 0:
-            raise ValueError(f"std={std!r}: no spread would ever be below it: give a number above 0.")
+            raise ValueError(
+                f"std={std!r}: no spread would ever be below it: give a number above 0."
+            )
         self._mode = mode
         self._metric = metric
         self._patience = patience

@@ -13,7 +13,8 @@ class FunctionStopper(Stopper):
     """Stops a trial when a function says so.
 
     Args:
-        function: Called as `function(trial_id, result)` for every result; true ends the trial. Must be picklable by cloudpickle.
+        function: Called as `function(trial_id, result)` for every result; true ends the trial. Must
+        be picklable by cloudpickle.
 
     Raises:
         TypeError: It cannot be called with two arguments.
@@ -22,7 +23,9 @@ class FunctionStopper(Stopper):
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
         if not self.is_valid_function(function):
-            raise TypeError(f"{function!r} is no function, so it cannot decide about results: give `function(trial_id, result) -> bool`.")
+            raise TypeError(
+                f"{function!r} is no function, so it cannot decide about results: give `function(trial_id, result) -> bool`."
+            )
         if not _takes_two(function):
             raise TypeError(
                 f"The stopping function {_name(function)} cannot be called as `function(trial_id, result)`: "

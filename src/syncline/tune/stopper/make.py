@@ -1,4 +1,6 @@
-"""`make_stopper`: whatever a program gives as `stop=`, as a stopper; and what to say of keys that no result has."""
+"""`make_stopper`: whatever a program gives as `stop=`, as a stopper; and what to say of keys that
+no result has.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,25 @@ from syncline.tune.stopper.function_stopper import FunctionStopper
 from syncline.tune.stopper.noop import NoopStopper
 from syncline.tune.stopper.stopper import CombinedStopper, Stopper
 
-StopCriterion: TypeAlias = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | Sequence[Any] | None
-"""What `stop=` may be: smallest values by key, a stopper, a function, or a list of these, of which one suffices."""
+StopCriterion: TypeAlias = (
+    Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | Sequence[Any] | None
+)
+"""What `stop=` may be: smallest values by key, a stopper, a function, or a list of these, of which
+one suffices.
+"""
 
 
 def make_stopper(stop: StopCriterion) -> Stopper:
     """The stopper that a program means by `stop=`.
 
     Args:
-        stop: `{"accuracy": 0.9}`, a stopper, `function(trial_id, result) -> bool`, a list of these (one suffices), or None for no stopping.
+        stop: `{"accuracy": 0.9}`, a stopper, `function(trial_id, result) -> bool`, a list of these
+        (one suffices), or None for no stopping.
 
     Raises:
-        TypeError: It is none of these: a class instead of an instance, for example.
-        ValueError: A value in the dictionary makes no sense, or a class with `stop_all` does not derive from `Stopper`.
+        TypeError: It is none of these: a class instead of an instance, for example. ValueError: A
+        value in the dictionary makes no sense, or a class with `stop_all` does not derive from
+        `Stopper`.
     """
     if stop is None:
         return NoopStopper()
@@ -36,7 +44,9 @@ def make_stopper(stop: StopCriterion) -> Stopper:
     if isinstance(stop, (list, tuple)):
         return CombinedStopper(*(make_stopper(one) for one in stop)) if stop else NoopStopper()
     if isinstance(stop, type):
-        raise TypeError(f"stop={stop.__name__} is a class, which keeps no account of results: give an instance, `stop={stop.__name__}(…)`.")
+        raise TypeError(
+            f"stop={stop.__name__} is a class, which keeps no account of results: give an instance, `stop={stop.__name__}(…)`."
+        )
     if callable(stop):
         return FunctionStopper(stop)
     raise TypeError(
@@ -46,7 +56,9 @@ def make_stopper(stop: StopCriterion) -> Stopper:
 
 
 def unknown_keys_message(stopper: Stopper, result: Mapping[str, Any]) -> str | None:
-    """What is wrong with the stopper's keys if `result` is what trials report, with the nearest names; None if nothing is."""
+    """What is wrong with the stopper's keys if `result` is what trials report, with the nearest
+    names; None if nothing is.
+    """
     unknown = stopper.unknown_keys(result)
     if not unknown:
         return None

@@ -10,7 +10,9 @@ from syncline.train.metrics import lookup
 
 
 def spread(values: Collection[float]) -> float:
-    """Standard deviation of the values, of all of them (divided by their number); not-a-number if one is no finite number."""
+    """Standard deviation of the values, of all of them (divided by their number); not-a-number if
+    one is no finite number.
+    """
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 

@@ -10,8 +10,9 @@ from typing import Any
 class Stopper(ABC):
     """Says when a trial, or the search, has gone on for long enough.
 
-    Contract for subclasses: both methods are called from one thread, `__call__` once for every result in the order of arrival, `stop_all`
-    at any time and often, so it must be quick. Instances must be picklable.
+    Contract for subclasses: both methods are called from one thread, `__call__` once for every
+    result in the order of arrival, `stop_all` at any time and often, so it must be quick. Instances
+    must be picklable.
     """
 
     @abstractmethod
@@ -23,7 +24,9 @@ class Stopper(ABC):
         """Whether all trials end now and none starts any more."""
 
     def unknown_keys(self, result: Mapping[str, Any]) -> list[str]:
-        """Keys that this stopper looks at and `result` does not have; misspelled, presumably, if they are missing in the first result."""
+        """Keys that this stopper looks at and `result` does not have; misspelled, presumably, if
+        they are missing in the first result.
+        """
         return []
 
 
@@ -56,4 +59,6 @@ class CombinedStopper(Stopper):
         return any(answers)
 
     def unknown_keys(self, result: Mapping[str, Any]) -> list[str]:
-        return list(dict.fromkeys(key for stopper in self._stoppers for key in stopper.unknown_keys(result)))
+        return list(
+            dict.fromkeys(key for stopper in self._stoppers for key in stopper.unknown_keys(result))
+        )

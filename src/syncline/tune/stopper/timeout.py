@@ -17,8 +17,9 @@ logger = logging.getLogger("syncline")
 class TimeoutStopper(Stopper):
     """Stops all trials when the search has run for so long.
 
-    Time counts from the first call of `stop_all`, so that what comes before the search is not part of it. Pickled, it holds what is left of
-    the time and no reading of a clock: while nothing runs, no time passes.
+    Time counts from the first call of `stop_all`, so that what comes before the search is not part
+    of it. Pickled, it holds what is left of the time and no reading of a clock: while nothing runs,
+    no time passes.
 
     Args:
         timeout: Seconds, or a `timedelta`.
@@ -28,10 +29,19 @@ class TimeoutStopper(Stopper):
         ValueError: It is neither, or negative.
     """
 
-    def __init__(self, timeout: float | timedelta, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, timeout: float | timedelta, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or math.isnan(seconds) or seconds < 0:
-            raise ValueError(f"timeout={timeout!r} is no time to wait for: give seconds from 0, or a datetime.timedelta.")
+        if (
+            isinstance(seconds, bool)
+            or not isinstance(seconds, (int, float))
+            or math.isnan(seconds)
+            or seconds < 0
+        ):
+            raise ValueError(
+                f"timeout={timeout!r} is no time to wait for: give seconds from 0, or a datetime.timedelta."
+            )
         self._timeout_seconds = seconds
         self._budget = float(seconds)
         self._clock = clock
@@ -50,7 +60,10 @@ class TimeoutStopper(Stopper):
             return False
         if not self._told:
             self._told = True
-            logger.info("The search has run for the %s seconds that it had: all trials are stopped.", self._timeout_seconds)
+            logger.info(
+                "The search has run for the %s seconds that it had: all trials are stopped.",
+                self._timeout_seconds,
+            )
         return True
 
     @property

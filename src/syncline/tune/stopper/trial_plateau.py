@@ -15,15 +15,15 @@ from syncline.tune.stopper.stopper import Stopper
 class TrialPlateauStopper(Stopper):
     """Stops a trial when the latest values of a metric lie close together.
 
-    Results in which the metric is missing, or not a finite number, are part of no plateau: one among the latest keeps the trial going.
+    Results in which the metric is missing, or not a finite number, are part of no plateau: one
+    among the latest keeps the trial going.
 
     Args:
-        metric: Which one; `a/b` for a nested one.
-        std: The trial ends when the standard deviation of the latest values is below this.
-        num_results: How many values are looked at.
-        grace_period: No trial ends before it has reported so many results.
-        metric_threshold: No trial ends unless its latest value is at least (`mode="max"`) or at most (`mode="min"`) this.
-        mode: "min" or "max"; needed with `metric_threshold`.
+        metric: Which one; `a/b` for a nested one. std: The trial ends when the standard deviation
+        of the latest values is below this. num_results: How many values are looked at.
+        grace_period: No trial ends before it has reported so many results. metric_threshold: No
+        trial ends unless its latest value is at least (`mode="max"`) or at most (`mode="min"`)
+        this. mode: "min" or "max"; needed with `metric_threshold`.
 
     Raises:
         ValueError: `metric_threshold` without a mode.
@@ -56,7 +56,11 @@ class TrialPlateauStopper(Stopper):
         latest = self._latest.setdefault(trial_id, deque(maxlen=self._num_results))
         latest.append(metric_value(result, self._metric))
         self._seen[trial_id] = self._seen.get(trial_id, 0) + 1
-        stops = self._seen[trial_id] >= self._grace_period and self._is_good(latest[-1]) and self._is_flat(latest)
+        stops = (
+            self._seen[trial_id] >= self._grace_period
+            and self._is_good(latest[-1])
+            and self._is_flat(latest)
+        )
         if stops or result.get(DONE):
             del self._latest[trial_id], self._seen[trial_id]
         return stops
@@ -70,7 +74,11 @@ class TrialPlateauStopper(Stopper):
     def _is_good(self, value: float | None) -> bool:
         if self._metric_threshold is None or value is None:
             return value is not None
-        return value <= self._metric_threshold if self._mode == "min" else value >= self._metric_threshold
+        return (
+            value <= self._metric_threshold
+            if self._mode == "min"
+            else value >= self._metric_threshold
+        )
 
     def _is_flat(self, latest: deque[float | None]) -> bool:
         values = [value for value in latest if value is not None]

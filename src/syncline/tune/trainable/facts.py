@@ -1,4 +1,6 @@
-"""`TrialFacts`: what a trainable knows of the trial that it is, and `Clock`, what it measures time with."""
+"""`TrialFacts`: what a trainable knows of the trial that it is, and `Clock`, what it measures time
+with.
+"""
 
 from __future__ import annotations
 

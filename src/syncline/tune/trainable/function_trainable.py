@@ -1,6 +1,8 @@
-"""`FunctionTrainable`: a function as a trainable. It runs in a thread of its own; every report is one iteration.
+"""`FunctionTrainable`: a function as a trainable. It runs in a thread of its own; every report is
+one iteration.
 
-The function never runs past a report before the next `train()`: what it reported, its checkpoint too, is dealt with while it waits.
+The function never runs past a report before the next `train()`: what it reported, its checkpoint
+too, is dealt with while it waits.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from typing import Any
 
 from syncline.core.lifecycle import ensure_engine, is_initialized
 from syncline.train.checkpoint import Checkpoint
-from syncline.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
+from syncline.tune.execution.placement_groups import (
+    PlacementGroupFactory,
+    resource_dict_to_pg_factory,
+)
 from syncline.tune.result import DEFAULT_METRIC, DONE, TIME_TOTAL_S, TRAINING_ITERATION
 from syncline.tune.trainable.names import trainable_name
 from syncline.tune.trainable.session import Ended, Exchange, Reported, TrialSession, TrialStopped
@@ -27,7 +32,9 @@ TrainFunction = Callable[[dict[str, Any]], Any]
 Resources = PlacementGroupFactory | Mapping[str, float] | Callable[[dict[str, Any]], Any] | None
 
 RESET_LIMIT_S = 2.0
-"""How long a function may take to end before its process is another trial's; else that gets a new process, if it can."""
+"""How long a function may take to end before its process is another trial's; else that gets a new
+process, if it can.
+"""
 
 
 class FunctionTrainable(Trainable):
@@ -44,7 +51,11 @@ class FunctionTrainable(Trainable):
         self._session = TrialSession(self._facts, self._exchange)
         self._thread: threading.Thread | None = None
         self._said: Reported | Ended | None = None
-        if self._facts.trial_dir is not None and is_initialized() and not ensure_engine().is_local_mode:
+        if (
+            self._facts.trial_dir is not None
+            and is_initialized()
+            and not ensure_engine().is_local_mode
+        ):
             self._session.move_in()
 
     # -- what the runner reads after `train()`
@@ -66,7 +77,9 @@ class FunctionTrainable(Trainable):
 
     @property
     def starting_checkpoint(self) -> Checkpoint | None:
-        """What the function gets from `get_checkpoint()`: the one to begin from, or where the last one that it reported is kept."""
+        """What the function gets from `get_checkpoint()`: the one to begin from, or where the last
+        one that it reported is kept.
+        """
         return self._session.latest
 
     @starting_checkpoint.setter
@@ -76,7 +89,8 @@ class FunctionTrainable(Trainable):
     # -- Trainable
 
     def train(self) -> dict[str, Any]:
-        """The function's next report, with the counters and facts filled in; the last one again with `done=True` when it has returned.
+        """The function's next report, with the counters and facts filled in; the last one again
+        with `done=True` when it has returned.
 
         Raises:
             BaseException: what the function raises, with its traceback.
@@ -102,12 +116,20 @@ class FunctionTrainable(Trainable):
             RuntimeError: it has reported none.
         """
         if checkpoint_dir is not None:
-            raise ValueError(f"save({os.fspath(checkpoint_dir)!r}): a function saves itself when it reports, so no directory can be given.")
+            raise ValueError(
+                f"save({os.fspath(checkpoint_dir)!r}): a function saves itself when it reports, so no directory can be given."
+            )
         if self._session.latest is None:
-            raise RuntimeError(f"{self!r} has no checkpoint: it reports none (`tune.report(metrics, checkpoint=…)`).")
-        return TrainingResult(checkpoint=self._session.latest, metrics=dict(self._last_result or {}))
+            raise RuntimeError(
+                f"{self!r} has no checkpoint: it reports none (`tune.report(metrics, checkpoint=…)`)."
+            )
+        return TrainingResult(
+            checkpoint=self._session.latest, metrics=dict(self._last_result or {})
+        )
 
-    def restore(self, checkpoint_path: str | os.PathLike[str] | Checkpoint | TrainingResult) -> None:
+    def restore(
+        self, checkpoint_path: str | os.PathLike[str] | Checkpoint | TrainingResult
+    ) -> None:
         """What the function gets from `get_checkpoint()`; before the first `train()`."""
         self.starting_checkpoint = as_checkpoint(checkpoint_path)
         if isinstance(checkpoint_path, TrainingResult):
@@ -134,10 +156,14 @@ class FunctionTrainable(Trainable):
 
     def _next(self) -> Reported | Ended:
         if self.ended:
-            raise RuntimeError(f"{self!r} has returned already, so there is nothing to train any more: make a new one.")
+            raise RuntimeError(
+                f"{self!r} has returned already, so there is nothing to train any more: make a new one."
+            )
         with self._session.at_work():
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="syncline-function", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="syncline-function", daemon=True
+                )
                 self._thread.start()
             else:
                 self._exchange.go_on()
@@ -153,7 +179,9 @@ class FunctionTrainable(Trainable):
             self._session.move_out()  # a trainer inside has put it back
             return
         except SystemExit as leaving:
-            error = RuntimeError(f"{self!r} called `sys.exit({leaving.code!r})`, which ends no trial: return, or raise an error.")
+            error = RuntimeError(
+                f"{self!r} called `sys.exit({leaving.code!r})`, which ends no trial: return, or raise an error."
+            )
             error.__cause__ = leaving
         except BaseException as raised:
             error = raised
@@ -168,10 +196,13 @@ class FunctionTrainable(Trainable):
         return type(self).__name__
 
 
-def wrap_function(train_func: Callable[..., Any], name: str | None = None) -> type[FunctionTrainable]:
+def wrap_function(
+    train_func: Callable[..., Any], name: str | None = None
+) -> type[FunctionTrainable]:
     """The trainable class of a function with one parameter, its configuration.
 
-    The function may report, return a dictionary or a number (one report), or be a generator (a report each).
+    The function may report, return a dictionary or a number (one report), or be a generator (a
+    report each).
 
     Raises:
         TypeError: `train_func` cannot be called.
@@ -189,7 +220,9 @@ def wrap_function(train_func: Callable[..., Any], name: str | None = None) -> ty
 
 
 def requested(resources: Resources, config: dict[str, Any]) -> PlacementGroupFactory | None:
-    """What `with_resources` was given, for one configuration. TypeError if that is no amount of resources."""
+    """What `with_resources` was given, for one configuration. TypeError if that is no amount of
+    resources.
+    """
     if callable(resources) and not isinstance(resources, PlacementGroupFactory):
         resources = resources(config)
     if resources is None or isinstance(resources, PlacementGroupFactory):
@@ -205,7 +238,9 @@ def requested(resources: Resources, config: dict[str, Any]) -> PlacementGroupFac
 def check_signature(function: Callable[..., Any]) -> None:
     """That `function(config)` is possible. TypeError, ValueError if not."""
     if not callable(function):
-        raise TypeError(f"{function!r} cannot be trained: give a function that takes the configuration, or a class derived from Trainable.")
+        raise TypeError(
+            f"{function!r} cannot be trained: give a function that takes the configuration, or a class derived from Trainable."
+        )
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in callables do not say what they take

@@ -1,4 +1,6 @@
-"""`Progress`: how far a trial is, counted over all its starts; what `train()` fills into results from it."""
+"""`Progress`: how far a trial is, counted over all its starts; what `train()` fills into results
+from it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Progress:
 
     @classmethod
     def after(cls, result: Mapping[str, Any]) -> Progress:
-        """What a trainable counts on from that is restored to where it had `result`, or to what `totals` returned."""
+        """What a trainable counts on from that is restored to where it had `result`, or to what
+        `totals` returned.
+        """
         return cls(
             iteration=int(result.get(TRAINING_ITERATION) or 0),
             time_total_s=float(result.get(TIME_TOTAL_S) or 0.0),
@@ -58,7 +62,9 @@ class Progress:
         }
 
     def count(self, result: dict[str, Any], took_s: float) -> None:
-        """One more result, that took so long unless it says otherwise itself. Totals that it does not have are filled in."""
+        """One more result, that took so long unless it says otherwise itself. Totals that it does
+        not have are filled in.
+        """
         took_s = float(result.get(TIME_THIS_ITER_S, took_s))
         self.iteration += 1
         self.iterations_since_restore += 1

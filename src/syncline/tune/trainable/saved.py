@@ -1,7 +1,9 @@
-"""What lies in a class trainable's checkpoint: its own files, or the dictionary that it returned, and beside them how far it was.
+"""What lies in a class trainable's checkpoint: its own files, or the dictionary that it returned,
+and beside them how far it was.
 
-A directory with files of the trainable; `_dict_checkpoint.pkl` if it returned a dictionary; `.tune_metadata`, JSON, with the path inside
-the directory that it returned (older programs get that path back) and its counters.
+A directory with files of the trainable; `_dict_checkpoint.pkl` if it returned a dictionary;
+`.tune_metadata`, JSON, with the path inside the directory that it returned (older programs get that
+path back) and its counters.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Saved:
 
 
 def write(directory: str, returned: object, totals: Mapping[str, Any]) -> None:
-    """Complete a checkpoint whose files `save_checkpoint(directory)` has written; `returned` is what it returned.
+    """Complete a checkpoint whose files `save_checkpoint(directory)` has written; `returned` is
+    what it returned.
 
     Raises:
         ValueError: a path outside `directory`.
@@ -49,7 +52,9 @@ def write(directory: str, returned: object, totals: Mapping[str, Any]) -> None:
 
 
 def read(directory: str) -> Saved:
-    """The checkpoint in a directory. The dictionary is unpickled: read only checkpoints that you trust."""
+    """The checkpoint in a directory. The dictionary is unpickled: read only checkpoints that you
+    trust.
+    """
     try:
         with open(os.path.join(directory, METADATA_FILE), encoding="utf-8") as file:
             metadata = json.load(file)
@@ -60,7 +65,9 @@ def read(directory: str) -> Saved:
     if os.path.exists(dictionary):
         with open(dictionary, "rb") as file:
             return Saved(state=pickle.load(file), totals=totals)
-    return Saved(state=os.path.normpath(os.path.join(directory, metadata.get(_PATH, "."))), totals=totals)
+    return Saved(
+        state=os.path.normpath(os.path.join(directory, metadata.get(_PATH, "."))), totals=totals
+    )
 
 
 def _path_inside(directory: str, returned: object) -> str:

@@ -1,6 +1,8 @@
-"""`TrialSession`: what `report` and its relatives reach inside a function that is a trial; `Exchange` carries reports to who trains it.
+"""`TrialSession`: what `report` and its relatives reach inside a function that is a trial;
+`Exchange` carries reports to who trains it.
 
-A trial is a training run of one worker in the eyes of `syncline.train`, so the callbacks and helpers for training functions work in it.
+A trial is a training run of one worker in the eyes of `syncline.train`, so the callbacks and
+helpers for training functions work in it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from syncline.core import api
 from syncline.core.lifecycle import is_initialized
 from syncline.train import filesystem as files
 from syncline.train import metrics as metric_values
-from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+from syncline.train.checkpoint import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+)
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.readers import Readers
@@ -27,7 +34,9 @@ from syncline.tune.trainable.facts import TrialFacts
 
 
 class TrialStopped(SystemExit):
-    """Raised inside `report` where the trial has been ended: the function unwinds, past every `except Exception`."""
+    """Raised inside `report` where the trial has been ended: the function unwinds, past every
+    `except Exception`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +59,9 @@ class Ended:
 
 
 class Exchange:
-    """The hand-over between the function's thread and the one that trains it: one of the two is at work at any time."""
+    """The hand-over between the function's thread and the one that trains it: one of the two is at
+    work at any time.
+    """
 
     def __init__(self) -> None:
         self._said: queue.SimpleQueue[Reported | Ended] = queue.SimpleQueue()
@@ -100,7 +111,9 @@ class TrialSession(TrainSession):
         self.local_rank = 0
         self.local_world_size = 1
         self.node_rank = 0
-        self.gpu_ids = tuple(str(gpu_id) for gpu_id in api.get_gpu_ids()) if is_initialized() else ()
+        self.gpu_ids = (
+            tuple(str(gpu_id) for gpu_id in api.get_gpu_ids()) if is_initialized() else ()
+        )
         self.use_gpu = bool(self.gpu_ids)
         self.local_mode = False
         self.experiment_name = facts.experiment_name
@@ -115,10 +128,12 @@ class TrialSession(TrainSession):
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """While its function is at work, this is the process's session, or the one that a trainer inside has put in its place.
+        """While its function is at work, this is the process's session, or the one that a trainer
+        inside has put in its place.
 
-        Several trials may take turns in one process, as in local mode, and the program may have a session of its own. A trainer's stays
-        between the turns, because its workers go on meanwhile.
+        Several trials may take turns in one process, as in local mode, and the program may have a
+        session of its own. A trainer's stays between the turns, because its workers go on
+        meanwhile.
         """
         current = current_session()
         if current is not self._inside:
@@ -132,7 +147,9 @@ class TrialSession(TrainSession):
                 set_session(self._outer)
 
     def move_in(self) -> None:
-        """Be the process's session between the turns, too, for threads that the function leaves at work: the process is the trial's own."""
+        """Be the process's session between the turns, too, for threads that the function leaves at
+        work: the process is the trial's own.
+        """
         self._outer = self
         set_session(self)
 
@@ -144,7 +161,9 @@ class TrialSession(TrainSession):
     @property
     def storage(self) -> StorageContext:
         if self.facts.storage is None:
-            raise RuntimeError("This trial has no storage of its own: report a checkpoint, and the search keeps it.")
+            raise RuntimeError(
+                "This trial has no storage of its own: report a checkpoint, and the search keeps it."
+            )
         return self.facts.storage
 
     def report(
@@ -158,7 +177,11 @@ class TrialSession(TrainSession):
         upload_fn: UploadFunction | None,
         validation: bool | ValidationTaskConfig,
     ) -> None:
-        for argument, value in {"checkpoint_dir_name": dir_name, "checkpoint_upload_fn": upload_fn, "validation": validation}.items():
+        for argument, value in {
+            "checkpoint_dir_name": dir_name,
+            "checkpoint_upload_fn": upload_fn,
+            "validation": validation,
+        }.items():
             if value:
                 raise ValueError(
                     f"report({argument}=…) is for the workers of a trainer; in a trial the search keeps checkpoints: leave it out."
@@ -166,11 +189,20 @@ class TrialSession(TrainSession):
         in_place = upload_mode is CheckpointUploadMode.NO_UPLOAD
         self.hand_over(metrics, checkpoint, in_place=in_place)
         delete = upload_mode.deletes_source_by_default if delete_local is None else delete_local
-        if checkpoint is not None and delete and not in_place and files.is_local(checkpoint.filesystem):
+        if (
+            checkpoint is not None
+            and delete
+            and not in_place
+            and files.is_local(checkpoint.filesystem)
+        ):
             shutil.rmtree(checkpoint.path, ignore_errors=True)
 
-    def hand_over(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None, *, in_place: bool = False) -> None:
-        """Report, and wait until the search wants the next result; from any thread of the trial's process, one at a time."""
+    def hand_over(
+        self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None, *, in_place: bool = False
+    ) -> None:
+        """Report, and wait until the search wants the next result; from any thread of the trial's
+        process, one at a time.
+        """
         if os.getpid() != self._process:
             raise RuntimeError(
                 "report() was called in a process that the trial has forked, which the search does not hear: report from the trial's own "
@@ -182,7 +214,9 @@ class TrialSession(TrainSession):
                 "directory and pass `Checkpoint.from_directory(directory)`."
             )
         self.latest = checkpoint or self.latest
-        self._exchange.report(Reported(metrics=metric_values.clean(metrics), checkpoint=checkpoint, in_place=in_place))
+        self._exchange.report(
+            Reported(metrics=metric_values.clean(metrics), checkpoint=checkpoint, in_place=in_place)
+        )
 
     def get_checkpoint(self) -> Checkpoint | None:
         return self.latest
@@ -190,7 +224,9 @@ class TrialSession(TrainSession):
     def get_all_reported_checkpoints(
         self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
     ) -> list[ReportedCheckpoint]:
-        raise RuntimeError("get_all_reported_checkpoints() is for the workers of a trainer; in a trial use `get_checkpoint()`.")
+        raise RuntimeError(
+            "get_all_reported_checkpoints() is for the workers of a trainer; in a trial use `get_checkpoint()`."
+        )
 
     def get_dataset_shard(self, name: str) -> Any:
         raise RuntimeError(

@@ -1,9 +1,11 @@
 """`Trainable`: the class that a search trains step by step, checkpoints, and starts again.
 
-A trainable can be used alone, without a search: `Trainable(config)`, `train()`, `save()`, `restore()`, `stop()`.
+A trainable can be used alone, without a search: `Trainable(config)`, `train()`, `save()`,
+`restore()`, `stop()`.
 
-Covered: the methods to override, the counters and facts that are filled into results, and what a checkpoint consists of (with `saved`).
-Not covered: the process that hosts a trainable (`workers/runner.py`), and functions (`function_trainable`).
+Covered: the methods to override, the counters and facts that are filled into results, and what a
+checkpoint consists of (with `saved`). Not covered: the process that hosts a trainable
+(`workers/runner.py`), and functions (`function_trainable`).
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ SLOW_SETUP_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What `Trainable.save` returns and `restore` takes; also good as a path (`os.path.join(result, …)`)."""
+    """What `Trainable.save` returns and `restore` takes; also good as a path (`os.path.join(result,
+    …)`).
+    """
 
     checkpoint: Checkpoint
     """Where the files lie."""
@@ -61,7 +65,8 @@ class TrainingResult:
 
 
 class Trainable:
-    """Base of what a search trains. Override `setup`, `step`, `save_checkpoint` and `load_checkpoint`; the rest if there is need.
+    """Base of what a search trains. Override `setup`, `step`, `save_checkpoint` and
+    `load_checkpoint`; the rest if there is need.
 
     One thread at a time calls its methods.
 
@@ -71,7 +76,13 @@ class Trainable:
         clock: Where the time is read.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, *, facts: TrialFacts | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        facts: TrialFacts | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.config: dict[str, Any] = dict(config or {})
         self._facts = facts or TrialFacts()
         self._clock = clock or Clock()
@@ -92,16 +103,26 @@ class Trainable:
     # -- what subclasses override
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Make ready to train; called once, with a copy of `self.config`, and with the arguments of `tune.with_parameters` by name."""
+        """Make ready to train; called once, with a copy of `self.config`, and with the arguments of
+        `tune.with_parameters` by name.
+        """
 
     def step(self) -> dict[str, Any]:
-        """Train for one iteration and return its result. `done=True` in it ends the trial, `should_checkpoint=True` saves it now."""
-        raise NotImplementedError(f"{type(self).__name__} has no `step`, so it cannot train: define `step(self)`, returning a dictionary.")
+        """Train for one iteration and return its result. `done=True` in it ends the trial,
+        `should_checkpoint=True` saves it now.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no `step`, so it cannot train: define `step(self)`, returning a dictionary."
+        )
 
-    def save_checkpoint(self, checkpoint_dir: str) -> str | os.PathLike[str] | dict[str, Any] | None:
-        """Write what `load_checkpoint` needs into the directory and return None, or return a dictionary that can be pickled.
+    def save_checkpoint(
+        self, checkpoint_dir: str
+    ) -> str | os.PathLike[str] | dict[str, Any] | None:
+        """Write what `load_checkpoint` needs into the directory and return None, or return a
+        dictionary that can be pickled.
 
-        A path in the directory may be returned too: `load_checkpoint` then gets that path, wherever the directory is by then.
+        A path in the directory may be returned too: `load_checkpoint` then gets that path, wherever
+        the directory is by then.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no `save_checkpoint`, so it cannot be saved: define `save_checkpoint(self, checkpoint_dir)` and "
@@ -109,13 +130,17 @@ class Trainable:
         )
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Become what was saved: gets the directory, or whatever `save_checkpoint` returned in its place."""
+        """Become what was saved: gets the directory, or whatever `save_checkpoint` returned in its
+        place.
+        """
         raise NotImplementedError(
             f"{type(self).__name__} has no `load_checkpoint`, so it cannot go on from one: define `load_checkpoint(self, checkpoint)`."
         )
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial, with `new_config`, in the same process; return whether that was possible. `reuse_actors` needs it."""
+        """Become another trial, with `new_config`, in the same process; return whether that was
+        possible. `reuse_actors` needs it.
+        """
         return False
 
     def cleanup(self) -> None:
@@ -126,7 +151,9 @@ class Trainable:
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
-        """What a trial with this configuration holds while it runs; None: one CPU, or what the search says."""
+        """What a trial with this configuration holds while it runs; None: one CPU, or what the
+        search says.
+        """
         return None
 
     @classmethod
@@ -154,10 +181,16 @@ class Trainable:
                 f"{type(self).__name__}.step() returned {_shorten(returned)}, and a result is a dictionary: give the value a name, as in "
                 'return {"loss": loss}.'
             )
-        return self._complete(metric_values.clean({key: _plain(value) for key, value in returned.items()}), began)
+        return self._complete(
+            metric_values.clean({key: _plain(value) for key, value in returned.items()}), began
+        )
 
-    def train_buffered(self, buffer_time_s: float, max_buffer_length: int = 1000) -> list[dict[str, Any]]:
-        """`train()` again and again, at least once: until the time is over, the list is full, or a result is the last or needs saving."""
+    def train_buffered(
+        self, buffer_time_s: float, max_buffer_length: int = 1000
+    ) -> list[dict[str, Any]]:
+        """`train()` again and again, at least once: until the time is over, the list is full, or a
+        result is the last or needs saving.
+        """
         until = self._clock.steady() + buffer_time_s
         results: list[dict[str, Any]] = []
         while not results or (self._clock.steady() < until and len(results) < max_buffer_length):
@@ -168,13 +201,23 @@ class Trainable:
         return results
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> TrainingResult:
-        """Save a checkpoint of now into a directory, made if need be; into a new temporary one, which the caller deletes, if None."""
-        directory = os.path.abspath(checkpoint_dir) if checkpoint_dir else tempfile.mkdtemp(prefix="syncline-checkpoint-")
+        """Save a checkpoint of now into a directory, made if need be; into a new temporary one,
+        which the caller deletes, if None.
+        """
+        directory = (
+            os.path.abspath(checkpoint_dir)
+            if checkpoint_dir
+            else tempfile.mkdtemp(prefix="syncline-checkpoint-")
+        )
         os.makedirs(directory, exist_ok=True)
         saved.write(directory, self.save_checkpoint(directory), self._progress.totals())
-        return TrainingResult(checkpoint=Checkpoint(directory), metrics=dict(self._last_result or {}))
+        return TrainingResult(
+            checkpoint=Checkpoint(directory), metrics=dict(self._last_result or {})
+        )
 
-    def restore(self, checkpoint_path: str | os.PathLike[str] | Checkpoint | TrainingResult) -> None:
+    def restore(
+        self, checkpoint_path: str | os.PathLike[str] | Checkpoint | TrainingResult
+    ) -> None:
         """Go on from a checkpoint: what `save` returned, or where that lies now.
 
         Raises:
@@ -186,11 +229,18 @@ class Trainable:
                 found = saved.read(directory)
                 self.load_checkpoint(found.state)
         except FileNotFoundError as error:
-            raise ValueError(f"{type(self).__name__} cannot go on from {checkpoint!r}: {error}") from error
-        self.continue_from(found.totals or (checkpoint_path.metrics if isinstance(checkpoint_path, TrainingResult) else {}))
+            raise ValueError(
+                f"{type(self).__name__} cannot go on from {checkpoint!r}: {error}"
+            ) from error
+        self.continue_from(
+            found.totals
+            or (checkpoint_path.metrics if isinstance(checkpoint_path, TrainingResult) else {})
+        )
 
     def continue_from(self, result: Mapping[str, Any]) -> None:
-        """Count on from `result`, which belongs to the checkpoint that was restored. Nothing changes if it counts nothing."""
+        """Count on from `result`, which belongs to the checkpoint that was restored. Nothing
+        changes if it counts nothing.
+        """
         if TRAINING_ITERATION in result:
             self._progress = Progress.after(result)
 
@@ -208,7 +258,9 @@ class Trainable:
         self._last_result = None
         return True
 
-    def export_model(self, export_formats: Sequence[str] | str, export_dir: str | None = None) -> dict[str, str]:
+    def export_model(
+        self, export_formats: Sequence[str] | str, export_dir: str | None = None
+    ) -> dict[str, str]:
         """Have the model written in other formats; returns the path of each that could be."""
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
         return self._export_model(formats, export_dir or self.logdir)
@@ -252,11 +304,15 @@ class Trainable:
 
     @property
     def logdir(self) -> str:
-        """The trial's directory on this machine; without a search, a temporary one that is made when it is first asked for."""
+        """The trial's directory on this machine; without a search, a temporary one that is made
+        when it is first asked for.
+        """
         if self._facts.trial_dir is not None:
             return self._facts.trial_dir
         if self._own_directory is None:
-            self._own_directory = tempfile.mkdtemp(prefix=f"{type(self).__name__}-", dir=_results_directory())
+            self._own_directory = tempfile.mkdtemp(
+                prefix=f"{type(self).__name__}-", dir=_results_directory()
+            )
         return self._own_directory
 
     def get_config(self) -> dict[str, Any]:
@@ -294,7 +350,9 @@ class Trainable:
         self._progress.count(result, self._clock.steady() - began)
         result.setdefault(DONE, False)
         result.update(
-            self.get_auto_filled_metrics(time_this_iter=result[TIME_THIS_ITER_S], timestamp=result.get(TIMESTAMP)),
+            self.get_auto_filled_metrics(
+                time_this_iter=result[TIME_THIS_ITER_S], timestamp=result.get(TIMESTAMP)
+            )
         )
         self.log_result(result)
         self._last_result = result

@@ -16,15 +16,18 @@ from syncline.tune.trainable.function_trainable import FunctionTrainable, wrap_f
 from syncline.tune.trainable.util import with_resources
 
 RUN_NAME = "run"
-"""Name of the trainer's run directory in that of the trial: a trial that starts again continues its run."""
+"""Name of the trainer's run directory in that of the trial: a trial that starts again continues its
+run.
+"""
 _KEYS = ("train_loop_config", "scaling_config")
 
 
 def trainer_trainable(trainer: DataParallelTrainer) -> type[FunctionTrainable]:
-    """The class whose trials run `trainer`, each with its `train_loop_config` (added to the trainer's own) and `scaling_config`.
+    """The class whose trials run `trainer`, each with its `train_loop_config` (added to the
+    trainer's own) and `scaling_config`.
 
-    A trial reserves its whole worker group at once, and holds nothing itself. The trainer's callbacks that are callbacks of searches, too,
-    are the search's (`launch.py`).
+    A trial reserves its whole worker group at once, and holds nothing itself. The trainer's
+    callbacks that are callbacks of searches, too, are the search's (`launch.py`).
     """
 
     def train(config: dict[str, Any]) -> None:
@@ -38,11 +41,20 @@ def trainer_trainable(trainer: DataParallelTrainer) -> type[FunctionTrainable]:
             name=RUN_NAME,
             storage_path=storage.experiment_fs_path,
             storage_filesystem=storage.storage_filesystem,
-            callbacks=[*(one for one in trainer.run_config.callbacks or () if not isinstance(one, Callback)), callback],
+            callbacks=[
+                *(
+                    one
+                    for one in trainer.run_config.callbacks or ()
+                    if not isinstance(one, Callback)
+                ),
+                callback,
+            ],
         )
         callback.tell_earlier(run_config)
         trainer.changed(
-            train_loop_config=config.get("train_loop_config"), scaling_config=scaling_of(trainer, config), run_config=run_config
+            train_loop_config=config.get("train_loop_config"),
+            scaling_config=scaling_of(trainer, config),
+            run_config=run_config,
         ).fit()
 
     def gang(config: dict[str, Any]) -> Gang:

@@ -1,4 +1,6 @@
-"""`with_parameters` and `with_resources`: a trainable with large objects, or with what its trials hold."""
+"""`with_parameters` and `with_resources`: a trainable with large objects, or with what its trials
+hold.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from syncline.core import api
 from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, is_initialized
 from syncline.core.refs import ObjectRef
-from syncline.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
+from syncline.tune.execution.placement_groups import (
+    PlacementGroupFactory,
+    resource_dict_to_pg_factory,
+)
 from syncline.tune.trainable.function_trainable import requested
 from syncline.tune.trainable.names import trainable_name
 from syncline.tune.trainable.trainable import Trainable
@@ -19,7 +24,8 @@ TrainableT = TypeVar("TrainableT", bound=Callable[..., Any])
 
 
 class Parameters:
-    """Values by name that travel as references: they are put into the object store once, when they are first sent, and fetched where used.
+    """Values by name that travel as references: they are put into the object store once, when they
+    are first sent, and fetched where used.
 
     Where no engine runs, they travel themselves.
     """
@@ -34,30 +40,43 @@ class Parameters:
     def fetch(self) -> dict[str, Any]:
         """The values."""
         fetched = [name for name, value in self._values.items() if isinstance(value, ObjectRef)]
-        for name, value in zip(fetched, api.get([self._values[name] for name in fetched]) if fetched else (), strict=True):
+        for name, value in zip(
+            fetched,
+            api.get([self._values[name] for name in fetched]) if fetched else (),
+            strict=True,
+        ):
             self._values[name] = value
         return dict(self._values)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_values": self._put() if is_initialized() else self._values, "_references": {}, "_engine": None}
+        return {
+            "_values": self._put() if is_initialized() else self._values,
+            "_references": {},
+            "_engine": None,
+        }
 
     def _put(self) -> dict[str, ObjectRef[Any]]:
         """References to the values in the engine that runs now."""
         engine = ensure_engine()
         if engine is not self._engine:
-            self._references = {name: value if isinstance(value, ObjectRef) else api.put(value) for name, value in self._values.items()}
+            self._references = {
+                name: value if isinstance(value, ObjectRef) else api.put(value)
+                for name, value in self._values.items()
+            }
             self._engine = engine
         return self._references
 
 
 def with_parameters(trainable: TrainableT, **kwargs: Any) -> TrainableT:
-    """`trainable`, whose function, or whose `setup`, gets `kwargs` by name besides the configuration.
+    """`trainable`, whose function, or whose `setup`, gets `kwargs` by name besides the
+    configuration.
 
-    The objects may be large: they go into the object store once, and every trial reads them there. References to objects that lie there
-    already (`syncline.put`) may be given too.
+    The objects may be large: they go into the object store once, and every trial reads them there.
+    References to objects that lie there already (`syncline.put`) may be given too.
 
     Raises:
-        ValueError: `trainable` is neither a function nor a class derived from Trainable; it does not take one of the names.
+        ValueError: `trainable` is neither a function nor a class derived from Trainable; it does
+        not take one of the names.
     """
     _check("with_parameters", trainable)
     parameters = Parameters(kwargs)
@@ -79,34 +98,46 @@ def with_parameters(trainable: TrainableT, **kwargs: Any) -> TrainableT:
 
 def with_resources(
     trainable: TrainableT,
-    resources: Mapping[str, float] | PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory | Mapping[str, float]],
+    resources: Mapping[str, float]
+    | PlacementGroupFactory
+    | Callable[[dict[str, Any]], PlacementGroupFactory | Mapping[str, float]],
 ) -> TrainableT:
     """`trainable`, whose trials hold these resources while they run, whatever it says itself.
 
     Args:
-        trainable: A function, or a class derived from Trainable.
-        resources: `{"cpu": 2, "gpu": 0.5}`, a PlacementGroupFactory, or a function that takes the configuration and returns one of these.
+        trainable: A function, or a class derived from Trainable. resources: `{"cpu": 2, "gpu":
+        0.5}`, a PlacementGroupFactory, or a function that takes the configuration and returns one
+        of these.
 
     Raises:
         ValueError: `trainable` is neither of these; amounts that cannot be.
         TypeError: resources of another kind.
     """
     _check("with_resources", trainable)
-    given: Any = resource_dict_to_pg_factory(resources) if isinstance(resources, Mapping) else resources
+    given: Any = (
+        resource_dict_to_pg_factory(resources) if isinstance(resources, Mapping) else resources
+    )
     if not isinstance(given, PlacementGroupFactory) and not callable(given):
         requested(given, {})  # says what is wrong
     if inspect.isclass(trainable):
 
-        def default_resource_request(cls: type[Trainable], config: dict[str, Any]) -> PlacementGroupFactory | None:
+        def default_resource_request(
+            cls: type[Trainable], config: dict[str, Any]
+        ) -> PlacementGroupFactory | None:
             return requested(given, config)
 
-        return cast("TrainableT", _subclass(trainable, default_resource_request=classmethod(default_resource_request)))
+        return cast(
+            "TrainableT",
+            _subclass(trainable, default_resource_request=classmethod(default_resource_request)),
+        )
 
     def same(*args: Any, **kwargs: Any) -> Any:
         return trainable(*args, **kwargs)
 
     wrapped = _like(same, trainable)
-    wrapped.__dict__.update(_resources=given, __wrapped__=trainable)  # `inspect.signature` looks there
+    wrapped.__dict__.update(
+        _resources=given, __wrapped__=trainable
+    )  # `inspect.signature` looks there
     return cast("TrainableT", wrapped)
 
 
@@ -120,14 +151,22 @@ def _like(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable
 
 
 def _subclass(trainable: type, **methods: Any) -> type:
-    names = {"__doc__": trainable.__doc__, "__module__": trainable.__module__, "__qualname__": trainable.__qualname__}
+    names = {
+        "__doc__": trainable.__doc__,
+        "__module__": trainable.__module__,
+        "__qualname__": trainable.__qualname__,
+    }
     return type(trainable.__name__, (trainable,), {**names, **methods})
 
 
 def _check(function: str, trainable: object) -> None:
     is_class = inspect.isclass(trainable)
     if not callable(trainable) or (is_class and not issubclass(cast("type", trainable), Trainable)):
-        kind = f"the class {cast('type', trainable).__name__}" if is_class else f"a {type(trainable).__name__}"
+        kind = (
+            f"the class {cast('type', trainable).__name__}"
+            if is_class
+            else f"a {type(trainable).__name__}"
+        )
         raise ValueError(
             f"tune.{function}({trainable!r}, …): {kind} is no trainable: give a function that takes the configuration, or a class derived "
             "from `tune.Trainable`."

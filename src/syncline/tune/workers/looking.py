@@ -17,14 +17,21 @@ _PACKAGE = str(Path(__file__).parents[2])
 
 
 def stack() -> str:
-    """Where the trainable is, as Python prints a stack, the innermost frame last; without what syncline runs it in."""
+    """Where the trainable is, as Python prints a stack, the innermost frame last; without what
+    syncline runs it in.
+    """
     threads = {thread.name: thread for thread in threading.enumerate()}
     thread = threads.get(FUNCTION_THREAD) or threads.get(TRIAL_THREAD)
     frame = _current_frames().get(thread.ident or 0) if thread is not None else None
     if frame is None:
         return "(its trainable does not run)"
     frames = traceback.extract_stack(frame)
-    own = list(dropwhile(lambda each: each.filename.startswith(_PACKAGE) or each.filename == threading.__file__, frames))
+    own = list(
+        dropwhile(
+            lambda each: each.filename.startswith(_PACKAGE) or each.filename == threading.__file__,
+            frames,
+        )
+    )
     return "".join(traceback.format_list(own or frames))
 
 

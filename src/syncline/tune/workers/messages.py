@@ -1,4 +1,6 @@
-"""What the controller tells a trial's process to do, and what comes back: one outcome for each command."""
+"""What the controller tells a trial's process to do, and what comes back: one outcome for each
+command.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class TrialSpec:
     in_trial_directory: bool = False
     """Whether its working directory is the trial's."""
     log_files: tuple[str, str] | None = None
-    """Where what it prints is kept, too: paths of files for output and errors, relative to the trial's directory."""
+    """Where what it prints is kept, too: paths of files for output and errors, relative to the
+    trial's directory.
+    """
 
 
 # -- commands
@@ -64,7 +68,9 @@ class Step:
     checkpoint_index: int
     """Number of the next checkpoint, if it comes with one."""
     collect_s: float = 0.0
-    """Results that come within so many seconds are told together: nobody decides about them one by one."""
+    """Results that come within so many seconds are told together: nobody decides about them one by
+    one.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +88,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class GoOn:
-    """The answer to WantsPlace, AskedForPlace and HasPlace. -> What the command at work comes to."""
+    """The answer to WantsPlace, AskedForPlace and HasPlace. -> What the command at work comes
+    to.
+    """
 
 
 Command = Start | Reset | Step | Save | Stop | GoOn
@@ -133,12 +141,16 @@ class Stopped:
 
 @dataclass(frozen=True)
 class WantsPlace:
-    """A trainer inside the trial is about to reserve its workers: what the trial holds is free for it. Answered with GoOn."""
+    """A trainer inside the trial is about to reserve its workers: what the trial holds is free for
+    it. Answered with GoOn.
+    """
 
 
 @dataclass(frozen=True)
 class AskedForPlace:
-    """That trainer has asked for its workers' resources, and may not have them yet. Answered with GoOn."""
+    """That trainer has asked for its workers' resources, and may not have them yet. Answered with
+    GoOn.
+    """
 
     place: PlacementGroup
     """Which the trainer gives back itself, unless the trial is ended before."""
@@ -159,4 +171,6 @@ class Failed:
     """Its traceback, the user's frames last."""
 
 
-Outcome = Started | NotReset | Stepped | Saved | Stopped | WantsPlace | AskedForPlace | HasPlace | Failed
+Outcome = (
+    Started | NotReset | Stepped | Saved | Stopped | WantsPlace | AskedForPlace | HasPlace | Failed
+)

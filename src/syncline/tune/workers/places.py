@@ -1,4 +1,6 @@
-"""`Places`: what trials hold, reserved together or not at all, and given back the moment that a trial ends."""
+"""`Places`: what trials hold, reserved together or not at all, and given back the moment that a
+trial ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ class Places:
     """A placement group for each trial that has a process, or is about to. Used from one thread.
 
     Args:
-        held: Called with a trial's id and its place when that is reserved, on any thread; the place may have been given back meanwhile.
+        held: Called with a trial's id and its place when that is reserved, on any thread; the place
+        may have been given back meanwhile.
     """
 
     def __init__(self, held: Callable[[str, PlacementGroup | None], None]) -> None:
@@ -25,7 +28,9 @@ class Places:
         self._inner: dict[str, list[PlacementGroup]] = {}
 
     def reserve(self, trial_id: str, factory: PlacementGroupFactory) -> None:
-        """Begin to reserve a trial's place. ValueError, with the numbers, where it can never be had."""
+        """Begin to reserve a trial's place. ValueError, with the numbers, where it can never be
+        had.
+        """
         bundles = [bundle for bundle in factory.bundles if bundle]
         if not bundles:
             self._held(trial_id, None)
@@ -33,9 +38,14 @@ class Places:
         engine = ensure_engine()
         if not engine.may_grow:
             check_possible(bundles, [node["Resources"] for node in api.nodes() if node["Alive"]])
-        group_id = engine.create_placement_group(bundles, strategy=factory.strategy, name="", detached=False)
+        group_id = engine.create_placement_group(
+            bundles, strategy=factory.strategy, name="", detached=False
+        )
         group = self._groups[trial_id] = PlacementGroup(group_id, bundles)
-        engine.on_value(group.ready(), lambda value, error: self._held(trial_id, group) if error is None else None)
+        engine.on_value(
+            group.ready(),
+            lambda value, error: self._held(trial_id, group) if error is None else None,
+        )
 
     def of(self, trial_id: str) -> PlacementGroup | None:
         """A trial's place; None if it holds nothing."""
@@ -53,7 +63,9 @@ class Places:
         self._remove(self._groups.pop(trial_id, None))
 
     def adopt(self, trial_id: str, group: PlacementGroup) -> None:
-        """A trainer inside the trial reserves this group. It is given back with the trial's place, should the trainer not do so."""
+        """A trainer inside the trial reserves this group. It is given back with the trial's place,
+        should the trainer not do so.
+        """
         inner = self._inner.setdefault(trial_id, [])
         for earlier in inner:  # a trainer that starts its workers again has given that back
             self._uncount(earlier)
@@ -62,7 +74,9 @@ class Places:
         self._count(group, +1)
 
     def set_apart(self, trial_id: str, name: str) -> None:
-        """A trial's place is that of `name` from now on: its process cleans up, and meanwhile the trial may reserve another place."""
+        """A trial's place is that of `name` from now on: its process cleans up, and meanwhile the
+        trial may reserve another place.
+        """
         group = self._groups.pop(trial_id, None)
         if group is not None:
             self._groups[name] = group
@@ -70,7 +84,9 @@ class Places:
             self._inner[name] = self._inner.pop(trial_id)
 
     def give_back(self, trial_id: str) -> None:
-        """A trial holds nothing any more, and what trainers inside it have reserved is free, too: their workers end."""
+        """A trial holds nothing any more, and what trainers inside it have reserved is free, too:
+        their workers end.
+        """
         for group in (self._groups.pop(trial_id, None), *self._inner.pop(trial_id, ())):
             self._remove(group)
 
@@ -100,7 +116,9 @@ class Places:
                 self._in_use[name] = self._in_use.get(name, 0.0) + sign * amount
 
 
-def check_possible(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> None:
+def check_possible(
+    bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]
+) -> None:
     """ValueError where nodes with these resources can never hold the bundles, each on one node."""
     names = {name for bundle in bundles for name in bundle}
     for name in sorted(names):

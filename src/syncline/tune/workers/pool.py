@@ -1,7 +1,8 @@
-"""`ProcessPool`: the processes of trials. Each trial gets a fresh one, unless the search reuses them.
+"""`ProcessPool`: the processes of trials. Each trial gets a fresh one, unless the search reuses
+them.
 
-A process that is sure to be needed is started before it is: on this machine, one that holds nothing itself waits for the next trial, so
-that what lies between two trials is not the start of a process.
+A process that is sure to be needed is started before it is: on this machine, one that holds nothing
+itself waits for the next trial, so that what lies between two trials is not the start of a process.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class ProcessPool:
         on_one_machine: Whether all trials run on the machine of the program.
     """
 
-    def __init__(self, trainable: ObjectRef[Any] | Any, *, reuse: bool, on_one_machine: bool) -> None:
+    def __init__(
+        self, trainable: ObjectRef[Any] | Any, *, reuse: bool, on_one_machine: bool
+    ) -> None:
         self._trainable = trainable
         self._reuse = reuse
         self._is_local_mode = ensure_engine().is_local_mode
@@ -77,11 +80,22 @@ class ProcessPool:
         return process
 
     def prepare_for(self, factory: PlacementGroupFactory) -> None:
-        """Trials that hold this are to come: start what they will run in, if they hold it by themselves."""
-        if self._on_one_machine and not self._is_local_mode and not self._reuse and self._holds_nothing(factory):
+        """Trials that hold this are to come: start what they will run in, if they hold it by
+        themselves.
+        """
+        if (
+            self._on_one_machine
+            and not self._is_local_mode
+            and not self._reuse
+            and self._holds_nothing(factory)
+        ):
             while len(self._waiting) < SPARE:
                 self._waiting.append(
-                    TrialProcess(self._actor_class.options(num_cpus=0, max_restarts=0, max_concurrency=CONCURRENCY).remote())
+                    TrialProcess(
+                        self._actor_class.options(
+                            num_cpus=0, max_restarts=0, max_concurrency=CONCURRENCY
+                        ).remote()
+                    )
                 )
 
     def start(self, process: TrialProcess, spec: TrialSpec, on_outcome: OnOutcome) -> None:
@@ -95,14 +109,18 @@ class ProcessPool:
         self._call(process, command, on_outcome)
 
     def keep(self, process: TrialProcess) -> bool:
-        """Let a process wait for another trial, if the search reuses them; it has been cleaned up."""
+        """Let a process wait for another trial, if the search reuses them; it has been cleaned
+        up.
+        """
         if not self._reuse or process.factory is None or not self._holds_nothing(process.factory):
             return False
         self._waiting.append(process)
         return True
 
     def stop_reusing(self) -> None:
-        """Give every trial a fresh process from now on: the trainable's `reset_config` has refused. From any thread."""
+        """Give every trial a fresh process from now on: the trainable's `reset_config` has refused.
+        From any thread.
+        """
         if self._reuse:
             self._reuse = False
             logger.warning(
@@ -120,8 +138,14 @@ class ProcessPool:
         while self._waiting:
             self.end(self._waiting.pop())
 
-    def _call(self, process: TrialProcess, command: Command, on_outcome: OnOutcome, trainable: Any = None) -> None:
-        ref = process.actor.run.remote(command, trainable) if trainable is not None else process.actor.run.remote(command)
+    def _call(
+        self, process: TrialProcess, command: Command, on_outcome: OnOutcome, trainable: Any = None
+    ) -> None:
+        ref = (
+            process.actor.run.remote(command, trainable)
+            if trainable is not None
+            else process.actor.run.remote(command)
+        )
         ensure_engine().on_value(ref, on_outcome)
 
     def _from_waiting(self, factory: PlacementGroupFactory) -> TrialProcess | None:
@@ -130,11 +154,16 @@ class ProcessPool:
         return self._waiting.popleft()
 
     def _holds_nothing(self, factory: PlacementGroupFactory) -> bool:
-        """Whether the process itself holds none of the trial's place: the place is one CPU (or some, where processes serve several trials),
-        or is handed on to a trainer."""
+        """Whether the process itself holds none of the trial's place: the place is one CPU (or
+        some, where processes serve several trials), or is handed on to a trainer.
+        """
         if isinstance(factory, Gang) or factory.head_bundle_is_empty:
             return True
-        if not self._on_one_machine or len(factory.bundles) != 1 or set(factory.head_bundle) != {"CPU"}:
+        if (
+            not self._on_one_machine
+            or len(factory.bundles) != 1
+            or set(factory.head_bundle) != {"CPU"}
+        ):
             return False
         return self._reuse or factory.head_cpus <= 1
 
@@ -143,7 +172,9 @@ class ProcessPool:
         if place is not None and not self._holds_nothing(factory):
             options |= _options(factory.head_bundle)
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
-                placement_group=place, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+                placement_group=place,
+                placement_group_bundle_index=0,
+                placement_group_capture_child_tasks=True,
             )
         return self._actor_class.options(**options).remote()
 

@@ -1,7 +1,8 @@
 """`TrialRunner`: the actor that hosts one trial's trainable.
 
-The trainable runs in a thread of its own, so that a trainer inside it can ask the controller for room while a command is at work. One
-command at a time: each call returns the outcome of its command, or what the trainable needs first.
+The trainable runs in a thread of its own, so that a trainer inside it can ask the controller for
+room while a command is at work. One command at a time: each call returns the outcome of its
+command, or what the trainable needs first.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ LEAVE_S = 2 * RESET_LIMIT_S
 
 
 class TrialRunner:
-    """Hosts a trainable. `run` is called by the controller only, one call at a time; others look in meanwhile."""
+    """Hosts a trainable. `run` is called by the controller only, one call at a time; others look in
+    meanwhile.
+    """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """`modules` are imported now; a failure is told by the trainable that needs them."""
@@ -66,7 +69,9 @@ class TrialRunner:
                     after=lambda: self._ask(messages.HasPlace()),
                 )
             )
-            self._thread = threading.Thread(target=self._work, args=(self._host,), name=looking.TRIAL_THREAD, daemon=True)
+            self._thread = threading.Thread(
+                target=self._work, args=(self._host,), name=looking.TRIAL_THREAD, daemon=True
+            )
             self._thread.start()
         if isinstance(command, messages.GoOn):
             self._answers.put(command)
@@ -87,19 +92,25 @@ class TrialRunner:
         if self._thread is not None:
             set_reservation_host(None)
             self._commands.put(None)
-            self._thread.join(LEAVE_S)  # the next trial comes to the same process, and what leaves changes the process's session
+            self._thread.join(
+                LEAVE_S
+            )  # the next trial comes to the same process, and what leaves changes the process's session
 
     def _work(self, host: _Host) -> None:
         while (command := self._commands.get()) is not None:
             try:
                 outcome = host.carry_out(command)
             except BaseException as error:  # SystemExit too: a trainable that leaves must not leave the controller waiting
-                outcome = messages.Failed(error=pack_error(error), text=user_traceback(error).rstrip())
+                outcome = messages.Failed(
+                    error=pack_error(error), text=user_traceback(error).rstrip()
+                )
                 sys.stdout.flush()
             self._outcomes.put(outcome)
         host.leave()
 
-    def _ask(self, question: messages.WantsPlace | messages.AskedForPlace | messages.HasPlace) -> None:
+    def _ask(
+        self, question: messages.WantsPlace | messages.AskedForPlace | messages.HasPlace
+    ) -> None:
         """Called on the thread that reserves, while a command is at work."""
         self._outcomes.put(question)
         self._answers.get()
@@ -130,7 +141,9 @@ class _Host:
         return messages.Stopped()
 
     def leave(self) -> None:
-        """A function that waits in its report ends there; what is printed goes where it went before."""
+        """A function that waits in its report ends there; what is printed goes where it went
+        before.
+        """
         if isinstance(self._trainable, FunctionTrainable):
             self._trainable.cleanup()
             self._trainable.has_left()
@@ -157,7 +170,11 @@ class _Host:
             share_cores(spec.resources.head_cpus)
         self._spec = spec
         storage = spec.storage
-        directory = storage.experiment_fs_path if storage.local else str(ensure_engine().session_directory / "trials" / spec.trial_id)
+        directory = (
+            storage.experiment_fs_path
+            if storage.local
+            else str(ensure_engine().session_directory / "trials" / spec.trial_id)
+        )
         os.makedirs(directory, exist_ok=True)
         if spec.in_trial_directory:
             os.chdir(directory)
@@ -165,7 +182,9 @@ class _Host:
         return directory
 
     def _keep_printed(self, directory: str, log_files: tuple[str, str] | None) -> None:
-        """What is printed goes to files of this trial, and no more to those of the one before it."""
+        """What is printed goes to files of this trial, and no more to those of the one before
+        it.
+        """
         while self._printed:
             self._printed.pop()()
         if log_files is None:
@@ -197,10 +216,15 @@ class _Host:
             except BaseException as error:
                 if not earlier:
                     raise
-                self._raised = error  # told when the next result is asked for: what came before counts
+                self._raised = (
+                    error  # told when the next result is asked for: what came before counts
+                )
                 return messages.Stepped(result=earlier.pop(), earlier=tuple(earlier))
             wants_attention = (
-                stepped.ended or stepped.checkpoint is not None or stepped.result.get(DONE) or stepped.result.get(SHOULD_CHECKPOINT)
+                stepped.ended
+                or stepped.checkpoint is not None
+                or stepped.result.get(DONE)
+                or stepped.result.get(SHOULD_CHECKPOINT)
             )
             if wants_attention or time.monotonic() >= until:
                 return replace(stepped, earlier=tuple(earlier))
@@ -218,8 +242,14 @@ class _Host:
                 return messages.Stepped(result=result, ended=True)
             reported = self._trainable.reported_checkpoint
             if reported is not None:
-                checkpoint = reported if self._trainable.reported_in_place else self._keep(reported, checkpoint_index)
-                self._trainable.starting_checkpoint = checkpoint  # the function's own files may be gone when it asks for them
+                checkpoint = (
+                    reported
+                    if self._trainable.reported_in_place
+                    else self._keep(reported, checkpoint_index)
+                )
+                self._trainable.starting_checkpoint = (
+                    checkpoint  # the function's own files may be gone when it asks for them
+                )
         return messages.Stepped(result=result, checkpoint=checkpoint)
 
     def _save(self, checkpoint_index: int) -> Checkpoint | None:
@@ -238,7 +268,9 @@ class _Host:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _keep(self, source: Checkpoint, index: int, *, take: bool = False) -> Checkpoint:
-        """Commit files as the trial's checkpoint of that number. It is marked as unfinished until the controller knows of it."""
+        """Commit files as the trial's checkpoint of that number. It is marked as unfinished until
+        the controller knows of it.
+        """
         assert self._spec is not None, "Start comes first"
         storage, name = self._spec.storage, checkpoint_dir_name(index)
         staged = storage.stage(source, name, rank=0, token=f"{os.getpid()}-{index}", take=take)
@@ -247,7 +279,9 @@ class _Host:
 
 
 def share_cores(cpus: float) -> None:
-    """Have libraries compute with as many threads as the trial has CPUs, or obey OMP_NUM_THREADS: else each trial would use all cores."""
+    """Have libraries compute with as many threads as the trial has CPUs, or obey OMP_NUM_THREADS:
+    else each trial would use all cores.
+    """
     if settings.environment("OMP_NUM_THREADS"):
         return
     threads = max(1, int(cpus))

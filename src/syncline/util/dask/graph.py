@@ -1,7 +1,8 @@
 """What may run next of a Dask graph: a pure state machine, without tasks, objects or clocks.
 
-Its state is kept in the dict that Dask's own local schedulers keep, under the same keys, because Dask's callbacks read that dict. The
-policy is theirs too: what became ready last runs first, by Dask's static order, so that few intermediate values live at once.
+Its state is kept in the dict that Dask's own local schedulers keep, under the same keys, because
+Dask's callbacks read that dict. The policy is theirs too: what became ready last runs first, by
+Dask's static order, so that few intermediate values live at once.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ SECONDS_IN_FLIGHT = 0.05
 
 
 def in_flight_limit(cpus: float, seconds_each: float | None) -> int:
-    """How many tasks to have submitted at once: two for each CPU, and more when they are short, so that workers never wait for the program.
+    """How many tasks to have submitted at once: two for each CPU, and more when they are short, so
+    that workers never wait for the program.
 
-    seconds_each: what a task takes on average; None while nothing is known. Few in flight means few values that wait in memory.
+    seconds_each: what a task takes on average; None while nothing is known. Few in flight means few
+    values that wait in memory.
     """
     per_cpu = 2.0 if seconds_each is None else max(2.0, SECONDS_IN_FLIGHT / max(seconds_each, 1e-6))
     most = max(MOST_IN_FLIGHT, int(2 * cpus))
@@ -30,17 +33,25 @@ def in_flight_limit(cpus: float, seconds_each: float | None) -> int:
 
 
 class GraphState:
-    """The tasks below the wanted keys, each waiting, ready, running or finished; `values` are those that are still needed.
+    """The tasks below the wanted keys, each waiting, ready, running or finished; `values` are those
+    that are still needed.
 
-    Thread safety: none; but other threads may read the length of the sets in `state` at any time, as progress bars do.
+    Thread safety: none; but other threads may read the length of the sets in `state` at any time,
+    as progress bars do.
     """
 
     def __init__(
-        self, nodes: Mapping[Key, GraphNode], wanted: Collection[Key], values: Mapping[Key, Any], priority: Callable[[Key], Any]
+        self,
+        nodes: Mapping[Key, GraphNode],
+        wanted: Collection[Key],
+        values: Mapping[Key, Any],
+        priority: Callable[[Key], Any],
     ) -> None:
-        """nodes: the whole graph. values: those of keys that are known and need no task. priority: smaller runs earlier.
+        """nodes: the whole graph. values: those of keys that are known and need no task. priority:
+        smaller runs earlier.
 
-        KeyError for a wanted key, ValueError for a dependency that is neither in the graph nor in `values`.
+        KeyError for a wanted key, ValueError for a dependency that is neither in the graph nor in
+        `values`.
         """
         self._wanted = frozenset(wanted)
         self._priority = priority
@@ -66,7 +77,9 @@ class GraphState:
         }
 
     def _discover(self, nodes: Mapping[Key, GraphNode]) -> Iterable[Key]:
-        """Everything that the wanted keys need, found from their side; returns what can run at once."""
+        """Everything that the wanted keys need, found from their side; returns what can run at
+        once.
+        """
         ready: list[Key] = []
         stack = [(key, None) for key in self._wanted]
         while stack:
@@ -89,7 +102,11 @@ class GraphState:
                 self._dependents.setdefault(dependency, set()).add(key)
                 self._waiting_data.setdefault(dependency, set()).add(key)
                 stack.append((dependency, key))
-            unmet = {d for d in node.dependencies if d not in self.values and not isinstance(nodes.get(d), DataNode)}
+            unmet = {
+                d
+                for d in node.dependencies
+                if d not in self.values and not isinstance(nodes.get(d), DataNode)
+            }
             if unmet:
                 self._waiting[key] = unmet
             else:
@@ -102,7 +119,9 @@ class GraphState:
         return not (self._waiting or self._ready or self._running)
 
     def next_ready(self) -> Key | None:
-        """The key that should run next, which `start` takes; None where everything waits for something that runs."""
+        """The key that should run next, which `start` takes; None where everything waits for
+        something that runs.
+        """
         return self._ready[-1] if self._ready else None
 
     def start(self) -> Key:
@@ -112,7 +131,9 @@ class GraphState:
         return key
 
     def finish(self, key: Key, value: Any) -> None:
-        """`key` has this value: what waited for it alone becomes ready, and values that nobody needs any more are let go."""
+        """`key` has this value: what waited for it alone becomes ready, and values that nobody
+        needs any more are let go.
+        """
         assert key in self._running, f"{key!r} does not run; it is {self.place_of(key)}"
         self.values[key] = value
         self._running.remove(key)

@@ -1,4 +1,6 @@
-"""An optimization for Dask's `*_optimize` settings. DataFrames of today's Dask optimize themselves and do not ask for it."""
+"""An optimization for Dask's `*_optimize` settings. DataFrames of today's Dask optimize themselves
+and do not ask for it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from dask.core import flatten
 
 
 def dataframe_optimize(dsk: Any, keys: Any, **_ignored: Any) -> dict[Any, Any]:
-    """The tasks that `keys` need, with chains of them joined into one task each, so that links of a chain cost no object.
+    """The tasks that `keys` need, with chains of them joined into one task each, so that links of a
+    chain cost no object.
 
     dsk: a graph or a collection's graph. keys: a key, or nested lists of keys.
     """

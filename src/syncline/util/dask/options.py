@@ -1,4 +1,6 @@
-"""The options of each task: `dask.annotate(ray_remote_args={...})` and `compute(ray_remote_args={...})`."""
+"""The options of each task: `dask.annotate(ray_remote_args={...})` and
+`compute(ray_remote_args={...})`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def _named(name: str) -> RemoteFunction:
 
 
 class Submitters:
-    """The remote function that runs a given key. Tasks are named in logs and errors after the front part of their key, as Dask does."""
+    """The remote function that runs a given key. Tasks are named in logs and errors after the front
+    part of their key, as Dask does.
+    """
 
     def __init__(self, by_key: Mapping[Any, Mapping[str, Any]], for_all: Mapping[str, Any]) -> None:
         self._by_key = by_key
@@ -32,14 +36,20 @@ class Submitters:
         self._made: dict[tuple[str, int], tuple[RemoteFunction, int]] = {}
 
     def of(self, key: Any) -> tuple[RemoteFunction, int, bool]:
-        """(remote function, how many values the task has, whether it was given options). ValueError for impossible options."""
+        """(remote function, how many values the task has, whether it was given options). ValueError
+        for impossible options.
+        """
         own = self._by_key.get(key)
         if own is None and not self._for_all:
             return _named(key_split(key)), 1, False
         name = key_split(key)
-        made = self._made.get((name, id(own)))  # annotations live in the graph, so an id stays what it is
+        made = self._made.get(
+            (name, id(own))
+        )  # annotations live in the graph, so an id stays what it is
         if made is None:
-            made = self._made[(name, id(own))] = self._make(key, {"name": name, **self._for_all, **(own or {})})
+            made = self._made[(name, id(own))] = self._make(
+                key, {"name": name, **self._for_all, **(own or {})}
+            )
         return *made, True
 
     @staticmethod
@@ -56,11 +66,15 @@ class Submitters:
 
 
 def submitters(dsk: Any, given: Mapping[str, Any] | None) -> Submitters:
-    """Collect the annotations of a graph, of the `dask.annotate` around the call, and `given`: what is closer to the task wins."""
+    """Collect the annotations of a graph, of the `dask.annotate` around the call, and `given`: what
+    is closer to the task wins.
+    """
     around = dask.get_annotations().get(ANNOTATION)
     for name, value in ((f"`{ANNOTATION}`", given), (f"the annotation `{ANNOTATION}`", around)):
         if value is not None and not isinstance(value, Mapping):
-            raise TypeError(f"{name} is a {type(value).__name__} ({value!r}): give a dict of options, such as {{'num_cpus': 2}}")
+            raise TypeError(
+                f"{name} is a {type(value).__name__} ({value!r}): give a dict of options, such as {{'num_cpus': 2}}"
+            )
     return Submitters(_annotations(dsk), {**(given or {}), **(around or {})})
 
 

@@ -1,7 +1,8 @@
-"""Persisted collections: their partitions stay in the object store, and the graph holds a `Persisted` for each.
+"""Persisted collections: their partitions stay in the object store, and the graph holds a
+`Persisted` for each.
 
-A `Persisted` is what Dask calls a future: in a graph it stands for its key, and the scheduler knows the value of the key. The objects
-are freed when the last collection that holds them is gone.
+A `Persisted` is what Dask calls a future: in a graph it stands for its key, and the scheduler knows
+the value of the key. The objects are freed when the last collection that holds them is gone.
 """
 
 from __future__ import annotations

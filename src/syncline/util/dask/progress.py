@@ -31,15 +31,25 @@ class ProgressBarCallback(RayDaskCallback):
 
 
 class _GraphProgress(Progress):
-    """Reads the scheduler's state whenever it draws, so that the scheduler has nothing to do for it."""
+    """Reads the scheduler's state whenever it draws, so that the scheduler has nothing to do for
+    it.
+    """
 
     def __init__(self, console: Console, state: dict[str, Any]) -> None:
         self._state = state
         self._bar = None
         shown = console.is_terminal or console.is_jupyter
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         super().__init__(*columns, console=console, disable=not shown, transient=False)
-        self._bar = self.add_task("Dask", total=sum(len(state[name]) for name in ("waiting", "ready", "running", "finished")))
+        self._bar = self.add_task(
+            "Dask",
+            total=sum(len(state[name]) for name in ("waiting", "ready", "running", "finished")),
+        )
 
     def get_renderables(self) -> Iterable[RenderableType]:
         if self._bar is not None:

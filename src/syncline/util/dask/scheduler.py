@@ -1,8 +1,9 @@
 """`ray_dask_get`: the scheduler that Dask calls with a graph and the keys that are wanted of it.
 
-It submits what is ready, waits for any of it to end, and goes on; `graph` decides what and how much. A task returns its value, which
-stays in the object store, and a small `Ended`, which is all that the scheduler waits for and looks at. The first error ends the graph:
-what still runs is cancelled, and the error comes to the caller as itself, with the key in its text.
+It submits what is ready, waits for any of it to end, and goes on; `graph` decides what and how
+much. A task returns its value, which stays in the object store, and a small `Ended`, which is all
+that the scheduler waits for and looks at. The first error ends the graph: what still runs is
+cancelled, and the error comes to the caller as itself, with the key in its text.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ WEIGHT_OF_LATEST = 0.1
 
 
 class _Scheduler:
-    """What Dask takes as a scheduler: callable, with a `persist` of its own, which Dask prefers where it knows of that."""
+    """What Dask takes as a scheduler: callable, with a `persist` of its own, which Dask prefers
+    where it knows of that.
+    """
 
-    def __init__(self, name: str, doc: str, *, num_workers: int | None = None, keeps_references: bool = False) -> None:
+    def __init__(
+        self, name: str, doc: str, *, num_workers: int | None = None, keeps_references: bool = False
+    ) -> None:
         self.__name__ = self.__qualname__ = name
         self.__doc__ = doc
         self._num_workers = num_workers
@@ -46,13 +51,17 @@ class _Scheduler:
             self.persist = self._persist
 
     def __call__(self, dsk: Any, keys: Any, **keywords: Any) -> Any:
-        """dsk: a graph or an expression. keys: a key or nested lists of keys. Returns their values, in tuples nested like `keys`."""
+        """dsk: a graph or an expression. keys: a key or nested lists of keys. Returns their values,
+        in tuples nested like `keys`.
+        """
         keywords.setdefault("num_workers", self._num_workers)
         if self._keeps_references:
             keywords["ray_persist"] = True
         try:
             return _get(dsk, keys, **keywords)
-        except RayError as error:  # a task's own error, of which the frames of this module tell nothing
+        except (
+            RayError
+        ) as error:  # a task's own error, of which the frames of this module tell nothing
             forget_engine(error)
             raise
 
@@ -75,15 +84,27 @@ ray_dask_get = _Scheduler(
     tasks at once; `rerun_exceptions_locally`, to run a task that fails once more here, for a debugger.
     """,
 )
-ray_dask_get_sync = _Scheduler("ray_dask_get_sync", "Like `ray_dask_get`, with one task at a time, in Dask's order.", num_workers=1)
-_get_persisted = _Scheduler("_get_persisted", "Returns what stands for a persisted value, instead of values.", keeps_references=True)
+ray_dask_get_sync = _Scheduler(
+    "ray_dask_get_sync",
+    "Like `ray_dask_get`, with one task at a time, in Dask's order.",
+    num_workers=1,
+)
+_get_persisted = _Scheduler(
+    "_get_persisted",
+    "Returns what stands for a persisted value, instead of values.",
+    keeps_references=True,
+)
 
 
-def enable_dask_on_ray(shuffle: str | None = "tasks", use_shuffle_optimization: bool | None = True) -> dask.config.set:
-    """Make `ray_dask_get` Dask's scheduler, from now on, or only inside of a `with` statement if the result is used in one.
+def enable_dask_on_ray(
+    shuffle: str | None = "tasks", use_shuffle_optimization: bool | None = True
+) -> dask.config.set:
+    """Make `ray_dask_get` Dask's scheduler, from now on, or only inside of a `with` statement if
+    the result is used in one.
 
-    shuffle: how DataFrames are shuffled; None leaves the setting as it is. `use_shuffle_optimization` has no effect any more: DataFrames
-    of today's Dask optimize themselves.
+    shuffle: how DataFrames are shuffled; None leaves the setting as it is.
+    `use_shuffle_optimization` has no effect any more: DataFrames of today's Dask optimize
+    themselves.
     """
     del use_shuffle_optimization
     settings: dict[str, Any] = {"scheduler": ray_dask_get}
@@ -102,9 +123,11 @@ disable_dask_on_syncline = disable_dask_on_ray
 
 
 def ray_dask_persist(*collections: Any, **keywords: Any) -> tuple[Any, ...]:
-    """`dask.persist`, with partitions that stay in the object store, whichever scheduler is set. Waits until they are computed.
+    """`dask.persist`, with partitions that stay in the object store, whichever scheduler is set.
+    Waits until they are computed.
 
-    Takes the arguments of `dask.persist`, without `scheduler`. Compute what comes of it with this scheduler again.
+    Takes the arguments of `dask.persist`, without `scheduler`. Compute what comes of it with this
+    scheduler again.
     """
     return tuple(dask.persist(*collections, **{**keywords, "scheduler": _get_persisted}))
 
@@ -130,7 +153,11 @@ def _get(
         if rerun_exceptions_locally is None:
             rerun_exceptions_locally = dask.config.get("rerun_exceptions_locally", False)
         found = run.to_the_end(rerun_here=rerun_exceptions_locally)
-        results = {key: _persisted_value(key, value) for key, value in found.items()} if ray_persist else _fetched(found)
+        results = (
+            {key: _persisted_value(key, value) for key, value in found.items()}
+            if ray_persist
+            else _fetched(found)
+        )
         answer = nested_get(keys, results)
         for finish in run.ray.ray_finish:
             finish(answer)
@@ -154,7 +181,9 @@ class _Running:
     key: Key
     value: forms.Stored | forms.Parts
     counts: bool
-    """Whether it takes one of the places in flight; tasks that wait for resources of their own would keep the others from them."""
+    """Whether it takes one of the places in flight; tasks that wait for resources of their own
+    would keep the others from them.
+    """
 
 
 class _Run:
@@ -177,7 +206,9 @@ class _Run:
         self._pretask = [hook[2] for hook in of_dask if hook[2]]
         self._posttask = [hook[3] for hook in of_dask if hook[3]]
         in_workers = hooks.for_workers(of_ray)
-        self._watch = None if in_workers is None else api.put(in_workers)  # once, not with every task
+        self._watch = (
+            None if in_workers is None else api.put(in_workers)
+        )  # once, not with every task
         self._most = num_workers
         self._running: dict[ObjectRef[Any], _Running] = {}
         self._seconds_each: float | None = None
@@ -192,8 +223,12 @@ class _Run:
                 if hook[0]:
                     hook[0](self.graph)
                 started.append(hook)
-            self._nodes = convert_legacy_graph(self.graph)  # callbacks may have changed it, as Dask's cache does
-            self._graph_state = GraphState(self._nodes, self.wanted, self._known(), order(self._nodes).get)
+            self._nodes = convert_legacy_graph(
+                self.graph
+            )  # callbacks may have changed it, as Dask's cache does
+            self._graph_state = GraphState(
+                self._nodes, self.wanted, self._known(), order(self._nodes).get
+            )
             state = self._graph_state.state
             for hook in self._of_dask:
                 if hook[1]:
@@ -210,9 +245,13 @@ class _Run:
 
     def _known(self) -> dict[Key, forms.Stored]:
         """The persisted values that the graph needs and has no task for."""
-        needed = {dependency for node in self._nodes.values() for dependency in node.dependencies} | self.wanted
+        needed = {
+            dependency for node in self._nodes.values() for dependency in node.dependencies
+        } | self.wanted
         held = {key: persisted(key) for key in needed - self._nodes.keys()}
-        return {key: forms.Stored(ref=value.ref) for key, value in held.items() if value is not None}
+        return {
+            key: forms.Stored(ref=value.ref) for key, value in held.items() if value is not None
+        }
 
     def _loop(self, rerun_here: bool) -> None:
         state = self._graph_state
@@ -239,7 +278,11 @@ class _Run:
         for dependency in node.dependencies:
             state.values[dependency] = forms.where(state.values[dependency])
         depends = {dependency: state.values[dependency] for dependency in node.dependencies}
-        seen = {dependency: forms.as_seen(value) for dependency, value in depends.items()} if self._is_watched else {}
+        seen = (
+            {dependency: forms.as_seen(value) for dependency, value in depends.items()}
+            if self._is_watched
+            else {}
+        )
         for presubmit in self.ray.ray_presubmit:
             given = presubmit(node, key, seen)
             if given is not None:
@@ -259,7 +302,9 @@ class _Run:
     def _is_watched(self) -> bool:
         return bool(self.ray.ray_presubmit or self.ray.ray_postsubmit)
 
-    def _submit(self, key: Key, node: GraphNode, depends: Mapping[Key, Any]) -> tuple[ObjectRef[Any], _Running]:
+    def _submit(
+        self, key: Key, node: GraphNode, depends: Mapping[Key, Any]
+    ) -> tuple[ObjectRef[Any], _Running]:
         function, count, has_options = self._chosen.of(key)
         layout: list[tuple[Key, int, type | None]] = []
         arguments: list[Any] = []
@@ -267,9 +312,17 @@ class _Run:
             carried, kind = forms.as_arguments(value)
             layout.append((dependency, len(carried), kind))
             arguments += carried
-        references = [argument for argument in arguments if isinstance(argument, ObjectRef)] if self._watch is not None else []
-        *refs, done = function.remote(node, tuple(layout), count, self._watch, references, *arguments)
-        value = forms.Stored(ref=refs[0]) if count == 1 else forms.Parts(refs=tuple(refs), kind=tuple)
+        references = (
+            [argument for argument in arguments if isinstance(argument, ObjectRef)]
+            if self._watch is not None
+            else []
+        )
+        *refs, done = function.remote(
+            node, tuple(layout), count, self._watch, references, *arguments
+        )
+        value = (
+            forms.Stored(ref=refs[0]) if count == 1 else forms.Parts(refs=tuple(refs), kind=tuple)
+        )
         return done, _Running(key=key, value=value, counts=not has_options)
 
     # -- tasks end
@@ -308,7 +361,15 @@ class _Run:
     def _rerun(self, key: Key) -> None:
         node = self._nodes[key]
         depends = list(node.dependencies)
-        node(dict(zip(depends, forms.fetch([self._graph_state.values[d] for d in depends]), strict=True)))
+        node(
+            dict(
+                zip(
+                    depends,
+                    forms.fetch([self._graph_state.values[d] for d in depends]),
+                    strict=True,
+                )
+            )
+        )
 
     def _tell_all_submitted(self) -> None:
         by_key = {running.key: running.value for running in self._running.values()}
@@ -329,6 +390,11 @@ def named(error: RayError, key: Key) -> None:
         error.function_name = f"Dask key {key!r}: {error.function_name}"
         cause = error.__cause__
         if isinstance(cause, WorkerTraceback) and cause.args:
-            error.__cause__ = WorkerTraceback(str(cause.args[0]).replace(before, f"in {error.function_name}(", 1))
+            error.__cause__ = WorkerTraceback(
+                str(cause.args[0]).replace(before, f"in {error.function_name}(", 1)
+            )
     elif error.args and isinstance(error.args[0], str):
-        error.args = (f"{error.args[0]} (It was the task of the Dask key {key!r}.)", *error.args[1:])
+        error.args = (
+            f"{error.args[0]} (It was the task of the Dask key {key!r}.)",
+            *error.args[1:],
+        )

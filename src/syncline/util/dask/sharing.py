@@ -1,8 +1,10 @@
-"""Values of the object store are shared and read-only. This is how those who change one get their own, as programs for plain Dask expect.
+"""Values of the object store are shared and read-only. This is how those who change one get their
+own, as programs for plain Dask expect.
 
-What `compute` returns is the caller's own: writable, and copied for that. A task's pandas inputs are shared until the task writes to one:
-then pandas copies what is written (pandas 3, or `mode.copy_on_write` before). Arrays know no such thing: a task that writes to an input is
-told to copy it.
+What `compute` returns is the caller's own: writable, and copied for that. A task's pandas inputs
+are shared until the task writes to one: then pandas copies what is written (pandas 3, or
+`mode.copy_on_write` before). Arrays know no such thing: a task that writes to an input is told to
+copy it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ def copied_on_write(value: Any) -> Any:
 
 
 def owned(value: Any) -> Any:
-    """The value, or a copy that may be written to: of arrays and of pandas objects, also inside lists, tuples and dicts."""
+    """The value, or a copy that may be written to: of arrays and of pandas objects, also inside
+    lists, tuples and dicts.
+    """
     if isinstance(value, (int, float, str, bytes)):
         return value
     if type(value) in (list, tuple):
@@ -29,7 +33,11 @@ def owned(value: Any) -> Any:
     if _is_pandas(value):
         return value.copy()
     numpy = sys.modules.get("numpy")
-    return value.copy() if numpy is not None and isinstance(value, numpy.ndarray) and not value.flags.writeable else value
+    return (
+        value.copy()
+        if numpy is not None and isinstance(value, numpy.ndarray) and not value.flags.writeable
+        else value
+    )
 
 
 def explain(error: ValueError) -> None:

@@ -1,4 +1,6 @@
-"""What one task of a Dask graph does in a worker: put the values of its dependencies together and call it."""
+"""What one task of a Dask graph does in a worker: put the values of its dependencies together and
+call it.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ from syncline.core.refs import ObjectRef
 from syncline.util.dask.sharing import copied_on_write, explain
 
 Layout = tuple[tuple[Any, int, type | None], ...]
-"""For each dependency its key, how many of the arguments it takes, and, where it takes several, the type of sequence that they make."""
+"""For each dependency its key, how many of the arguments it takes, and, where it takes several, the
+type of sequence that they make.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The last value that each task returns: small, so that the program can wait for it without fetching the others."""
+    """The last value that each task returns: small, so that the program can wait for it without
+    fetching the others.
+    """
 
     seconds: float
     """How long the call took."""
@@ -36,7 +42,9 @@ class WorkerCallbacks:
 
     pretask: tuple[Callable[..., Any], ...]
     posttask: tuple[tuple[Callable[..., Any], int | None], ...]
-    """Each with the position in `pretask` of the one whose result it gets; None where its callback has none."""
+    """Each with the position in `pretask` of the one whose result it gets; None where its callback
+    has none.
+    """
 
 
 def run_node(
@@ -47,12 +55,18 @@ def run_node(
     references: Sequence[ObjectRef[Any]],
     *arguments: Any,
 ) -> tuple[Any, ...]:
-    """Call `node` on its dependencies' values. Returns its value, or the `num_returns` items of it, and then an `Ended`."""
+    """Call `node` on its dependencies' values. Returns its value, or the `num_returns` items of it,
+    and then an `Ended`.
+    """
     began = time.perf_counter()
     values = put_together(layout, arguments)
     if isinstance(node, Task):
         node = _with_values_of_references(node)
-    states = [callback(node.key, list(references)) for callback in callbacks.pretask] if callbacks is not None else []
+    states = (
+        [callback(node.key, list(references)) for callback in callbacks.pretask]
+        if callbacks is not None
+        else []
+    )
     try:
         result = node(values)
     except ValueError as error:
@@ -70,7 +84,9 @@ def put_together(layout: Layout, arguments: Sequence[Any]) -> dict[Any, Any]:
     position = 0
     for key, count, kind in layout:
         taken = arguments[position : position + count]
-        values[key] = copied_on_write(taken[0]) if kind is None else kind(map(copied_on_write, taken))
+        values[key] = (
+            copied_on_write(taken[0]) if kind is None else kind(map(copied_on_write, taken))
+        )
         position += count
     return values
 
@@ -78,16 +94,27 @@ def put_together(layout: Layout, arguments: Sequence[Any]) -> dict[Any, Any]:
 def _items(result: Any, num_returns: int) -> tuple[tuple[Any, ...], type]:
     items = tuple(result)
     if len(items) != num_returns:
-        raise ValueError(f"`num_returns={num_returns}`, but the task returned {len(items)} items: annotate it with their number")
+        raise ValueError(
+            f"`num_returns={num_returns}`, but the task returned {len(items)} items: annotate it with their number"
+        )
     return items, list if isinstance(result, list) else tuple
 
 
 def _with_values_of_references(node: Task) -> Task:
-    """The task with the values of syncline's own references among its arguments, which the program put there itself."""
+    """The task with the values of syncline's own references among its arguments, which the program
+    put there itself.
+    """
     named = node.kwargs.items()
-    if not any(_has_reference(value) for value in node.args) and not any(_has_reference(value) for _, value in named):
+    if not any(_has_reference(value) for value in node.args) and not any(
+        _has_reference(value) for _, value in named
+    ):
         return node
-    return Task(node.key, node.func, *map(_fetched, node.args), **{name: _fetched(value) for name, value in named})
+    return Task(
+        node.key,
+        node.func,
+        *map(_fetched, node.args),
+        **{name: _fetched(value) for name, value in named},
+    )
 
 
 def _has_reference(value: Any) -> bool:

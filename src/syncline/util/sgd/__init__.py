@@ -1,6 +1,8 @@
-"""The older training API: `TorchTrainer`, whose programs drive every epoch themselves. New programs use `syncline.train`.
+"""The older training API: `TorchTrainer`, whose programs drive every epoch themselves. New programs
+use `syncline.train`.
 
-`utils` has meters and timers; `torch` has everything else. `syncline.util.sgd.TorchTrainer` is loaded, with torch, when it is first used.
+`utils` has meters and timers; `torch` has everything else. `syncline.util.sgd.TorchTrainer` is
+loaded, with torch, when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What operators measure with: averages of metrics over batches, timers; and the keys that both sides of a result know.
+"""What operators measure with: averages of metrics over batches, timers; and the keys that both
+sides of a result know.
 
 Pure Python: a metric may be a number or anything with `item()`, such as a tensor of one element.
 """
@@ -62,7 +63,9 @@ class AverageMeterCollection:
             self._meters[name].update(value.item() if hasattr(value, "item") else value, n)
 
     def summary(self) -> dict[str, Any]:
-        """`batch_count`, `num_samples`, and for each metric `x` its mean over samples as `x` and its last value as `last_x`."""
+        """`batch_count`, `num_samples`, and for each metric `x` its mean over samples as `x` and
+        its last value as `last_x`.
+        """
         stats: dict[str, Any] = {BATCH_COUNT: self._batch_count, NUM_SAMPLES: self.n}
         for name, meter in self._meters.items():
             stats[str(name)] = meter.avg
@@ -110,7 +113,9 @@ class TimerCollection:
 
 
 def override(interface_class: type) -> Callable[[F], F]:
-    """Marks a method that overrides one of `interface_class`; AttributeError if there is none of that name."""
+    """Marks a method that overrides one of `interface_class`; AttributeError if there is none of
+    that name.
+    """
 
     def check(method: F) -> F:
         if not hasattr(interface_class, method.__name__):

@@ -1,4 +1,6 @@
-"""Where records go: run directories of their own, files in the directory of a training run, and nowhere."""
+"""Where records go: run directories of their own, files in the directory of a training run, and
+nowhere.
+"""
 
 import copy
 import json
@@ -80,14 +82,24 @@ def test_an_execution_has_a_run_directory_from_its_first_line_on(tmp_path):
     described = json.loads((directory / "run.json").read_text())
     assert (described["kind"], described["name"]) == ("data", directory.name)
     assert directory.name.startswith("data_train_")
-    assert described["config"] == {"plan": "Read", "seed": 7, "epoch": 0, "cpus": 2, "budget_bytes": 10}
+    assert described["config"] == {
+        "plan": "Read",
+        "seed": 7,
+        "epoch": 0,
+        "cpus": 2,
+        "budget_bytes": 10,
+    }
     assert records(directory) == [{"pass": 0}, {"pass": 0, "rows": 1}]
     assert not (directory / "outcome.json").exists()
 
 
 @pytest.mark.parametrize(
     ("ended", "error", "status", "text"),
-    [("finished", None, "finished", None), ("stopped", None, "finished", None), ("errored", KeyError("x"), "errored", "KeyError: 'x'")],
+    [
+        ("finished", None, "finished", None),
+        ("stopped", None, "finished", None),
+        ("errored", KeyError("x"), "errored", "KeyError: 'x'"),
+    ],
 )
 def test_the_outcome_says_how_it_ended(tmp_path, ended, error, status, text):
     journal = OwnRun(program(), str(tmp_path), by=AtOnce())
@@ -122,9 +134,18 @@ def test_storage_that_cannot_be_written_is_a_line_in_the_debug_log(tmp_path, cap
 
 def test_passes_of_a_process_over_a_dataset_share_a_file(tmp_path):
     place = RecordPlace(files=LocalFiles(tmp_path), dataset="../train set", key="a")
-    first, second = (journal_for(program(context=DataContext(_record_place=each))) for each in (place, pickle.loads(pickle.dumps(place))))
+    first, second = (
+        journal_for(program(context=DataContext(_record_place=each)))
+        for each in (place, pickle.loads(pickle.dumps(place)))
+    )
     assert first is second
-    other = journal_for(program(context=DataContext(_record_place=RecordPlace(files=LocalFiles(tmp_path), dataset="valid", key="b"))))
+    other = journal_for(
+        program(
+            context=DataContext(
+                _record_place=RecordPlace(files=LocalFiles(tmp_path), dataset="valid", key="b")
+            )
+        )
+    )
     assert other is not first
     assert [first.next_number(), second.next_number(), other.next_number()] == [0, 1, 0]
     first.write({"pass": 0})
@@ -137,7 +158,9 @@ def test_passes_of_a_process_over_a_dataset_share_a_file(tmp_path):
 def test_files_elsewhere_are_written_when_a_pass_ends_and_now_and_then():
     now = [0.0]
     files = Elsewhere()
-    journal = RunFile(RecordPlace(files=files, dataset="train", key="c"), by=AtOnce(), clock=lambda: now[0])
+    journal = RunFile(
+        RecordPlace(files=files, dataset="train", key="c"), by=AtOnce(), clock=lambda: now[0]
+    )
     journal.write({"pass": 0})
     assert files.writes == 0
     now[0] = 31.0
@@ -170,7 +193,9 @@ def test_a_program_records_below_its_storage_path(as_program, monkeypatch, tmp_p
     assert isinstance(journal_for(program()), OwnRun)
 
 
-def test_nothing_is_recorded_where_it_is_switched_off_or_lies_elsewhere(as_program, monkeypatch, tmp_path):
+def test_nothing_is_recorded_where_it_is_switched_off_or_lies_elsewhere(
+    as_program, monkeypatch, tmp_path
+):
     monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path))
     assert recorder_for(program()) is not None
     assert recorder_for(program(context=DataContext(record_executions=False))) is None
@@ -247,5 +272,10 @@ def test_a_forked_child_has_a_writer_and_files_of_its_own(tmp_path):
     mine = journals._shared(place)
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if journals._shared(place) is not mine and journals._shared(place)._writer is not mine._writer else 1)
+        os._exit(
+            0
+            if journals._shared(place) is not mine
+            and journals._shared(place)._writer is not mine._writer
+            else 1
+        )
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -10,8 +10,17 @@ from syncline.data.execute.recording import old_runs
 from syncline.data.execute.recording.old_runs import remove_old, surplus
 
 
-def record(storage: Path, number: int, *, name: str = "train", kind: str = "data", status: str | None = "finished") -> Path:
-    directory = storage / f"data_{name}_2026-01-01_00-{number // 60:02d}-{number % 60:02d}_{number:08x}"
+def record(
+    storage: Path,
+    number: int,
+    *,
+    name: str = "train",
+    kind: str = "data",
+    status: str | None = "finished",
+) -> Path:
+    directory = (
+        storage / f"data_{name}_2026-01-01_00-{number // 60:02d}-{number % 60:02d}_{number:08x}"
+    )
     (directory / "data").mkdir(parents=True)
     (directory / "run.json").write_text(json.dumps({"format": 1, "kind": kind}))
     (directory / "events.jsonl").write_text("")
@@ -86,7 +95,17 @@ def put_a_pipe(run: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [add_file, add_directory, add_file_below, link_a_file, link_a_directory, link_the_description, damage, put_a_pipe]
+    "change",
+    [
+        add_file,
+        add_directory,
+        add_file_below,
+        link_a_file,
+        link_a_directory,
+        link_the_description,
+        damage,
+        put_a_pipe,
+    ],
 )
 def test_a_record_that_somebody_added_to_or_changed_stays(tmp_path, change):
     storage, outside = tmp_path / "storage", tmp_path / "outside"
@@ -133,5 +152,10 @@ def test_a_removal_that_was_cut_short_is_completed(tmp_path):
 
 
 def test_names_of_another_form_are_nobodys_business():
-    names = ["data_x", "data_a_2026-01-01_00-00-00_zz", "my_data_a_2026-01-01_00-00-00_abcd", "data_a_2026-01-01_00-00-00_abcd"]
+    names = [
+        "data_x",
+        "data_a_2026-01-01_00-00-00_zz",
+        "my_data_a_2026-01-01_00-00-00_abcd",
+        "data_a_2026-01-01_00-00-00_abcd",
+    ]
     assert surplus(names, kept=0) == names[-1:]

@@ -38,7 +38,9 @@ def test_intervals_become_longer_and_a_day_has_some_hundred_lines():
     intervals = [later - earlier for earlier, later in zip(ages[:-1], ages[1:], strict=True)]
     assert 300 < len(ages) < 600
     assert intervals[-1] > 10 * 60
-    assert all(interval < 0.1 * HOUR for age, interval in zip(ages, intervals, strict=False) if age < HOUR)
+    assert all(
+        interval < 0.1 * HOUR for age, interval in zip(ages, intervals, strict=False) if age < HOUR
+    )
 
 
 @pytest.mark.parametrize("line_bytes", [10, 3000, 100_000])

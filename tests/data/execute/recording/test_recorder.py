@@ -84,7 +84,11 @@ def test_a_longer_one_begins_goes_on_and_ends():
     journal = Remembering(clock := Clock(), is_shared=False)
     execute(journal, clock, 10)
     first, *samples = journal.lines
-    assert (first["time"], first["epoch"], [each["name"] for each in first["operators"]]) == (1000.0, 3, ["Map(0)", "Map(1)"])
+    assert (first["time"], first["epoch"], [each["name"] for each in first["operators"]]) == (
+        1000.0,
+        3,
+        ["Map(0)", "Map(1)"],
+    )
     assert [line["time"] - 1000 for line in samples] == [2, 4, 6, 8, 10, 10]
     assert ["ended" in line for line in samples] == [False] * 5 + [True]
     assert journal.ends == [("finished", None)]

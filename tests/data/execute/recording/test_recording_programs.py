@@ -52,7 +52,9 @@ def rows_so_far(file: Path) -> int:
 
 
 def program(storage: Path, *, body: str = ""):
-    return run_program(PROGRAM.format(body=body), environment={"SYNCLINE_STORAGE_PATH": str(storage)})
+    return run_program(
+        PROGRAM.format(body=body), environment={"SYNCLINE_STORAGE_PATH": str(storage)}
+    )
 
 
 def test_a_slow_pipeline_leaves_a_record_with_its_totals(tmp_path):
@@ -64,7 +66,12 @@ def test_a_slow_pipeline_leaves_a_record_with_its_totals(tmp_path):
     first, *samples = records(run)
     last = samples[-1]
     assert [each["name"] for each in first["operators"]] == ["ReadRange->MapBatches(slow)"]
-    assert (last["ended"], last["rows"], last["operators"][0]["rows"], last["operators"][0]["tasks"]) == ("finished", 1200, 1200, 60)
+    assert (
+        last["ended"],
+        last["rows"],
+        last["operators"][0]["rows"],
+        last["operators"][0]["tasks"],
+    ) == ("finished", 1200, 1200, 60)
     assert last["operators"][0]["function_s"] > 5.0
     assert "MapBatches(slow)" in json.loads((run / "run.json").read_text())["config"]["plan"]
     assert (runs.open(run).kind, runs.open(run).state) == ("data", "finished")
@@ -105,12 +112,18 @@ def test_a_training_run_has_the_records_of_what_it_reads(tmp_path, monkeypatch):
     def loop():
         for _ in range(3):
             for name in ("train", "valid"):
-                rows = sum(len(batch["id"]) for batch in train.get_dataset_shard(name).iter_batches(batch_size=10))
+                rows = sum(
+                    len(batch["id"])
+                    for batch in train.get_dataset_shard(name).iter_batches(batch_size=10)
+                )
             train.report({"rows": rows})
 
     monkeypatch.setenv("SYNCLINE_STORAGE_PATH", str(tmp_path))
     syncline.shutdown()
-    given = {"train": data.range(400, override_num_blocks=8).map(lambda row: row), "valid": data.range(10)}
+    given = {
+        "train": data.range(400, override_num_blocks=8).map(lambda row: row),
+        "valid": data.range(10),
+    }
     train.DataParallelTrainer(
         loop,
         scaling_config=train.ScalingConfig(num_workers=2),
@@ -118,13 +131,22 @@ def test_a_training_run_has_the_records_of_what_it_reads(tmp_path, monkeypatch):
         datasets=given,
         dataset_config=train.DataConfig(datasets_to_split=["train"]),
     ).fit()
-    assert [run.name for run in runs_of(tmp_path)] == ["run"], "what feeds a run is not a run of its own"
-    found = {file.name: [json.loads(line) for line in file.read_text().splitlines()] for file in (tmp_path / "run" / "data").iterdir()}
+    assert [run.name for run in runs_of(tmp_path)] == ["run"], (
+        "what feeds a run is not a run of its own"
+    )
+    found = {
+        file.name: [json.loads(line) for line in file.read_text().splitlines()]
+        for file in (tmp_path / "run" / "data").iterdir()
+    }
     by_dataset = {lines[0]["dataset"]: [] for lines in found.values()}
     for lines in found.values():
         by_dataset[lines[0]["dataset"]].append(lines)
-    assert {name: len(files) for name, files in by_dataset.items()} == {"train": 1, "valid": 2}, "the coordinator's, and each rank's"
+    assert {name: len(files) for name, files in by_dataset.items()} == {"train": 1, "valid": 2}, (
+        "the coordinator's, and each rank's"
+    )
     (lines,) = by_dataset["train"]
     ended = [line for line in lines if "ended" in line]
     assert (ended[0]["pass"], ended[0]["rows"], ended[0]["ended"]) == (0, 400, "finished")
-    assert given["train"].context._record_place is None, "the program's own dataset has no part in the run"
+    assert given["train"].context._record_place is None, (
+        "the program's own dataset has no part in the run"
+    )

@@ -17,7 +17,9 @@ from syncline.data.execute.steps.run import close_chain, run_chain
 def run_steps() -> Callable[..., pa.Table]:
     """All that steps make of tables, as one table."""
 
-    def run(tables: Sequence[pa.Table], *steps: Step, task: TaskState | None = None, **limits: Any) -> pa.Table:
+    def run(
+        tables: Sequence[pa.Table], *steps: Step, task: TaskState | None = None, **limits: Any
+    ) -> pa.Table:
         chain = Chain(head=BlocksHead(), steps=steps, context=DataContext(), **limits)
         try:
             outputs = run_chain(chain, [tables], None, task or TaskState(stage="Stage"))

@@ -18,11 +18,23 @@ Run = Callable[..., pa.Table]
 LIMIT_S = 30
 
 
-def step(function: Any, *, batch_size: Any = None, batch_format: Any = "default", zero_copy: bool = True, **options: Any) -> MapBatchesStep:
+def step(
+    function: Any,
+    *,
+    batch_size: Any = None,
+    batch_format: Any = "default",
+    zero_copy: bool = True,
+    **options: Any,
+) -> MapBatchesStep:
     keeps = options.pop("keeps_row_count", False)
     spec = UserFunction(function=function, **options)
     return MapBatchesStep(
-        function=spec, name="MapBatches(f)", batch_size=batch_size, batch_format=batch_format, zero_copy=zero_copy, keeps_row_count=keeps
+        function=spec,
+        name="MapBatches(f)",
+        batch_size=batch_size,
+        batch_format=batch_format,
+        zero_copy=zero_copy,
+        keeps_row_count=keeps,
     )
 
 
@@ -38,7 +50,9 @@ def sizes_of(run_steps: Run, tables: list[pa.Table], **options: Any) -> list[int
         return batch
 
     made = run_steps(tables, step(look, **options))
-    assert made.column("id").to_pylist() == [number for table in tables for number in table.column("id").to_pylist()]
+    assert made.column("id").to_pylist() == [
+        number for table in tables for number in table.column("id").to_pylist()
+    ]
     return seen
 
 
@@ -59,14 +73,25 @@ def test_auto_sizes_batches_by_their_bytes(run_steps: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_format", "kind"), [("default", dict), ("numpy", dict), ("pandas", pd.DataFrame), ("pyarrow", pa.Table), (None, pa.Table)]
+    ("batch_format", "kind"),
+    [
+        ("default", dict),
+        ("numpy", dict),
+        ("pandas", pd.DataFrame),
+        ("pyarrow", pa.Table),
+        (None, pa.Table),
+    ],
 )
-def test_batches_have_the_format_asked_for_and_may_be_returned_as_they_are(run_steps: Run, batch_format: Any, kind: type) -> None:
+def test_batches_have_the_format_asked_for_and_may_be_returned_as_they_are(
+    run_steps: Run, batch_format: Any, kind: type
+) -> None:
     def look(batch: Any) -> Any:
         assert isinstance(batch, kind)
         return batch
 
-    assert run_steps([ids(3)], step(look, batch_format=batch_format)).to_pydict() == {"id": [0, 1, 2]}
+    assert run_steps([ids(3)], step(look, batch_format=batch_format)).to_pydict() == {
+        "id": [0, 1, 2]
+    }
 
 
 def test_zero_copy_batches_are_read_only_and_others_may_be_changed(run_steps: Run) -> None:
@@ -84,11 +109,16 @@ def test_zero_copy_batches_are_read_only_and_others_may_be_changed(run_steps: Ru
 def test_the_identity_on_numpy_batches_copies_nothing(run_steps: Run) -> None:
     table = ids(1000)
     made = run_steps([table], step(lambda batch: batch))
-    assert made.column("id").chunk(0).buffers()[1].address == table.column("id").chunk(0).buffers()[1].address
+    assert (
+        made.column("id").chunk(0).buffers()[1].address
+        == table.column("id").chunk(0).buffers()[1].address
+    )
 
 
 def test_the_index_of_a_frame_is_ignored(run_steps: Run) -> None:
-    made = run_steps([ids(4)], step(lambda frame: frame[frame["id"] % 2 == 1], batch_format="pandas"))
+    made = run_steps(
+        [ids(4)], step(lambda frame: frame[frame["id"] % 2 == 1], batch_format="pandas")
+    )
     assert made.to_pydict() == {"id": [1, 3]}
 
 
@@ -117,7 +147,9 @@ def test_a_generator_yields_several_batches_as_they_are_asked_for() -> None:
 @pytest.mark.parametrize("returned", [np.arange(3), [1, 2, 3], 5, None, "text"])
 def test_what_is_no_batch_is_a_value_error_of_the_function(run_steps: Run, returned: Any) -> None:
     with pytest.raises(UserFunctionError, match=type(returned).__name__) as raised:
-        run_steps([ids(3), ids(2, 3)], step(lambda batch: returned if batch["id"][0] == 3 else batch))
+        run_steps(
+            [ids(3), ids(2, 3)], step(lambda batch: returned if batch["id"][0] == 3 else batch)
+        )
     assert isinstance(raised.value.original, ValueError)
     assert raised.value.rows == range(3, 5)
 
@@ -128,7 +160,10 @@ def test_columns_of_different_lengths_are_an_error_of_the_function(run_steps: Ru
 
 
 def test_a_promise_of_as_many_rows_is_held_to(run_steps: Run) -> None:
-    assert run_steps([ids(4)], step(lambda batch: {"y": -batch["id"]}, keeps_row_count=True)).num_rows == 4
+    assert (
+        run_steps([ids(4)], step(lambda batch: {"y": -batch["id"]}, keeps_row_count=True)).num_rows
+        == 4
+    )
     with pytest.raises(UserFunctionError, match="returned 2 rows for a batch of 4"):
         run_steps([ids(4)], step(lambda batch: {"y": batch["id"][:2]}, keeps_row_count=True))
 
@@ -144,7 +179,9 @@ def test_skip_leaves_out_failing_batches_as_a_whole(run_steps: Run) -> None:
 
     made = run_steps([ids(10)], step(fails, batch_size=3, on_error="skip"), task=task)
     assert made.column("id").to_pylist() == [0, 1, 2, 6, 7, 8, 9]
-    assert [(skipped.first_row, skipped.rows, skipped.error) for skipped in task.skipped] == [(3, 3, "ValueError: four")]
+    assert [(skipped.first_row, skipped.rows, skipped.error) for skipped in task.skipped] == [
+        (3, 3, "ValueError: four")
+    ]
 
 
 def test_the_types_of_a_batch_that_is_left_out_do_not_count(run_steps: Run) -> None:
@@ -154,12 +191,21 @@ def test_the_types_of_a_batch_that_is_left_out_do_not_count(run_steps: Run) -> N
             raise ValueError("first")
         yield {"y": batch["id"]}
 
-    assert run_steps([ids(4)], step(fails, batch_size=1, on_error="skip")).column("y").to_pylist() == [1, 2, 3]
+    assert run_steps([ids(4)], step(fails, batch_size=1, on_error="skip")).column(
+        "y"
+    ).to_pylist() == [1, 2, 3]
 
 
-def test_batches_whose_types_do_not_go_together_are_an_error_that_names_column_and_rows(run_steps: Run) -> None:
-    changing = step(lambda batch: {"y": batch["id"] if batch["id"][0] < 4 else ["x"] * len(batch["id"])}, batch_size=2)
-    with pytest.raises(UserFunctionError, match=r"rows 4 to 5.*'y' is int64 in one and string in another"):
+def test_batches_whose_types_do_not_go_together_are_an_error_that_names_column_and_rows(
+    run_steps: Run,
+) -> None:
+    changing = step(
+        lambda batch: {"y": batch["id"] if batch["id"][0] < 4 else ["x"] * len(batch["id"])},
+        batch_size=2,
+    )
+    with pytest.raises(
+        UserFunctionError, match=r"rows 4 to 5.*'y' is int64 in one and string in another"
+    ):
         run_steps([ids(6)], changing)
 
 
@@ -217,7 +263,16 @@ def test_async_generators_yield_several_batches(run_steps: Run) -> None:
             await asyncio.sleep(0)
             yield {"id": batch["id"] + 10 * number}
 
-    assert run_steps([ids(4)], step(several, batch_size=2)).column("id").to_pylist() == [0, 1, 10, 11, 2, 3, 12, 13]
+    assert run_steps([ids(4)], step(several, batch_size=2)).column("id").to_pylist() == [
+        0,
+        1,
+        10,
+        11,
+        2,
+        3,
+        12,
+        13,
+    ]
 
 
 def test_failing_async_calls_are_raised_or_left_out(run_steps: Run) -> None:
@@ -286,7 +341,9 @@ def test_an_async_function_of_rows_works_on_several_at_once(run_steps: Run) -> N
         await asyncio.wait_for(full.wait(), LIMIT_S)
         return {"y": row["id"]}
 
-    made = run_steps([ids(10)], MapRowsStep(function=UserFunction(function=wait_for_others), name="Map"))
+    made = run_steps(
+        [ids(10)], MapRowsStep(function=UserFunction(function=wait_for_others), name="Map")
+    )
     assert made.column("y").to_pylist() == list(range(10))
 
 
@@ -296,5 +353,7 @@ def test_writable_pandas_batches_do_not_change_the_block(run_steps: Run) -> None
         return frame
 
     table = ids(3)
-    assert run_steps([table], step(add, batch_format="pandas", zero_copy=False)).column("id").to_pylist() == [1, 2, 3]
+    assert run_steps([table], step(add, batch_format="pandas", zero_copy=False)).column(
+        "id"
+    ).to_pylist() == [1, 2, 3]
     assert block_functions.to_batch(table)["id"].tolist() == [0, 1, 2]

@@ -19,21 +19,24 @@ TABLE = pa.table({"a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})
 
 def pieces(table: pa.Table, *cuts: int) -> list[pa.Table]:
     bounds = [0, *cuts, table.num_rows]
-    return [table.slice(start, stop - start) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [
+        table.slice(start, stop - start) for start, stop in zip(bounds, bounds[1:], strict=False)
+    ]
 
 
 def test_project_computes_columns(run_steps: Run) -> None:
-    made = run_steps([TABLE], ProjectStep(name="Project", expressions=(star(), (col("a") * 2).alias("c"))))
+    made = run_steps(
+        [TABLE], ProjectStep(name="Project", expressions=(star(), (col("a") * 2).alias("c")))
+    )
     assert made.column_names == ["a", "b", "c"]
     assert made.column("c").to_pylist() == [2, 4, 6, 8]
 
 
 def test_project_drops_and_renames(run_steps: Run) -> None:
     assert run_steps([TABLE], ProjectStep(name="Project", dropped=("a",))).column_names == ["b"]
-    assert run_steps([TABLE], ProjectStep(name="Project", renamed={"b": "a", "a": "b"})).to_pydict() == {
-        "b": [1, 2, 3, 4],
-        "a": ["w", "x", "y", "z"],
-    }
+    assert run_steps(
+        [TABLE], ProjectStep(name="Project", renamed={"b": "a", "a": "b"})
+    ).to_pydict() == {"b": [1, 2, 3, 4], "a": ["w", "x", "y", "z"]}
 
 
 def test_unknown_columns_and_names_given_twice_are_errors(run_steps: Run) -> None:
@@ -54,19 +57,33 @@ def test_project_to_no_columns_counts_rows(run_steps: Run) -> None:
 
 
 def test_filter_keeps_rows_and_the_schema(run_steps: Run) -> None:
-    assert run_steps([TABLE], FilterExprStep(name="Filter", predicate=col("a") > 2)).column("b").to_pylist() == ["y", "z"]
-    assert run_steps([TABLE], FilterExprStep(name="Filter", predicate=col("a") > 9)).schema == TABLE.schema
+    assert run_steps([TABLE], FilterExprStep(name="Filter", predicate=col("a") > 2)).column(
+        "b"
+    ).to_pylist() == ["y", "z"]
+    assert (
+        run_steps([TABLE], FilterExprStep(name="Filter", predicate=col("a") > 9)).schema
+        == TABLE.schema
+    )
 
 
 def test_an_error_of_an_expression_names_operator_and_rows(run_steps: Run) -> None:
     with pytest.raises(UserFunctionError) as raised:
-        run_steps(pieces(TABLE, 3), ProjectStep(name="Project", expressions=((col("a") // (col("a") - 4)).alias("c"),)))
+        run_steps(
+            pieces(TABLE, 3),
+            ProjectStep(name="Project", expressions=((col("a") // (col("a") - 4)).alias("c"),)),
+        )
     assert raised.value.operator == "Project"
     assert raised.value.rows == range(3, 4)
     assert isinstance(raised.value.original, ZeroDivisionError)
 
 
-DRAWN = (random(seed=3).alias("r"), random().alias("s"), random().alias("t"), uuid().alias("u"), monotonically_increasing_id().alias("i"))
+DRAWN = (
+    random(seed=3).alias("r"),
+    random().alias("s"),
+    random().alias("t"),
+    uuid().alias("u"),
+    monotonically_increasing_id().alias("i"),
+)
 
 
 def test_what_is_drawn_is_the_same_when_a_task_runs_again_in_other_pieces(run_steps: Run) -> None:
@@ -74,7 +91,10 @@ def test_what_is_drawn_is_the_same_when_a_task_runs_again_in_other_pieces(run_st
     step = ProjectStep(name="Project", expressions=(star(), *DRAWN))
     task = {"stage": "S", "task": 3, "seed": 11, "epoch": 2}
     first = run_steps([table], step, task=TaskState(**task))
-    assert run_steps(pieces(table, 1, 6, 7, 50), step, task=TaskState(**task)).to_pydict() == first.to_pydict()
+    assert (
+        run_steps(pieces(table, 1, 6, 7, 50), step, task=TaskState(**task)).to_pydict()
+        == first.to_pydict()
+    )
     for changed in ({"task": 4}, {"seed": 12}, {"epoch": 3}):
         other = run_steps([table], step, task=TaskState(**{**task, **changed}))
         assert other.column("s").to_pylist() != first.column("s").to_pylist()
@@ -83,7 +103,9 @@ def test_what_is_drawn_is_the_same_when_a_task_runs_again_in_other_pieces(run_st
 
 def test_each_drawn_column_has_values_of_its_own(run_steps: Run) -> None:
     expressions = (*DRAWN, (random() - random()).alias("difference"))
-    made = run_steps([pa.table({"a": np.arange(1000)})], ProjectStep(name="Project", expressions=expressions))
+    made = run_steps(
+        [pa.table({"a": np.arange(1000)})], ProjectStep(name="Project", expressions=expressions)
+    )
     assert made.column("s").to_pylist() != made.column("t").to_pylist()
     assert all(difference != 0 for difference in made.column("difference").to_pylist())
     assert len(set(made.column("u").to_pylist())) == 1000
@@ -100,13 +122,21 @@ def test_a_sample_is_drawn_by_task_and_row_whatever_the_pieces(run_steps: Run) -
     assert kept == sorted(kept)
     assert run_steps(pieces(table, 3, 4097, 8000), step).column("a").to_pylist() == kept
     assert run_steps([table], step, task=TaskState(task=1)).column("a").to_pylist() != kept
-    assert run_steps([table], RandomSampleStep(name="Sample", fraction=0.3, seed=6)).column("a").to_pylist() != kept
+    assert (
+        run_steps([table], RandomSampleStep(name="Sample", fraction=0.3, seed=6))
+        .column("a")
+        .to_pylist()
+        != kept
+    )
 
 
 def test_a_sample_without_a_seed_uses_that_of_the_execution(run_steps: Run) -> None:
     table = pa.table({"a": np.arange(1000)})
     step = RandomSampleStep(name="Sample", fraction=0.5)
-    drawn = [run_steps([table], step, task=TaskState(seed=seed)).column("a").to_pylist() for seed in (1, 1, 2)]
+    drawn = [
+        run_steps([table], step, task=TaskState(seed=seed)).column("a").to_pylist()
+        for seed in (1, 1, 2)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert run_steps([table], RandomSampleStep(name="Sample", fraction=1.0)).num_rows == 1000
     assert run_steps([table], RandomSampleStep(name="Sample", fraction=0.0)).schema == table.schema
@@ -115,7 +145,10 @@ def test_a_sample_without_a_seed_uses_that_of_the_execution(run_steps: Run) -> N
 def test_aggregate_gives_states_that_the_head_merges(run_steps: Run) -> None:
     aggregates = (Count(), Sum("a"))
     tables = [pa.table({"k": ["x", "y", "x"], "a": [1, 2, 3]}), pa.table({"k": ["y"], "a": [4]})]
-    states = [run_steps([table], AggregateStep(name="Aggregate", keys=("k",), aggregates=aggregates)) for table in tables]
+    states = [
+        run_steps([table], AggregateStep(name="Aggregate", keys=("k",), aggregates=aggregates))
+        for table in tables
+    ]
     (made,) = AggregateHead(keys=("k",), aggregates=aggregates)([states], None, TaskState())
     assert made.to_pydict() == {"k": ["x", "y"], "count()": [2, 2], "sum(a)": [4, 6]}
 

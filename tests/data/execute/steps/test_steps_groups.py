@@ -17,15 +17,27 @@ from syncline.data.plan.nodes import UserFunction
 
 
 def map_groups(
-    pieces: list[pa.Table], function: Callable[..., Any], *, keys: tuple[str, ...] = ("k",), task: TaskState | None = None, **options: Any
+    pieces: list[pa.Table],
+    function: Callable[..., Any],
+    *,
+    keys: tuple[str, ...] = ("k",),
+    task: TaskState | None = None,
+    **options: Any,
 ) -> pa.Table:
     own = {name: options.pop(name) for name in ("batch_format", "zero_copy") if name in options}
-    step = MapGroupsStep(function=UserFunction(function=function, **options), name="MapGroups(f)", keys=keys, **own)
+    step = MapGroupsStep(
+        function=UserFunction(function=function, **options), name="MapGroups(f)", keys=keys, **own
+    )
     chain = Chain(head=GroupsHead(keys=keys), steps=(step,), context=DataContext())
-    return block_functions.concat([output.table for output in run_chain(chain, [pieces], None, task or TaskState())])
+    return block_functions.concat(
+        [output.table for output in run_chain(chain, [pieces], None, task or TaskState())]
+    )
 
 
-TABLES = [pa.table({"k": ["b", "a", "b"], "v": [1, 2, 3]}), pa.table({"k": ["a", None, "b"], "v": [4, 5, 6]})]
+TABLES = [
+    pa.table({"k": ["b", "a", "b"], "v": [1, 2, 3]}),
+    pa.table({"k": ["a", None, "b"], "v": [4, 5, 6]}),
+]
 
 
 def test_each_group_is_one_call_in_order_of_the_keys() -> None:
@@ -39,7 +51,9 @@ def test_each_group_is_one_call_in_order_of_the_keys() -> None:
     assert seen == [[2, 4], [1, 3, 6], [5]]
 
 
-@pytest.mark.parametrize(("batch_format", "kind"), [("numpy", dict), ("pandas", pd.DataFrame), ("pyarrow", pa.Table)])
+@pytest.mark.parametrize(
+    ("batch_format", "kind"), [("numpy", dict), ("pandas", pd.DataFrame), ("pyarrow", pa.Table)]
+)
 def test_groups_have_the_format_asked_for(batch_format: Any, kind: type) -> None:
     def look(group: Any) -> Any:
         assert isinstance(group, kind)
@@ -52,7 +66,9 @@ def test_groups_have_the_format_asked_for(batch_format: Any, kind: type) -> None
 
 
 def test_without_keys_all_rows_are_one_group() -> None:
-    assert map_groups(TABLES, lambda group: {"rows": [len(group["v"])]}, keys=()).to_pydict() == {"rows": [6]}
+    assert map_groups(TABLES, lambda group: {"rows": [len(group["v"])]}, keys=()).to_pydict() == {
+        "rows": [6]
+    }
 
 
 def test_groups_may_be_changed_unless_they_are_views() -> None:
@@ -60,7 +76,14 @@ def test_groups_may_be_changed_unless_they_are_views() -> None:
         group["v"] *= 2
         return group
 
-    assert map_groups(TABLES, double, zero_copy=False).column("v").to_pylist() == [4, 8, 2, 6, 12, 10]
+    assert map_groups(TABLES, double, zero_copy=False).column("v").to_pylist() == [
+        4,
+        8,
+        2,
+        6,
+        12,
+        10,
+    ]
     with pytest.raises(UserFunctionError, match="read-only"):
         map_groups(TABLES, double)
 
@@ -84,5 +107,8 @@ def test_a_failing_group_is_left_out() -> None:
         return {"rows": [len(group["v"])]}
 
     task = TaskState()
-    assert map_groups(TABLES, fails, on_error="skip", task=task).column("rows").to_pylist() == [2, 1]
+    assert map_groups(TABLES, fails, on_error="skip", task=task).column("rows").to_pylist() == [
+        2,
+        1,
+    ]
     assert [(skipped.first_row, skipped.rows) for skipped in task.skipped] == [(2, 3)]

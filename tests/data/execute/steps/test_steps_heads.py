@@ -36,8 +36,13 @@ def test_read_gives_what_the_task_reads() -> None:
 
 
 def test_blocks_come_one_after_the_other_or_as_one() -> None:
-    assert [table.num_rows for table in BlocksHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [1, 2]
-    assert [table.num_rows for table in ConcatHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [3]
+    assert [table.num_rows for table in BlocksHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [
+        1,
+        2,
+    ]
+    assert [table.num_rows for table in ConcatHead()([[ids(1), ids(2, 3)]], None, TaskState())] == [
+        3
+    ]
 
 
 def test_zip_puts_ports_side_by_side() -> None:
@@ -53,11 +58,16 @@ def test_merge_sorts_pieces_whether_they_are_sorted_or_not() -> None:
 
 
 def test_aggregate_of_nothing_is_one_row_without_keys_and_none_with() -> None:
-    assert run(AggregateHead(keys=(), aggregates=(Count(), Sum("a"))), []).to_pydict() == {"count()": [0], "sum(a)": [None]}
+    assert run(AggregateHead(keys=(), aggregates=(Count(), Sum("a"))), []).to_pydict() == {
+        "count()": [0],
+        "sum(a)": [None],
+    }
     assert run(AggregateHead(keys=("k",), aggregates=(Count(),)), []).num_rows == 0
 
 
-def join(kind: Any, left: list[pa.Table], right: list[pa.Table], **schemas: pa.Schema) -> dict[str, list[Any]]:
+def join(
+    kind: Any, left: list[pa.Table], right: list[pa.Table], **schemas: pa.Schema
+) -> dict[str, list[Any]]:
     made = run(JoinHead(join_type=kind, left_on=("id",), right_on=("key",), **schemas), left, right)
     return made.to_pydict()
 
@@ -87,7 +97,9 @@ def test_a_side_without_rows_has_the_columns_of_its_schema() -> None:
         ("right_anti", {}, {"key": [2, 9], "x": ["two", "nine"]}),
     ],
 )
-def test_a_side_of_which_nothing_is_known_matches_nothing(kind: str, left: dict[str, Any], right: dict[str, Any]) -> None:
+def test_a_side_of_which_nothing_is_known_matches_nothing(
+    kind: str, left: dict[str, Any], right: dict[str, Any]
+) -> None:
     assert join(kind, [ids(1)], []) == left
     assert join(kind, [], [RIGHT]) == right
 
@@ -102,16 +114,31 @@ def test_permute_draws_for_the_seed_and_the_task() -> None:
 
 
 def test_groups_lie_together_sorted() -> None:
-    assert run(GroupsHead(keys=("id",)), [ids(2, 1), ids(2, 1)]).column("id").to_pylist() == [1, 1, 2, 2]
+    assert run(GroupsHead(keys=("id",)), [ids(2, 1), ids(2, 1)]).column("id").to_pylist() == [
+        1,
+        1,
+        2,
+        2,
+    ]
     assert run(GroupsHead(keys=()), [ids(2, 1), ids(2)]).column("id").to_pylist() == [2, 1, 2]
 
 
 def test_hash_partitions_are_sorted_if_asked_for() -> None:
-    assert run(HashPartitionHead(keys=("id",)), [ids(2, 1), ids(3)]).column("id").to_pylist() == [2, 1, 3]
-    assert run(HashPartitionHead(keys=("id",), sort=True), [ids(2, 1), ids(3)]).column("id").to_pylist() == [1, 2, 3]
+    assert run(HashPartitionHead(keys=("id",)), [ids(2, 1), ids(3)]).column("id").to_pylist() == [
+        2,
+        1,
+        3,
+    ]
+    assert run(HashPartitionHead(keys=("id",), sort=True), [ids(2, 1), ids(3)]).column(
+        "id"
+    ).to_pylist() == [1, 2, 3]
 
 
 def test_tensors_survive_sorting_and_permuting() -> None:
-    table = block_functions.from_batch({"id": np.array([2, 1]), "image": np.arange(8.0).reshape(2, 2, 2)})
+    table = block_functions.from_batch(
+        {"id": np.array([2, 1]), "image": np.arange(8.0).reshape(2, 2, 2)}
+    )
     made = run(MergeSortedHead(keys=("id",), descending=(False,)), [table])
-    np.testing.assert_array_equal(block_functions.to_batch(made)["image"], np.arange(8.0).reshape(2, 2, 2)[::-1])
+    np.testing.assert_array_equal(
+        block_functions.to_batch(made)["image"], np.arange(8.0).reshape(2, 2, 2)[::-1]
+    )

@@ -5,10 +5,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data.execute.steps.partition import ChooseBoundaries, PartitionAtRandom, PartitionByHash, PartitionByRange, SampleKeys
+from syncline.data.execute.steps.partition import (
+    ChooseBoundaries,
+    PartitionAtRandom,
+    PartitionByHash,
+    PartitionByRange,
+    SampleKeys,
+)
 
 
-def parts_of(partition: Any, table: pa.Table, parts: int, prepared: Any = None, number: int = 0) -> list[list[Any]]:
+def parts_of(
+    partition: Any, table: pa.Table, parts: int, prepared: Any = None, number: int = 0
+) -> list[list[Any]]:
     found = pickle.loads(pickle.dumps(partition))(table, parts, prepared, number)
     assert len(found) == parts
     return [found.part(index).column(0).to_pylist() for index in range(parts)]
@@ -18,7 +26,9 @@ def test_equal_keys_of_all_blocks_meet_in_one_partition() -> None:
     partition = PartitionByHash(keys=("k",))
     places: dict[int, set[int]] = {}
     for number in range(3):
-        for index, keys in enumerate(parts_of(partition, pa.table({"k": np.arange(50) % 20}), 4, number=number)):
+        for index, keys in enumerate(
+            parts_of(partition, pa.table({"k": np.arange(50) % 20}), 4, number=number)
+        ):
             for key in keys:
                 places.setdefault(key, set()).add(index)
     assert len(places) == 20
@@ -27,14 +37,18 @@ def test_equal_keys_of_all_blocks_meet_in_one_partition() -> None:
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_ranges_by_sampled_boundaries_are_in_order_and_about_equal(descending: bool) -> None:
-    tables = [pa.table({"k": np.random.default_rng(number).permutation(1000)}) for number in range(3)]
+    tables = [
+        pa.table({"k": np.random.default_rng(number).permutation(1000)}) for number in range(3)
+    ]
     sample = SampleKeys(keys=("k",), seed=1, rows=100)
     samples = [sample(table, number) for number, table in enumerate(tables)]
     assert all(found.num_rows == 100 for found in samples)
     prepared = ChooseBoundaries(keys=("k",), descending=(descending,))(samples, 4)
     ranges: list[list[int]] = [[], [], [], []]
     for table in tables:
-        for index, keys in enumerate(parts_of(PartitionByRange(keys=("k",), descending=(descending,)), table, 4, prepared)):
+        for index, keys in enumerate(
+            parts_of(PartitionByRange(keys=("k",), descending=(descending,)), table, 4, prepared)
+        ):
             ranges[index] += keys
     assert all(500 < len(found) < 1000 for found in ranges)
     for before, after in zip(ranges, ranges[1:], strict=False):
@@ -43,7 +57,10 @@ def test_ranges_by_sampled_boundaries_are_in_order_and_about_equal(descending: b
 
 def test_samples_depend_on_seed_and_block_alone() -> None:
     table = pa.table({"k": np.arange(10_000)})
-    drawn = [SampleKeys(keys=("k",), seed=seed, rows=10)(table, number).to_pydict() for seed, number in ((1, 0), (1, 0), (1, 1), (-2, 0))]
+    drawn = [
+        SampleKeys(keys=("k",), seed=seed, rows=10)(table, number).to_pydict()
+        for seed, number in ((1, 0), (1, 0), (1, 1), (-2, 0))
+    ]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
     assert drawn[0] != drawn[3]
@@ -67,7 +84,11 @@ def test_given_boundaries_begin_partitions() -> None:
 
 def test_given_boundaries_are_of_the_first_key() -> None:
     table = pa.table({"k": [2, 1, 1], "other": ["a", "c", "b"]})
-    found = parts_of(PartitionByRange(keys=("k", "other"), descending=(False, False), boundaries=(1.5,)), table, 2)
+    found = parts_of(
+        PartitionByRange(keys=("k", "other"), descending=(False, False), boundaries=(1.5,)),
+        table,
+        2,
+    )
     assert found == [[1, 1], [2]]
 
 
@@ -80,7 +101,12 @@ def test_chance_depends_on_seed_and_block() -> None:
 
 
 @pytest.mark.parametrize(
-    "partition", [PartitionByHash(keys=("k",)), PartitionByRange(keys=("k",), descending=(False,)), PartitionAtRandom(seed=0)]
+    "partition",
+    [
+        PartitionByHash(keys=("k",)),
+        PartitionByRange(keys=("k",), descending=(False,)),
+        PartitionAtRandom(seed=0),
+    ],
 )
 def test_a_block_without_rows_need_not_have_the_keys(partition: Any) -> None:
     found = partition(pa.table({}), 3, pa.table({"k": [1, 2]}), 0)

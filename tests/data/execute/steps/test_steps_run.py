@@ -37,11 +37,15 @@ def sizes(chain: Chain, tables: list[pa.Table]) -> list[int]:
 
 
 def test_small_blocks_are_put_together_and_the_last_is_known() -> None:
-    assert shapes(chain_of(max_block_bytes=1000), [ids(2), ids(0), ids(1, 2)]) == [([0, 1, 2], True)]
+    assert shapes(chain_of(max_block_bytes=1000), [ids(2), ids(0), ids(1, 2)]) == [
+        ([0, 1, 2], True)
+    ]
 
 
 def test_blocks_above_the_limit_are_cut_evenly() -> None:
-    assert sizes(chain_of(max_block_bytes=80), [ids(25)]) == [9, 8, 8] or sizes(chain_of(max_block_bytes=80), [ids(25)]) == [8, 8, 9]
+    assert sizes(chain_of(max_block_bytes=80), [ids(25)]) == [9, 8, 8] or sizes(
+        chain_of(max_block_bytes=80), [ids(25)]
+    ) == [8, 8, 9]
     assert sizes(chain_of(max_block_rows=4), [ids(10)]) == [3, 3, 4]
 
 
@@ -60,7 +64,9 @@ def test_blocks_of_a_task_grow_from_the_first_on() -> None:
     assert sizes(growing, [ids(1)] * 300) == [10, 20, 40, 80, 80, 70]
     assert sizes(chain_of(max_block_bytes=40, first_block_bytes=80), [ids(1)] * 12) == [5, 5, 2]
     whole = sizes(growing, [ids(300)])
-    assert all(rows <= most for rows, most in zip(whole, [10, 20, 40, 80, 80, 80, 80], strict=False))
+    assert all(
+        rows <= most for rows, most in zip(whole, [10, 20, 40, 80, 80, 80, 80], strict=False)
+    )
     assert sum(whole) == 300
 
 
@@ -68,7 +74,9 @@ def test_blocks_of_a_task_grow_from_the_first_on() -> None:
 def test_growing_blocks_end_where_they_do_whatever_is_skipped(skip_rows: int) -> None:
     growing = chain_of(max_block_bytes=640, first_block_bytes=80)
     ends = [rows[-1] for rows, _ in shapes(growing, [ids(300)])]
-    assert [rows[-1] for rows, _ in shapes(growing, [ids(300)], skip_rows=skip_rows)] == [end for end in ends if end >= skip_rows]
+    assert [rows[-1] for rows, _ in shapes(growing, [ids(300)], skip_rows=skip_rows)] == [
+        end for end in ends if end >= skip_rows
+    ]
 
 
 def test_a_full_block_is_passed_on_before_the_next_is_made() -> None:
@@ -83,7 +91,9 @@ def test_a_full_block_is_passed_on_before_the_next_is_made() -> None:
         def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
             return tables()
 
-    outputs = run_chain(Chain(head=Head(), context=DataContext(), max_block_bytes=100), [], None, TaskState())
+    outputs = run_chain(
+        Chain(head=Head(), context=DataContext(), max_block_bytes=100), [], None, TaskState()
+    )
     assert next(outputs).table.num_rows == 10
     assert made == [0]
 
@@ -114,7 +124,10 @@ def test_a_task_without_rows_keeps_the_schema() -> None:
 
 def test_rows_without_columns_are_counted() -> None:
     nothing = ids(5).select([])
-    assert [output.table.num_rows for output in run_chain(chain_of(), [[nothing, nothing]], None, TaskState())] == [10]
+    assert [
+        output.table.num_rows
+        for output in run_chain(chain_of(), [[nothing, nothing]], None, TaskState())
+    ] == [10]
 
 
 def test_the_contexts_are_current_while_blocks_are_made_and_not_in_between() -> None:

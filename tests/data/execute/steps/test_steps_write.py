@@ -23,15 +23,27 @@ class Keeping(Datasink[dict[str, Any]]):
     """Returns what it was given."""
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> dict[str, Any]:
-        return {"sizes": [block.num_rows for block in blocks], "position": ctx.task_idx, "operator": ctx.op_name, "kwargs": ctx.kwargs}
+        return {
+            "sizes": [block.num_rows for block in blocks],
+            "position": ctx.task_idx,
+            "operator": ctx.op_name,
+            "kwargs": ctx.kwargs,
+        }
 
 
 def test_a_task_is_one_call_on_its_blocks_and_one_row(run_steps: Run) -> None:
-    made = run_steps(TABLES, WriteStep(name="Write", sink=Keeping(), job="j1"), task=TaskState(task=4))
+    made = run_steps(
+        TABLES, WriteStep(name="Write", sink=Keeping(), job="j1"), task=TaskState(task=4)
+    )
     (row,) = made.to_pylist()
     assert row["num_rows"] == 3
     assert row["size_bytes"] == 24
-    assert pickle.loads(row["return"]) == {"sizes": [2, 1], "position": 4, "operator": "Write", "kwargs": {"write_uuid": "j1"}}
+    assert pickle.loads(row["return"]) == {
+        "sizes": [2, 1],
+        "position": 4,
+        "operator": "Write",
+        "kwargs": {"write_uuid": "j1"},
+    }
 
 
 def test_a_task_without_rows_is_written_too(run_steps: Run) -> None:
@@ -58,6 +70,8 @@ def test_files_appear_when_the_write_is_complete(run_steps: Run, tmp_path: Path)
     sink = ParquetDatasink(str(tmp_path / "out"))
     sink.on_write_start(TABLES[0].schema)
     (row,) = run_steps(TABLES, WriteStep(name="Write", sink=sink)).to_pylist()
-    sink.on_write_complete(WriteResult(num_rows=3, size_bytes=24, write_returns=[pickle.loads(row["return"])]))
+    sink.on_write_complete(
+        WriteResult(num_rows=3, size_bytes=24, write_returns=[pickle.loads(row["return"])])
+    )
     (path,) = (tmp_path / "out").glob("*.parquet")
     assert pq.read_table(path).column("id").to_pylist() == [1, 2, 3]

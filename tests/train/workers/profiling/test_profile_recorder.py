@@ -1,4 +1,6 @@
-"""From the question to the file: one at a time, on any storage, with errors that say what to do. The tools are played by the test."""
+"""From the question to the file: one at a time, on any storage, with errors that say what to do.
+The tools are played by the test.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def drawn(seconds: float, afterwards_s: float, target: Path) -> None:
 CPU = ProfileRequest.of({"kind": "cpu", "seconds": 1})
 
 
-def test_the_file_lies_in_the_run_directory_under_time_rank_and_kind(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_lies_in_the_run_directory_under_time_rank_and_kind(
+    storage: StorageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cpu, "record", drawn)
     name = take_profile(CPU)
     assert name.startswith("profiles/20")
@@ -61,21 +65,27 @@ def test_the_file_lies_in_the_run_directory_under_time_rank_and_kind(storage: St
     assert (Path(storage.experiment_fs_path) / name).read_bytes() == b"<svg/>"
 
 
-def test_two_within_a_second_have_different_names(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_within_a_second_have_different_names(
+    storage: StorageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cpu, "record", drawn)
     assert len({take_profile(CPU) for _ in range(3)}) == 3
 
 
 def test_the_file_reaches_storage_that_is_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     filesystem = PyFileSystem(FSSpecHandler(fsspec.filesystem("memory")))
-    monkeypatch.setattr(sessions, "_session", FakeSession(StorageContext("profiled", "run", filesystem)))
+    monkeypatch.setattr(
+        sessions, "_session", FakeSession(StorageContext("profiled", "run", filesystem))
+    )
     monkeypatch.setattr(cpu, "record", drawn)
     name = take_profile(CPU)
     with filesystem.open_input_stream(f"profiled/run/{name}") as stream:
         assert stream.read() == b"<svg/>"
 
 
-def test_only_one_profile_is_taken_at_a_time(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_profile_is_taken_at_a_time(
+    storage: StorageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     def slow(seconds: float, afterwards_s: float, target: Path) -> None:
@@ -94,7 +104,9 @@ def test_only_one_profile_is_taken_at_a_time(storage: StorageContext, monkeypatc
     assert take_profile(CPU)
 
 
-def test_a_profile_that_failed_leaves_room_for_the_next_and_no_file(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_that_failed_leaves_room_for_the_next_and_no_file(
+    storage: StorageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(seconds: float, afterwards_s: float, target: Path) -> None:
         raise ProfileError("py-spy is broken")
 
@@ -105,13 +117,17 @@ def test_a_profile_that_failed_leaves_room_for_the_next_and_no_file(storage: Sto
     assert not (Path(storage.experiment_fs_path) / "profiles").exists()
 
 
-def test_a_trace_of_a_program_without_torch_is_refused_at_once(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_of_a_program_without_torch_is_refused_at_once(
+    storage: StorageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with pytest.raises(ProfileError, match="has not imported torch"):
         take_profile(ProfileRequest.of({"kind": "torch"}))
 
 
-def test_a_trace_that_is_too_short_is_kept_and_said_to_be(storage: StorageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_is_too_short_is_kept_and_said_to_be(
+    storage: StorageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class FakeModule:
         @staticmethod
         def record(steps: int, seconds: float, target: Path) -> str:
@@ -120,13 +136,18 @@ def test_a_trace_that_is_too_short_is_kept_and_said_to_be(storage: StorageContex
 
     monkeypatch.setitem(sys.modules, "torch", sys)
     monkeypatch.setattr(recorder.importlib, "import_module", lambda name: FakeModule)
-    with pytest.raises(ProfileError, match=r"only 2 of 10 steps were made. What was recorded until then is in profiles/.*gz"):
+    with pytest.raises(
+        ProfileError,
+        match=r"only 2 of 10 steps were made. What was recorded until then is in profiles/.*gz",
+    ):
         take_profile(ProfileRequest.of({"kind": "torch"}))
     (kept,) = (Path(storage.experiment_fs_path) / "profiles").iterdir()
     assert kept.read_bytes() == b"{}"
 
 
-def test_a_missing_tool_is_named_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_named_with_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProfileError, match=r"need py-spy.*pip install \"syncline\[dashboard\]\""):
@@ -139,10 +160,16 @@ def test_a_missing_tool_is_named_with_what_installs_it(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("said", "explanation"),
     [
-        ("Error: Permission denied (os error 13)\nReason: Permission denied", "--cap-add=SYS_PTRACE"),
+        (
+            "Error: Permission denied (os error 13)\nReason: Permission denied",
+            "--cap-add=SYS_PTRACE",
+        ),
         ("Error: Operation not permitted (os error 1)", "ptrace_scope=1"),
         ("Error: No stack counts found", "`syncline stack` shows where"),
-        ("Error: Failed to find python version\n", "py-spy failed: Error: Failed to find python version"),
+        (
+            "Error: Failed to find python version\n",
+            "py-spy failed: Error: Failed to find python version",
+        ),
         ("", "it said nothing"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Traces of steps, in this process: what the hook of the optimizers does, and that a training never suffers from it."""
+"""Traces of steps, in this process: what the hook of the optimizers does, and that a training never
+suffers from it.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def events_of(target: Path) -> list[dict[str, Any]]:
 
 def steps_in(target: Path) -> list[str]:
     return sorted(
-        event["name"] for event in events_of(target) if event.get("cat") == "user_annotation" and event["name"].startswith("step ")
+        event["name"]
+        for event in events_of(target)
+        if event.get("cat") == "user_annotation" and event["name"].startswith("step ")
     )
 
 
@@ -114,7 +118,9 @@ def test_a_second_trace_follows_the_first(tmp_path: Path) -> None:
             assert steps_in(tmp_path / name) == ["step 1", "step 2"]
 
 
-def test_what_goes_wrong_in_the_hook_is_told_to_who_asked_and_not_to_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_in_the_hook_is_told_to_who_asked_and_not_to_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise RuntimeError("Profiler is already enabled")
 
@@ -125,7 +131,9 @@ def test_what_goes_wrong_in_the_hook_is_told_to_who_asked_and_not_to_the_trainin
         assert thread.is_alive()
 
 
-def test_a_torch_that_cannot_trace_all_threads_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_cannot_trace_all_threads_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def without_the_option(**options: object) -> None:
         raise TypeError("unexpected keyword")
 

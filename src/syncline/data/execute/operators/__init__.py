@@ -1,8 +1,9 @@
 """The moving parts of stages, one class per grouping, used by the scheduler alone.
 
-`ledger` (blocks: references and bytes), `base` (what all operators have in common), `tasked` (those with tasks), then one class per
-grouping: `listed`, `bundled` (`Bundled`, `Cut`), `gathered` (`CutEvenly`, `Shuffled`), `aligned`, `exchanged`, and without tasks
-`reserve` (`Passed`), `passing` (`First`, `Keeping`, `Chained`), `interleaved`.
+`ledger` (blocks: references and bytes), `base` (what all operators have in common), `tasked` (those
+with tasks), then one class per grouping: `listed`, `bundled` (`Bundled`, `Cut`), `gathered`
+(`CutEvenly`, `Shuffled`), `aligned`, `exchanged`, and without tasks `reserve` (`Passed`), `passing`
+(`First`, `Keeping`, `Chained`), `interleaved`.
 """
 
 from __future__ import annotations
@@ -38,20 +39,28 @@ _CLASSES: dict[type[Any], type[Operator[Any]]] = {
 }
 
 
-def operators_for(all_stages: Sequence[stages.Stage], ledger: Ledger, *, preserve_order: bool) -> list[Operator[Any]]:
-    """An operator for each stage, with its inputs and where its blocks go; that of the last one is left open."""
+def operators_for(
+    all_stages: Sequence[stages.Stage], ledger: Ledger, *, preserve_order: bool
+) -> list[Operator[Any]]:
+    """An operator for each stage, with its inputs and where its blocks go; that of the last one is
+    left open.
+    """
     reader: dict[int, tuple[int, int]] = {}  # stage -> the stage and port that read it
     for number, stage in enumerate(all_stages):
         for port, each in enumerate(stage.inputs):
             assert each < number, f"stage {number} reads stage {each}, which comes after it"
-            assert each not in reader, f"stage {each} is read by stages {reader[each][0]} and {number}: every use needs stages of its own"
+            assert each not in reader, (
+                f"stage {each} is read by stages {reader[each][0]} and {number}: every use needs stages of its own"
+            )
             reader[each] = (number, port)
     ordered = _ordered(all_stages, reader, preserve_order)
     operators: list[Operator[Any]] = []
     for number, stage in enumerate(all_stages):
         inputs = [operators[each] for each in stage.inputs]
         operator_class = _CLASSES[type(stage.grouping)]
-        operators.append(operator_class(number, stage, stage.grouping, inputs, ledger, ordered=ordered[number]))
+        operators.append(
+            operator_class(number, stage, stage.grouping, inputs, ledger, ordered=ordered[number])
+        )
     for number, (target, port) in reader.items():
         operators[number].target = operators[target]
         operators[number].target_port = port
@@ -62,13 +71,21 @@ def operators_for(all_stages: Sequence[stages.Stage], ledger: Ledger, *, preserv
     return operators
 
 
-def _ordered(all_stages: Sequence[stages.Stage], reader: dict[int, tuple[int, int]], preserve_order: bool) -> list[bool]:
-    """For each stage, whether its output has to be in order: rows that are put side by side, or kept, always have to."""
+def _ordered(
+    all_stages: Sequence[stages.Stage], reader: dict[int, tuple[int, int]], preserve_order: bool
+) -> list[bool]:
+    """For each stage, whether its output has to be in order: rows that are put side by side, or
+    kept, always have to.
+    """
     ordered = [preserve_order] * len(all_stages)
     for number in reversed(range(len(all_stages) - 1)):
         assert number in reader, f"nothing reads stage {number} ({all_stages[number].name})"
         target = reader[number][0]
-        ordered[number] = ordered[number] or ordered[target] or isinstance(all_stages[target].grouping, stages.Aligned | stages.Keeping)
+        ordered[number] = (
+            ordered[number]
+            or ordered[target]
+            or isinstance(all_stages[target].grouping, stages.Aligned | stages.Keeping)
+        )
     return ordered
 
 

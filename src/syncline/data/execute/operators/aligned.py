@@ -1,7 +1,7 @@
 """Tasks of equally many rows of every input, side by side (`Aligned`).
 
-A task ends where a block of any input ends. Restart point of a task: `[its number, [point of its first row in each input], rows before
-it]`.
+A task ends where a block of any input ends. Restart point of a task: `[its number, [point of its
+first row in each input], rows before it]`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,19 @@ from syncline.data.execute.stages import Stage
 
 
 class AlignedOperator(QueuedOperator[stages.Aligned]):
-    """Holds the parts of each input until all have some. Fails where one input has ended and another has rows left."""
+    """Holds the parts of each input until all have some. Fails where one input has ended and
+    another has rows left.
+    """
 
     def __init__(
-        self, number: int, stage: Stage, grouping: stages.Aligned, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.Aligned,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
     ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._held: tuple[deque[Part], ...] = tuple(deque() for _ in inputs)
@@ -67,7 +76,9 @@ class AlignedOperator(QueuedOperator[stages.Aligned]):
             return held.popleft()
         self.ledger.share(part.block)
         self.queued_blocks += 1
-        held[0] = part._replace(start=part.start + rows, point=self.inputs[port].advance(part.point, rows))
+        held[0] = part._replace(
+            start=part.start + rows, point=self.inputs[port].advance(part.point, rows)
+        )
         return part._replace(stop=part.start + rows)
 
     def _input_ended(self, port: int) -> None:
@@ -77,7 +88,11 @@ class AlignedOperator(QueuedOperator[stages.Aligned]):
         self._check_end()
 
     def _check_equal(self) -> None:
-        ended = [port for port in range(len(self.inputs)) if port not in self.live_ports and not self._held[port]]
+        ended = [
+            port
+            for port in range(len(self.inputs))
+            if port not in self.live_ports and not self._held[port]
+        ]
         longer = [port for port, held in enumerate(self._held) if held]
         if not ended or not longer:
             return

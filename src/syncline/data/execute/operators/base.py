@@ -1,8 +1,10 @@
-"""What all operators have in common: where their blocks come from and go to, what they need, and how they start in the middle.
+"""What all operators have in common: where their blocks come from and go to, what they need, and
+how they start in the middle.
 
-An operator is the moving part of a `Stage`. Parts of blocks are handed from one to the next by `add`, the end of an input by `end`; what it
-may do beyond that (start a task, say) it offers as a `Move`, and the scheduler decides when. Restart points are described on each class;
-a point of an operator stands for a row of its output.
+An operator is the moving part of a `Stage`. Parts of blocks are handed from one to the next by
+`add`, the end of an input by `end`; what it may do beyond that (start a task, say) it offers as a
+`Move`, and the scheduler decides when. Restart points are described on each class; a point of an
+operator stands for a row of its output.
 """
 
 from __future__ import annotations
@@ -33,25 +35,41 @@ class Move(NamedTuple):
     """Something that an operator could do now."""
 
     size_bytes: int
-    """What it is expected to add to the blocks that exist. What adds nothing always fits into the budget."""
+    """What it is expected to add to the blocks that exist. What adds nothing always fits into the
+    budget.
+    """
     slots: float
     """CPUs that it needs."""
     is_ahead: bool
     """Whether its blocks are not those that come next in the operator's output."""
     make: Callable[[bool], Task | None]
-    """Does it (the argument: although there is no free slot), and returns the task that runs now, if it is one."""
+    """Does it (the argument: although there is no free slot), and returns the task that runs now,
+    if it is one.
+    """
 
 
 class Operator(Generic[G]):
     """Base of the operators; not for several threads.
 
-    Subclasses define, unless they have no inputs, `add` and `_input_ended`; those that do more than to pass blocks on, `next_move`.
+    Subclasses define, unless they have no inputs, `add` and `_input_ended`; those that do more than
+    to pass blocks on, `next_move`.
     """
 
     holds_blocks: ClassVar[bool] = True
-    """Whether blocks wait in it or are made by it; else it is no further from the consumer than the operator after it."""
+    """Whether blocks wait in it or are made by it; else it is no further from the consumer than the
+    operator after it.
+    """
 
-    def __init__(self, number: int, stage: Stage, grouping: G, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: G,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
+    ) -> None:
         self.number = number
         self.stage = stage
         self.grouping = grouping
@@ -131,10 +149,14 @@ class Operator(Generic[G]):
         return sorted(self.live_ports)
 
     def expect_at_most(self, rows: int) -> None:
-        """No more than so many rows of its output will be used; it, and what is before it, need not start more than that takes."""
+        """No more than so many rows of its output will be used; it, and what is before it, need not
+        start more than that takes.
+        """
 
     def expect_more(self, rows: int) -> None:
-        """So many of the rows that it was expected to make did not come out: as many more may be used."""
+        """So many of the rows that it was expected to make did not come out: as many more may be
+        used.
+        """
 
     # -- restart points
 
@@ -147,7 +169,9 @@ class Operator(Generic[G]):
         raise NotImplementedError
 
     def advance(self, point: Any, rows: int, *, at_end: bool = False) -> Any:
-        """The point that lies so many rows after another one: within its block, or (`at_end`) behind it."""
+        """The point that lies so many rows after another one: within its block, or (`at_end`)
+        behind it.
+        """
         return [point[0], point[1] + rows]
 
     # -- for subclasses

@@ -1,7 +1,9 @@
-"""Operators that make tasks of one input as it comes: whole blocks (`Bundled`), or so many rows (`Cut`).
+"""Operators that make tasks of one input as it comes: whole blocks (`Bundled`), or so many rows
+(`Cut`).
 
-Restart point of a task: `[its number, point of its first row in the input]`. Which parts a task gets depends only on what has come since
-the task before it, so that starting there gives the same tasks.
+Restart point of a task: `[its number, point of its first row in the input]`. Which parts a task
+gets depends only on what has come since the task before it, so that starting there gives the same
+tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from syncline.data.execute.stages import Stage
 class _CollectingOperator(QueuedOperator[G], Generic[G]):
     """Collects parts until they make a task."""
 
-    def __init__(self, number: int, stage: Stage, grouping: G, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: G,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
+    ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._collected: list[Part] = []
         self._collected_rows = 0
@@ -32,7 +43,9 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
 
     def _make_task(self) -> None:
         parts = tuple(self._collected)
-        self._ready.append(Spec(self._made, [self._made, parts[0].point], (parts,), None, self._collected_rows))
+        self._ready.append(
+            Spec(self._made, [self._made, parts[0].point], (parts,), None, self._collected_rows)
+        )
         self._made += 1
         self._collected = []
         self._collected_rows = 0
@@ -63,7 +76,9 @@ class _CollectingOperator(QueuedOperator[G], Generic[G]):
 
 
 class BundledOperator(_CollectingOperator[stages.Bundled]):
-    """A task as soon as there are so many rows. A bundle is kept whatever its size, also beyond the budget."""
+    """A task as soon as there are so many rows. A bundle is kept whatever its size, also beyond the
+    budget.
+    """
 
     def add(self, port: int, part: Part) -> None:
         self._collect(part)

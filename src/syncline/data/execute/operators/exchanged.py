@@ -3,8 +3,9 @@
     blocks come -> (sample each -> Prepare ->) partition each -> one task per partition
     blocks come, and are few -> one task with all of them
 
-Neither the input nor what partitioning makes of it counts against the budget (see `Ledger`). Restart point of a row: `[partition, rows of
-its output before that]`; everything upstream starts from its beginning, and the pieces of earlier partitions are dropped as they come.
+Neither the input nor what partitioning makes of it counts against the budget (see `Ledger`).
+Restart point of a row: `[partition, rows of its output before that]`; everything upstream starts
+from its beginning, and the pieces of earlier partitions are dropped as they come.
 """
 
 from __future__ import annotations
@@ -22,12 +23,21 @@ from syncline.data.execute.stages import Stage
 
 
 class ExchangedOperator(TaskedOperator[stages.Exchanged]):
-    """Blocks are numbered through the inputs in turns; those without rows are left out, but one where an input has no others."""
+    """Blocks are numbered through the inputs in turns; those without rows are left out, but one
+    where an input has no others.
+    """
 
     needs_all = True
 
     def __init__(
-        self, number: int, stage: Stage, grouping: stages.Exchanged, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.Exchanged,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
     ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._count = grouping.default_parts if grouping.parts is None else grouping.parts
@@ -41,7 +51,9 @@ class ExchangedOperator(TaskedOperator[stages.Exchanged]):
         self._to_partition: deque[int] = deque()
         self._prepared = grouping.sample is None
         self._parts: dict[int, tuple[Part | None, ...]] = {}  # by number of the block
-        self._schemas: dict[int, Part] = {}  # by input: no rows, but columns, for tasks that get no rows of it
+        self._schemas: dict[
+            int, Part
+        ] = {}  # by input: no rows, but columns, for tasks that get no rows of it
         self._next = 0  # partition
 
     # -- gathering
@@ -58,7 +70,9 @@ class ExchangedOperator(TaskedOperator[stages.Exchanged]):
         self._held[number] = part
         if self._phase == "partition":
             self._send(number)
-        elif self._count > 1 and (self.grouping.parts is not None or self._bytes > self.grouping.direct_bytes):
+        elif self._count > 1 and (
+            self.grouping.parts is not None or self._bytes > self.grouping.direct_bytes
+        ):
             self._phase = "partition"
             for each in sorted(self._held):
                 self._send(each)
@@ -77,7 +91,13 @@ class ExchangedOperator(TaskedOperator[stages.Exchanged]):
 
     def _go_on(self) -> None:
         """To the next phase, if this one is over."""
-        if self.live_ports or self._aside or self._to_sample or self._to_partition or self._phase == "reduce":
+        if (
+            self.live_ports
+            or self._aside
+            or self._to_sample
+            or self._to_partition
+            or self._phase == "reduce"
+        ):
             return
         if self._phase == "gather":
             self._count = 1
@@ -127,12 +147,23 @@ class ExchangedOperator(TaskedOperator[stages.Exchanged]):
         self._aside[task.id] = task
         port = number % len(self.inputs)
         parts = self._count if kind == "partition" else 0
-        self.ledger.instructions.append(Launch(task=task.id, ports=((part.piece,),), parts=parts, port=port, beyond_slots=beyond_slots))
+        self.ledger.instructions.append(
+            Launch(
+                task=task.id,
+                ports=((part.piece,),),
+                parts=parts,
+                port=port,
+                beyond_slots=beyond_slots,
+            )
+        )
         return task
 
     def partitioned(self, task: Task, event: Partitioned) -> None:
         """A block is partitioned: the pieces take its place."""
-        blocks = {facts.block: self.ledger.admit(facts, self.number, counted=False) for facts in event.blocks}
+        blocks = {
+            facts.block: self.ledger.admit(facts, self.number, counted=False)
+            for facts in event.blocks
+        }
         parts: list[Part | None] = [None] * self._next
         for piece in event.parts[self._next :]:
             part = None

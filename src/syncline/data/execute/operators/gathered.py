@@ -1,7 +1,8 @@
-"""Operators that need their whole input before they go on: evenly cut (`CutEvenly`), and blocks in random order (`Shuffled`).
+"""Operators that need their whole input before they go on: evenly cut (`CutEvenly`), and blocks in
+random order (`Shuffled`).
 
-What they gather does not count against the budget (see `Ledger`). Restart point of a row: `[number of the task or block, rows of it before
-that]`; everything upstream starts from its beginning.
+What they gather does not count against the budget (see `Ledger`). Restart point of a row: `[number
+of the task or block, rows of it before that]`; everything upstream starts from its beginning.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ class CutEvenlyOperator(QueuedOperator[stages.CutEvenly]):
     needs_all = True
 
     def __init__(
-        self, number: int, stage: Stage, grouping: stages.CutEvenly, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.CutEvenly,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
     ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._gathered: deque[Part] = deque()
@@ -42,7 +50,9 @@ class CutEvenlyOperator(QueuedOperator[stages.CutEvenly]):
         self._check_end()
 
     def _cut(self) -> None:
-        """Deals out the rows. A task without rows gets an empty part, for the sake of the columns."""
+        """Deals out the rows. A task without rows gets an empty part, for the sake of the
+        columns.
+        """
         left, count, before = self._gathered, self.grouping.parts, 0
         total = self.queued_rows
         for number in range(count):
@@ -95,7 +105,14 @@ class ShuffledOperator(ReserveOperator[stages.Shuffled]):
     """All blocks of the input in an order that depends on the seed and their number alone."""
 
     def __init__(
-        self, number: int, stage: Stage, grouping: stages.Shuffled, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.Shuffled,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
     ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._gathered: list[Part] = []

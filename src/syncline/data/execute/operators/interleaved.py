@@ -1,9 +1,10 @@
 """Blocks of several inputs in turns (`Interleaved`).
 
-The input whose turn it is is the one that lags furthest behind its weight, by rows passed on: the smallest `rows / weight`. It is waited
-for, so that the order depends on the blocks alone. An input ends when it has its turn and nothing more.
-Restart point of a row: `[[[rows passed on of each input, before its block], rows of the block before it], [point of each input]]`, with
-null for an input that has ended.
+The input whose turn it is is the one that lags furthest behind its weight, by rows passed on: the
+smallest `rows / weight`. It is waited for, so that the order depends on the blocks alone. An input
+ends when it has its turn and nothing more. Restart point of a row: `[[[rows passed on of each
+input, before its block], rows of the block before it], [point of each input]]`, with null for an
+input that has ended.
 """
 
 from __future__ import annotations
@@ -23,13 +24,22 @@ class InterleavedOperator(PassingOperator[stages.Interleaved]):
     """Hands on the blocks of the input whose turn it is, and holds those of the others."""
 
     def __init__(
-        self, number: int, stage: Stage, grouping: stages.Interleaved, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.Interleaved,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
     ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._held: tuple[deque[Part], ...] = tuple(deque() for _ in inputs)
         self._passed = [0] * len(self.inputs)
         self._cut = 0  # rows of the next block that were passed on in an earlier execution
-        self._points: list[Any] = []  # of the row after the last one passed on, by input; None for those that have ended
+        self._points: list[
+            Any
+        ] = []  # of the row after the last one passed on, by input; None for those that have ended
 
     def open(self) -> None:
         for port, point in enumerate(self._points):

@@ -1,4 +1,6 @@
-"""The blocks of an execution: who needs them, which count against the budget, and what is to be said to the driver about them."""
+"""The blocks of an execution: who needs them, which count against the budget, and what is to be
+said to the driver about them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Part(NamedTuple):
     start: int
     stop: int
     point: Any
-    """Where a later execution may start so that the stage which passed it on begins with these rows."""
+    """Where a later execution may start so that the stage which passed it on begins with these
+    rows.
+    """
 
     @property
     def rows(self) -> int:
@@ -46,7 +50,9 @@ class Part(NamedTuple):
         block = self.block
         if self.stop - self.start == block.rows:
             return block.size_bytes
-        return block.size_bytes * self.stop // block.rows - block.size_bytes * self.start // block.rows
+        return (
+            block.size_bytes * self.stop // block.rows - block.size_bytes * self.start // block.rows
+        )
 
     @property
     def piece(self) -> Piece:
@@ -56,8 +62,9 @@ class Part(NamedTuple):
 class Ledger:
     """Counts references and bytes; a block is dropped, once, when its last reference is released.
 
-    Blocks that a stage needs all of before it can go on (`Exchanged`, `CutEvenly`, `Shuffled`) do not count against the budget, nor do
-    partitioned ones: they cannot be bounded, and they lie in the object store, which moves to disk what does not fit.
+    Blocks that a stage needs all of before it can go on (`Exchanged`, `CutEvenly`, `Shuffled`) do
+    not count against the budget, nor do partitioned ones: they cannot be bounded, and they lie in
+    the object store, which moves to disk what does not fit.
     """
 
     def __init__(self, stages: int) -> None:
@@ -70,7 +77,9 @@ class Ledger:
         self.instructions: list[Instruction] = []
         """For the driver, as answer to the current event."""
         self.cancelled: list[Task] = []
-        """Running or waiting tasks that an operator needs no more; the scheduler takes them off its books."""
+        """Running or waiting tasks that an operator needs no more; the scheduler takes them off its
+        books.
+        """
         self.failure: BaseException | None = None
         """Set by an operator that cannot go on."""
 
@@ -90,7 +99,9 @@ class Ledger:
     def release(self, block: Block) -> None:
         """One reference less."""
         block.references -= 1
-        assert block.references >= 0, f"block {block.number} was released more often than it was held"
+        assert block.references >= 0, (
+            f"block {block.number} was released more often than it was held"
+        )
         if not block.references:
             self.uncount(block)
             self.stage_bytes[block.maker] -= block.size_bytes

@@ -1,4 +1,6 @@
-"""Operators without tasks that hand blocks on at once: `First` rows, all (`Keeping`), and inputs one after the other (`Chained`)."""
+"""Operators without tasks that hand blocks on at once: `First` rows, all (`Keeping`), and inputs
+one after the other (`Chained`).
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class FirstOperator(PassingOperator[stages.First]):
 
 
 class KeepingOperator(PassingOperator[stages.Keeping]):
-    """All rows; the driver is told of them, and when they were all. Restart point of a row: that of the input."""
+    """All rows; the driver is told of them, and when they were all. Restart point of a row: that of
+    the input.
+    """
 
     holds_blocks = False
 
@@ -88,10 +92,19 @@ class KeepingOperator(PassingOperator[stages.Keeping]):
 
 
 class ChainedOperator(PassingOperator[stages.Chained]):
-    """One input after the other; without order all as they come. Restart point of a row: `[number of the input, point in it]`."""
+    """One input after the other; without order all as they come. Restart point of a row: `[number
+    of the input, point in it]`.
+    """
 
     def __init__(
-        self, number: int, stage: Stage, grouping: stages.Chained, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.Chained,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
     ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._current = 0
@@ -116,7 +129,11 @@ class ChainedOperator(PassingOperator[stages.Chained]):
         self._emit(part)
 
     def _input_ended(self, port: int) -> None:
-        while self._current < len(self.inputs) and self._current not in self.live_ports and not self.closed:
+        while (
+            self._current < len(self.inputs)
+            and self._current not in self.live_ports
+            and not self.closed
+        ):
             self._current += 1
             held = self._held[self._current] if self._current < len(self.inputs) else None
             while held and not self.closed:

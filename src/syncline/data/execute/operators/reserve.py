@@ -1,4 +1,6 @@
-"""Blocks that exist and go on as they are, as soon as there is room for them: held ones (`Passed`), and shuffled ones (in `gathered`)."""
+"""Blocks that exist and go on as they are, as soon as there is room for them: held ones (`Passed`),
+and shuffled ones (in `gathered`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from syncline.data.execute.operators.ledger import Part
 
 
 class ReserveOperator(Operator[G], Generic[G]):
-    """Base: passes block after block on. Restart point of a row: `[number of the block, rows of it before that]`."""
+    """Base: passes block after block on. Restart point of a row: `[number of the block, rows of it
+    before that]`.
+    """
 
     _next = 0
     _skip_rows = 0
@@ -33,7 +37,9 @@ class ReserveOperator(Operator[G], Generic[G]):
         self._next, self._skip_rows = number + 1, 0
         part = self._take(number)
         self.ledger.count(part.block)
-        part = Part(part.block, part.start + min(skip_rows, part.rows), part.stop, [number, skip_rows])
+        part = Part(
+            part.block, part.start + min(skip_rows, part.rows), part.stop, [number, skip_rows]
+        )
         self._count_output(part)
         self._emit(part)
         self._check_end()

@@ -1,7 +1,9 @@
-"""Operators with tasks: they are numbered in the order of the input, and their blocks are passed on in that order.
+"""Operators with tasks: they are numbered in the order of the input, and their blocks are passed on
+in that order.
 
-The task whose blocks come next is the head: its blocks go on as they are made, those of later tasks wait until it has ended. Without order
-every block goes on as it comes. Restart point of a block: `[point of its task, rows of the task's output before it]`.
+The task whose blocks come next is the head: its blocks go on as they are made, those of later tasks
+wait until it has ended. Without order every block goes on as it comes. Restart point of a block:
+`[point of its task, rows of the task's output before it]`.
 """
 
 from __future__ import annotations
@@ -35,9 +37,23 @@ class Spec(NamedTuple):
 class Task:
     """A task that was started and has not ended, or whose blocks are not passed on yet."""
 
-    __slots__ = ("held", "id", "operator", "over", "promised", "reserved_bytes", "rows", "running", "skip_rows", "slots", "spec")
+    __slots__ = (
+        "held",
+        "id",
+        "operator",
+        "over",
+        "promised",
+        "reserved_bytes",
+        "rows",
+        "running",
+        "skip_rows",
+        "slots",
+        "spec",
+    )
 
-    def __init__(self, id: TaskId, operator: TaskedOperator[Any], spec: Spec, skip_rows: int = 0) -> None:
+    def __init__(
+        self, id: TaskId, operator: TaskedOperator[Any], spec: Spec, skip_rows: int = 0
+    ) -> None:
         self.id = id
         self.operator = operator
         self.spec = spec
@@ -58,12 +74,23 @@ class Task:
 
 
 class TaskedOperator(Operator[G], Generic[G]):
-    """Base of the operators with tasks. Subclasses say which come next: `_has_spec`, `_take_spec`."""
+    """Base of the operators with tasks. Subclasses say which come next: `_has_spec`,
+    `_take_spec`.
+    """
 
     needs_all: ClassVar[bool] = False
     """Whether its first task depends on the whole input."""
 
-    def __init__(self, number: int, stage: Stage, grouping: G, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: G,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
+    ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self.guess_bytes = 0
         """Expected size of a block before there was one."""
@@ -98,7 +125,9 @@ class TaskedOperator(Operator[G], Generic[G]):
 
     @property
     def expected_bytes(self) -> int:
-        """Size of a task's next block, by those that came; never nothing, so that no task starts while the budget is used up."""
+        """Size of a task's next block, by those that came; never nothing, so that no task starts
+        while the budget is used up.
+        """
         return max(1, self.guess_bytes if self._mean_bytes is None else int(self._mean_bytes))
 
     @property
@@ -116,7 +145,12 @@ class TaskedOperator(Operator[G], Generic[G]):
             is_ahead = self.ordered and waiting[0][1] is not self._in_order[0]
             return Move(self.expected_bytes, self.stage.slots, is_ahead, self._resume)
         if (self._quota is None or self._promised < self._quota) and self._has_spec():
-            return Move(self.expected_bytes, self.stage.slots, self.ordered and bool(self._in_order), self._launch)
+            return Move(
+                self.expected_bytes,
+                self.stage.slots,
+                self.ordered and bool(self._in_order),
+                self._launch,
+            )
         return None
 
     def _resume(self, beyond_slots: bool) -> Task:
@@ -137,7 +171,13 @@ class TaskedOperator(Operator[G], Generic[G]):
             self._in_order.append(task)
         ports = tuple(tuple(part.piece for part in port) for port in spec.ports)
         self.ledger.instructions.append(
-            Launch(task=task.id, ports=ports, payload=spec.payload, skip_rows=skip_rows, beyond_slots=beyond_slots)
+            Launch(
+                task=task.id,
+                ports=ports,
+                payload=spec.payload,
+                skip_rows=skip_rows,
+                beyond_slots=beyond_slots,
+            )
         )
         return task
 
@@ -148,8 +188,12 @@ class TaskedOperator(Operator[G], Generic[G]):
         size = facts.size_bytes
         known = self._mean_bytes
         # Larger ones count at once: the blocks of a task may grow from one to the next.
-        self._mean_bytes = size if known is None or size > known else known + (size - known) * _NEWEST
-        part = Part(self.ledger.admit(facts, self.number), 0, facts.rows, [task.spec.point, task.rows])
+        self._mean_bytes = (
+            size if known is None or size > known else known + (size - known) * _NEWEST
+        )
+        part = Part(
+            self.ledger.admit(facts, self.number), 0, facts.rows, [task.spec.point, task.rows]
+        )
         task.rows += facts.rows
         self._count_output(part)
         if is_last:
@@ -196,7 +240,9 @@ class TaskedOperator(Operator[G], Generic[G]):
                     self._emit(held.popleft())
 
     def _check_end(self) -> None:
-        if not (self.closed or self.live_ports or self._active or self._in_order or self._has_spec()):
+        if not (
+            self.closed or self.live_ports or self._active or self._in_order or self._has_spec()
+        ):
             self._finish()
 
     # -- a limit downstream
@@ -247,7 +293,16 @@ class TaskedOperator(Operator[G], Generic[G]):
 class QueuedOperator(TaskedOperator[G], Generic[G]):
     """Base of those that know what their next tasks work on before these are started."""
 
-    def __init__(self, number: int, stage: Stage, grouping: G, inputs: Sequence[Operator[Any]], ledger: Ledger, *, ordered: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: G,
+        inputs: Sequence[Operator[Any]],
+        ledger: Ledger,
+        *,
+        ordered: bool,
+    ) -> None:
         super().__init__(number, stage, grouping, inputs, ledger, ordered=ordered)
         self._ready: deque[Spec] = deque()
 
@@ -276,7 +331,14 @@ class QueuedOperator(TaskedOperator[G], Generic[G]):
 def most_running(lane: Lane) -> float:
     """The most tasks that may run at once.
 
-    No task is started while one of its stage waits, so that actors and workers which keep a waiting task are bounded as well.
+    No task is started while one of its stage waits, so that actors and workers which keep a waiting
+    task are bounded as well.
     """
-    most = lane.size if not isinstance(lane, Actors) else None if lane.max_size is None else lane.max_size * lane.in_flight
+    most = (
+        lane.size
+        if not isinstance(lane, Actors)
+        else None
+        if lane.max_size is None
+        else lane.max_size * lane.in_flight
+    )
     return float("inf") if most is None else most

@@ -1,4 +1,6 @@
-"""Journals: where the lines of executions go. An execution of a program has a run directory; passes of a training run share a file."""
+"""Journals: where the lines of executions go. An execution of a program has a run directory; passes
+of a training run share a file.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,17 @@ NAMELESS = "dataset"
 """What records of a dataset without a name are called."""
 _LONGEST_NAME = 60
 _WAIT_AT_END_S = 0.1
-"""A worker may be killed as soon as a pass has ended, so its last line is waited for; where that takes longer, it may be missing."""
+"""A worker may be killed as soon as a pass has ended, so its last line is waited for; where that
+takes longer, it may be missing.
+"""
 _UPLOAD_EVERY_S = 30.0
 """How often a file that lies elsewhere is written anew during a pass."""
 
 
 class Journal(ABC):
-    """A file of lines. `write` and `next_number` return at once; what is to be written is done by the writer, which alone calls `_put`."""
+    """A file of lines. `write` and `next_number` return at once; what is to be written is done by
+    the writer, which alone calls `_put`.
+    """
 
     is_shared: bool
     """Whether several executions share it, the passes of a training run."""
@@ -67,7 +73,9 @@ class Journal(ABC):
 
     @abstractmethod
     def end(self, ended: Ended, error: BaseException | None) -> None:
-        """The lines of an execution are complete. Waits for a disk for a tenth of a second at most."""
+        """The lines of an execution are complete. Waits for a disk for a tenth of a second at
+        most.
+        """
 
     @abstractmethod
     def _put(self, line: Mapping[str, Any], data: bytes) -> None:
@@ -81,7 +89,11 @@ class Journal(ABC):
                 job()
             except Exception as error:
                 self._is_broken = True
-                logger.debug("executions of %s are not recorded any more: %s", self.dataset or NAMELESS, error)
+                logger.debug(
+                    "executions of %s are not recorded any more: %s",
+                    self.dataset or NAMELESS,
+                    error,
+                )
 
         self._writer.post(done)
 
@@ -119,7 +131,9 @@ class OwnRun(Journal):
 
     def _begin(self) -> RunDirectory:
         program = self._program
-        name = f"{PREFIX}{file_name(self.dataset)}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{self._token}"
+        name = (
+            f"{PREFIX}{file_name(self.dataset)}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{self._token}"
+        )
         directory = os.path.join(self._storage, name)
         os.makedirs(self._storage, exist_ok=True)
         os.mkdir(directory)  # never one that is there: the name is this execution's
@@ -146,12 +160,16 @@ class OwnRun(Journal):
         try:
             remove_old(self._storage)
         except OSError as error:
-            logger.debug("old records of executions in %s could not be removed: %s", self._storage, error)
+            logger.debug(
+                "old records of executions in %s could not be removed: %s", self._storage, error
+            )
 
     def _close(self, ended: Ended, error: str | None) -> None:
         if self._run is not None:
             self._run.event("errored" if ended == "errored" else "finished", how=ended)
-            self._run.write_outcome("errored" if ended == "errored" else "finished", error, ended=ended)
+            self._run.write_outcome(
+                "errored" if ended == "errored" else "finished", error, ended=ended
+            )
             self._run.close()
 
 
@@ -160,13 +178,19 @@ class RunFile(Journal):
 
     is_shared = True
 
-    def __init__(self, place: RecordPlace, *, by: Writer | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        place: RecordPlace,
+        *,
+        by: Writer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(place.dataset, by=by)
         self._files = place.files
         self._name = f"data/{file_name(place.dataset)}-{secrets.token_hex(4)}.jsonl"
         self._run = RunDirectory(place.files) if place.files.local_path is not None else None
-        # Elsewhere files are written as a whole. This one is never large, and so need not lie on this machine's disk besides, where a
-        # process that is killed would leave it.
+        # Elsewhere files are written as a whole. This one is never large, and so need not lie on
+        # this machine's disk besides, where a process that is killed would leave it.
         self._lines: list[bytes] = []
         self._clock = clock
         self._uploaded_at = clock()
@@ -195,7 +219,9 @@ class RunFile(Journal):
 
 
 def journal_for(program: Program) -> Journal | None:
-    """Where an execution that begins now is recorded; None for one that a task or an actor of a program runs, and without a disk for it."""
+    """Where an execution that begins now is recorded; None for one that a task or an actor of a
+    program runs, and without a disk for it.
+    """
     place = program.context._record_place
     if place is not None:
         return _shared(place)

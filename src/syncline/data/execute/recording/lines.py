@@ -11,7 +11,9 @@ from syncline.data.execute.stats import ExecutionStats, OperatorStats
 from syncline.runs.secrets import masked_text
 
 Ended: TypeAlias = Literal["finished", "stopped", "errored"]
-"""How an execution has ended: at its last row, because the program wanted no more, or with an error."""
+"""How an execution has ended: at its last row, because the program wanted no more, or with an
+error.
+"""
 
 MOST_OPERATORS = 200
 """Of a larger plan the operators nearest to the program are recorded."""
@@ -24,7 +26,9 @@ def recorded(stages: Sequence[Stage]) -> slice:
     return slice(max(0, len(stages) - MOST_OPERATORS), len(stages))
 
 
-def beginning(stages: Sequence[Stage], *, time_s: float, dataset: str, number: int, **facts: Any) -> dict[str, Any]:
+def beginning(
+    stages: Sequence[Stage], *, time_s: float, dataset: str, number: int, **facts: Any
+) -> dict[str, Any]:
     """The line with which a pass begins.
 
     Args:
@@ -36,15 +40,28 @@ def beginning(stages: Sequence[Stage], *, time_s: float, dataset: str, number: i
     """
     shown = recorded(stages)
     operators = [
-        {"name": _shortened(stage.name, _LONGEST_NAME), "inputs": [each - shown.start for each in stage.inputs if each >= shown.start]}
+        {
+            "name": _shortened(stage.name, _LONGEST_NAME),
+            "inputs": [each - shown.start for each in stage.inputs if each >= shown.start],
+        }
         for stage in stages[shown]
     ]
-    line: dict[str, Any] = {"time": time_s, "dataset": dataset, "pass": number, **facts, "operators": operators}
+    line: dict[str, Any] = {
+        "time": time_s,
+        "dataset": dataset,
+        "pass": number,
+        **facts,
+        "operators": operators,
+    }
     return {**line, "left_out": shown.start} if shown.start else line
 
 
-def sample(stats: ExecutionStats, counts: Counts, *, time_s: float, number: int, peak_bytes: int) -> dict[str, Any]:
-    """Where a pass stands. `peak_bytes`: the most that its blocks held at a moment that was looked at."""
+def sample(
+    stats: ExecutionStats, counts: Counts, *, time_s: float, number: int, peak_bytes: int
+) -> dict[str, Any]:
+    """Where a pass stands. `peak_bytes`: the most that its blocks held at a moment that was looked
+    at.
+    """
     shown = slice(max(0, len(stats.operators) - MOST_OPERATORS), len(stats.operators))
     return {
         "time": time_s,
@@ -59,7 +76,10 @@ def sample(stats: ExecutionStats, counts: Counts, *, time_s: float, number: int,
         "peak_bytes": max(peak_bytes, counts.held_bytes),
         "slots": _rounded(counts.slots),
         "used_slots": _rounded(counts.used_slots),
-        "operators": [_operator(*each) for each in zip(stats.operators[shown], counts.stages[shown], strict=True)],
+        "operators": [
+            _operator(*each)
+            for each in zip(stats.operators[shown], counts.stages[shown], strict=True)
+        ],
     }
 
 

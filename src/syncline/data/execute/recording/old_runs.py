@@ -1,8 +1,9 @@
 """Which records of executions are kept: the newest ones. Older ones go when a new one begins.
 
-Only a directory goes that nobody else could have made or added to: its name has the form of ours and `run.json` says so, its execution has
-ended, and all in it are files that executions write. Links are not followed; several programs may do this at the same time. Not covered:
-records of programs that were killed, which stay until somebody removes them.
+Only a directory goes that nobody else could have made or added to: its name has the form of ours
+and `run.json` says so, its execution has ended, and all in it are files that executions write.
+Links are not followed; several programs may do this at the same time. Not covered: records of
+programs that were killed, which stay until somebody removes them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_old(storage: str, kept: int = KEPT) -> int:
-    """Remove records below the storage path that are older than the `kept` newest ones, as far as they may go; how many went.
+    """Remove records below the storage path that are older than the `kept` newest ones, as far as
+    they may go; how many went.
 
     Raises:
         OSError: The storage path cannot be read.
@@ -39,18 +41,26 @@ def remove_old(storage: str, kept: int = KEPT) -> int:
 
 
 def surplus(names: list[str], kept: int) -> list[str]:
-    """Of the names of directories those of records that are older than the `kept` newest ones. Pure."""
+    """Of the names of directories those of records that are older than the `kept` newest ones.
+    Pure.
+    """
     stamped = sorted((found[1], name) for name in names if (found := _NAME.fullmatch(name)))
     return [name for _, name in stamped[: max(0, len(stamped) - kept)]]
 
 
 def _directories(parent: int) -> list[str]:
     with os.scandir(parent) as entries:
-        return [entry.name for entry in entries if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False)]
+        return [
+            entry.name
+            for entry in entries
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False)
+        ]
 
 
 def _remove(parent: int, name: str) -> bool:
-    """Remove one record if it may go. What somebody else does at the same time ends this, and the next one goes on."""
+    """Remove one record if it may go. What somebody else does at the same time ends this, and the
+    next one goes on.
+    """
     try:
         run = os.open(name, _DIRECTORY, dir_fd=parent)
         try:
@@ -73,7 +83,9 @@ def _may_go(run: int) -> bool:
         if name == "data":
             data = os.open(name, _DIRECTORY, dir_fd=run)
             try:
-                if not all(_LINES.fullmatch(each) and _is_file(data, each) for each in os.listdir(data)):
+                if not all(
+                    _LINES.fullmatch(each) and _is_file(data, each) for each in os.listdir(data)
+                ):
                     return False
             finally:
                 os.close(data)
@@ -83,7 +95,9 @@ def _may_go(run: int) -> bool:
 
 
 def _empty(run: int) -> None:
-    """What tells that this is a record that has ended goes last: after a kill the rest of it goes the next time."""
+    """What tells that this is a record that has ended goes last: after a kill the rest of it goes
+    the next time.
+    """
     names = set(os.listdir(run))
     if "data" in names:
         data = os.open("data", _DIRECTORY, dir_fd=run)
@@ -101,7 +115,9 @@ def _empty(run: int) -> None:
 def _object(run: int, name: str) -> dict[str, Any]:
     """A file of the record; empty if there is none, or no such."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=run)
+        descriptor = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=run
+        )
     except OSError:
         return {}
     with open(descriptor, "rb") as file:

@@ -1,7 +1,9 @@
-"""`Pace`: when the next line of a record is due, so that records stay small however long executions last. Pure, but for the clock.
+"""`Pace`: when the next line of a record is due, so that records stay small however long executions
+last. Pure, but for the clock.
 
-A record may grow with the logarithm of its age: in the first minutes there is a line every two seconds, after an hour about one a
-minute, after a day one in half an hour. Nothing that was written is ever taken out again, and old parts of a record are the finer ones.
+A record may grow with the logarithm of its age: in the first minutes there is a line every two
+seconds, after an hour about one a minute, after a day one in half an hour. Nothing that was written
+is ever taken out again, and old parts of a record are the finer ones.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from collections.abc import Callable
 LEAST_INTERVAL_S = 2.0
 """Time between two lines, at least."""
 _FIRST_BYTES = 64_000
-"""So much at once, and so much again each time that the age (plus a minute) has doubled: 1.3 MB in a year."""
+"""So much at once, and so much again each time that the age (plus a minute) has doubled: 1.3 MB in
+a year.
+"""
 _DOUBLING_S = 60.0
 _LEAST_COST = 1500
 """Short lines count as that many bytes: hundreds of samples are all that curves can show."""

@@ -1,4 +1,6 @@
-"""`Recorder`: what the driver of one execution tells at its ticks, and what of it becomes lines of a journal."""
+"""`Recorder`: what the driver of one execution tells at its ticks, and what of it becomes lines of
+a journal.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("syncline")
 
 RECORD_AFTER_S = 2.0
-"""Executions that end before that leave no record; passes of a training run do, where the file has room for them."""
+"""Executions that end before that leave no record; passes of a training run do, where the file has
+room for them.
+"""
 _LINES_OF_A_PASS = 3
-"""A pass is recorded if there is room for so many lines: how it begins, how it ends, and one in between."""
+"""A pass is recorded if there is room for so many lines: how it begins, how it ends, and one in
+between.
+"""
 
 
 class Watched(Protocol):
@@ -34,7 +40,8 @@ class Watched(Protocol):
 
 
 class Recorder:
-    """Records one execution; for the driver's thread. Nothing of it raises, or waits for a disk for longer than `Journal.end` says.
+    """Records one execution; for the driver's thread. Nothing of it raises, or waits for a disk for
+    longer than `Journal.end` says.
 
     Args:
         program: What is executed.
@@ -42,7 +49,9 @@ class Recorder:
         clock: Seconds since the epoch.
     """
 
-    def __init__(self, program: Program, journal: Journal, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, program: Program, journal: Journal, clock: Callable[[], float] = time.time
+    ) -> None:
         self._program = program
         self._journal = journal
         self._clock = clock
@@ -61,8 +70,12 @@ class Recorder:
         except Exception:
             logger.debug("an execution could not be recorded", exc_info=True)
 
-    def end(self, age_s: float, ended: lines.Ended, error: BaseException | None, watched: Watched) -> None:
-        """The execution has ended. It is recorded if it was long, or is a pass of a training run and there is room for it."""
+    def end(
+        self, age_s: float, ended: lines.Ended, error: BaseException | None, watched: Watched
+    ) -> None:
+        """The execution has ended. It is recorded if it was long, or is a pass of a training run
+        and there is room for it.
+        """
         if self._number is None and not self._is_worth_it(age_s):
             return
         try:
@@ -75,24 +88,47 @@ class Recorder:
     def _is_worth_it(self, age_s: float) -> bool:
         """Whether an execution of which nothing is recorded yet is, at its end."""
         is_long = age_s >= RECORD_AFTER_S
-        return (is_long or self._program.is_pass) and self._may_go_on() if self._journal.is_shared else is_long
+        return (
+            (is_long or self._program.is_pass) and self._may_go_on()
+            if self._journal.is_shared
+            else is_long
+        )
 
     def _may_go_on(self) -> bool:
         pace = self._journal.pace
-        return pace.is_untouched or pace.permits(1 if self._number is not None else _LINES_OF_A_PASS)
+        return pace.is_untouched or pace.permits(
+            1 if self._number is not None else _LINES_OF_A_PASS
+        )
 
     def _begin(self) -> None:
         if self._number is not None:
             return
         program, self._number = self._program, self._journal.next_number()
-        facts = {"epoch": program.epoch, "first_row": program.first_row, "seed": program.seed, **self._journal.facts()}
+        facts = {
+            "epoch": program.epoch,
+            "first_row": program.first_row,
+            "seed": program.seed,
+            **self._journal.facts(),
+        }
         self._journal.write(
-            lines.beginning(program.stages, time_s=self._began, dataset=self._journal.dataset, number=self._number, **facts)
+            lines.beginning(
+                program.stages,
+                time_s=self._began,
+                dataset=self._journal.dataset,
+                number=self._number,
+                **facts,
+            )
         )
 
     def _sample(self, watched: Watched) -> dict[str, object]:
         assert self._number is not None, "a pass has begun before it is sampled"
-        return lines.sample(watched.stats(), watched.counts(), time_s=self._clock(), number=self._number, peak_bytes=self._peak_bytes)
+        return lines.sample(
+            watched.stats(),
+            watched.counts(),
+            time_s=self._clock(),
+            number=self._number,
+            peak_bytes=self._peak_bytes,
+        )
 
 
 def recorder_for(program: Program) -> Recorder | None:

@@ -1,6 +1,8 @@
-"""`Writer`: the thread that writes records, one per process; whoever records only hands it what is to be done.
+"""`Writer`: the thread that writes records, one per process; whoever records only hands it what is
+to be done.
 
-A disk that does not answer holds up this thread alone. What it cannot do is dropped: so is what comes while too much waits already.
+A disk that does not answer holds up this thread alone. What it cannot do is dropped: so is what
+comes while too much waits already.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _IDLE_S = 3.0
 
 
 class Writer:
-    """Does one job after the other, in a thread that starts with the first one and ends when there is none for a while.
+    """Does one job after the other, in a thread that starts with the first one and ends when there
+    is none for a while.
 
     May be used from several threads.
     """
@@ -49,7 +52,9 @@ class Writer:
         self._jobs.put(job)
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="syncline-data-records", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="syncline-data-records", daemon=True
+                )
                 self._thread.start()
 
     def _run(self) -> None:

@@ -1,4 +1,6 @@
-"""The first step of an aggregation: each block becomes a row per group, which hold the states of the aggregators."""
+"""The first step of an aggregation: each block becomes a row per group, which hold the states of
+the aggregators.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from syncline.data.execute.steps.user import UserFunctionError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AggregateStep(Step):
-    """States of the groups of each block; `AggregateHead` merges them. Its errors are UserFunctionErrors."""
+    """States of the groups of each block; `AggregateHead` merges them. Its errors are
+    UserFunctionErrors.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -26,6 +30,8 @@ class AggregateStep(Step):
             try:
                 states = steps.partial(block, self.keys, self.aggregates)
             except Exception as error:
-                raise UserFunctionError(self.name, range(row, row + block.num_rows), error) from error
+                raise UserFunctionError(
+                    self.name, range(row, row + block.num_rows), error
+                ) from error
             yield states
             row += block.num_rows

@@ -1,7 +1,8 @@
 """`map_batches`: a function on batches.
 
-With `zero_copy` the arrays of a batch are read-only views of the block where the layout allows. What the function returns belongs to the
-block that is made of it, without a copy: a function that fills one array again and again has to return copies of it.
+With `zero_copy` the arrays of a batch are read-only views of the block where the layout allows.
+What the function returns belongs to the block that is made of it, without a copy: a function that
+fills one array again and again has to return copies of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.concurrent import result_of
 from syncline.data.execute.steps.user import Calls, Results, UserStep
 
-# Bytes of a batch with batch_size="auto": large enough that a call costs little beside its work, small beside a block.
+# Bytes of a batch with batch_size="auto": large enough that a call costs little beside its work,
+# small beside a block.
 _AUTO_BYTES = 16 * 1024 * 1024
 # Calls of an async function that run at once; their batches are all in memory.
 _CALLS_AT_ONCE = 4
@@ -39,7 +41,9 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchStep(UserStep):
-    """Base of the steps that call a function with batches: it returns a dict of columns, a DataFrame, a table, or a generator of these."""
+    """Base of the steps that call a function with batches: it returns a dict of columns, a
+    DataFrame, a table, or a generator of these.
+    """
 
     batch_format: BatchFormat = "default"
     zero_copy: bool = True
@@ -55,17 +59,32 @@ class BatchStep(UserStep):
             yield from self._run_async(self.batches(blocks), calls, results)
             return
         for batch in self.batches(blocks):
-            yield from self._unless_failed(batch, self._called(batch, calls, results), calls, results)
+            yield from self._unless_failed(
+                batch, self._called(batch, calls, results), calls, results
+            )
 
-    def _run_async(self, batches: Iterator[Batch], calls: Calls, results: Results) -> Iterator[pa.Table]:
+    def _run_async(
+        self, batches: Iterator[Batch], calls: Calls, results: Results
+    ) -> Iterator[pa.Table]:
         call = self.awaitable()
-        outcomes = self.loop.in_order(lambda batch: call(batch.value), batches, at_once=_CALLS_AT_ONCE, timeout_s=calls.timeout_s)
+        outcomes = self.loop.in_order(
+            lambda batch: call(batch.value),
+            batches,
+            at_once=_CALLS_AT_ONCE,
+            timeout_s=calls.timeout_s,
+        )
         with closing(outcomes):
             for batch, future in outcomes:
-                yield from self._unless_failed(batch, self._awaited(batch, future, calls, results), calls, results)
+                yield from self._unless_failed(
+                    batch, self._awaited(batch, future, calls, results), calls, results
+                )
 
-    def _unless_failed(self, batch: Batch, made: Iterator[pa.Table], calls: Calls, results: Results) -> Iterator[pa.Table]:
-        """What was made of a batch. One that may be left out has to be complete first, since what is passed on cannot be taken back."""
+    def _unless_failed(
+        self, batch: Batch, made: Iterator[pa.Table], calls: Calls, results: Results
+    ) -> Iterator[pa.Table]:
+        """What was made of a batch. One that may be left out has to be complete first, since what
+        is passed on cannot be taken back.
+        """
         schema_before = results.schema
         try:
             yield from list(made) if calls.skips else made
@@ -78,7 +97,9 @@ class BatchStep(UserStep):
         with calls.running(batch.first_row, batch.rows):
             calls.refuse(batch.first_row)
             returned = self.call(batch.value)
-        pieces = self._pulled(returned, batch, calls) if isinstance(returned, Iterator) else [returned]
+        pieces = (
+            self._pulled(returned, batch, calls) if isinstance(returned, Iterator) else [returned]
+        )
         yield from self._tables(batch, pieces, results)
 
     def _pulled(self, pieces: Iterator[Any], batch: Batch, calls: Calls) -> Iterator[Any]:
@@ -90,7 +111,9 @@ class BatchStep(UserStep):
                 return
             yield piece
 
-    def _awaited(self, batch: Batch, future: Future[Any], calls: Calls, results: Results) -> Iterator[pa.Table]:
+    def _awaited(
+        self, batch: Batch, future: Future[Any], calls: Calls, results: Results
+    ) -> Iterator[pa.Table]:
         """What an async function makes of a batch."""
         try:
             with calls.running(batch.first_row, batch.rows):
@@ -98,7 +121,9 @@ class BatchStep(UserStep):
                 returned = result_of(future)
         finally:
             future.cancel()  # has no effect on one that has ended
-        yield from self._tables(batch, returned if self.kind == "async generator" else [returned], results)
+        yield from self._tables(
+            batch, returned if self.kind == "async generator" else [returned], results
+        )
 
     def _tables(self, batch: Batch, pieces: Iterable[Any], results: Results) -> Iterator[pa.Table]:
         """What the function returned, as tables. ValueError or TypeError for what cannot be one."""
@@ -120,7 +145,9 @@ class MapBatchesStep(BatchStep):
     """`map_batches`."""
 
     batch_size: int | Literal["auto"] | None = None
-    """Rows of a batch, across blocks; the last one of a task is shorter. None: a block. "auto": as many as take some MiB."""
+    """Rows of a batch, across blocks; the last one of a task is shorter. None: a block. "auto": as
+    many as take some MiB.
+    """
 
     def batches(self, blocks: Iterator[pa.Table]) -> Iterator[Batch]:
         first_row = 0
@@ -131,7 +158,9 @@ class MapBatchesStep(BatchStep):
 
 
 def cut(blocks: Iterator[pa.Table], batch_size: int | Literal["auto"] | None) -> Iterator[pa.Table]:
-    """The blocks as tables of `batch_size` rows; empty blocks are left out. What lies in one block is not copied."""
+    """The blocks as tables of `batch_size` rows; empty blocks are left out. What lies in one block
+    is not copied.
+    """
     held: list[pa.Table] = []
     held_rows = 0
     for block in blocks:

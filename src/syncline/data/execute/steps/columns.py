@@ -1,7 +1,7 @@
 """Steps on columns: expressions, and samples of rows.
 
-What is drawn or numbered depends on the number of the task and of the row in it alone: a task that runs again, or whose input comes in
-other pieces, gives the same.
+What is drawn or numbered depends on the number of the task and of the row in it alone: a task that
+runs again, or whose input comes in other pieces, gives the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from syncline.data.schemas import require_columns
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ColumnStep(Step):
-    """Base of the steps that make one table of each table. Their errors are UserFunctionErrors: the program wrote the expressions."""
+    """Base of the steps that make one table of each table. Their errors are UserFunctionErrors: the
+    program wrote the expressions.
+    """
 
     name: str
 
@@ -42,11 +44,15 @@ class ColumnStep(Step):
             if not block.num_columns and not block.num_rows:
                 yield block  # knows nothing of the columns that it would have
                 continue
-            context = EvaluationContext(block_index=task.task, row_offset=row, execution_index=task.epoch)
+            context = EvaluationContext(
+                block_index=task.task, row_offset=row, execution_index=task.epoch
+            )
             try:
                 made = step.apply(block, context)
             except Exception as error:
-                raise UserFunctionError(self.name, range(row, row + block.num_rows), error) from error
+                raise UserFunctionError(
+                    self.name, range(row, row + block.num_rows), error
+                ) from error
             yield made
             row += block.num_rows
 
@@ -60,7 +66,10 @@ class ProjectStep(ColumnStep):
     renamed: Mapping[str, str] | None = None
 
     def begin(self, task: TaskState) -> ProjectStep:
-        return replace(self, expressions=tuple(seeded(expr, _seed(task, expr.name)) for expr in self.expressions))
+        return replace(
+            self,
+            expressions=tuple(seeded(expr, _seed(task, expr.name)) for expr in self.expressions),
+        )
 
     def apply(self, table: pa.Table, context: EvaluationContext) -> pa.Table:
         if self.dropped:
@@ -68,7 +77,9 @@ class ProjectStep(ColumnStep):
             table = table.select([name for name in table.column_names if name not in self.dropped])
         if self.renamed is not None:
             require_columns(self.renamed, table.column_names)
-            return block_functions.from_batch(table.rename_columns([self.renamed.get(name, name) for name in table.column_names]))
+            return block_functions.from_batch(
+                table.rename_columns([self.renamed.get(name, name) for name in table.column_names])
+            )
         return project(table, self.expressions, context) if self.expressions else table
 
 
@@ -87,7 +98,9 @@ class FilterExprStep(ColumnStep):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomSampleStep(ColumnStep):
-    """Each row with a probability, drawn for the seed, the number of the task and that of the row."""
+    """Each row with a probability, drawn for the seed, the number of the task and that of the
+    row.
+    """
 
     fraction: float
     seed: int | None = None
@@ -104,5 +117,7 @@ class RandomSampleStep(ColumnStep):
 
 
 def _seed(task: TaskState, column: str | None) -> list[int]:
-    """What unseeded random numbers of an expression are drawn from: other ones for each column that is made."""
+    """What unseeded random numbers of an expression are drawn from: other ones for each column that
+    is made.
+    """
     return [task.seed, task.epoch, zlib.crc32((column or "").encode())]

@@ -17,25 +17,42 @@ _CLOSE_S = 5.0
 
 
 class EventLoop:
-    """An event loop on a thread of its own, for as long as a process works on a chain: what the program's object keeps (sessions,
-    connections) stays on one loop from task to task."""
+    """An event loop on a thread of its own, for as long as a process works on a chain: what the
+    program's object keeps (sessions, connections) stays on one loop from task to task.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="syncline-async-functions", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="syncline-async-functions", daemon=True
+        )
         self._thread.start()
 
     def in_order(
-        self, call: Callable[[T], Awaitable[Any]], items: Iterator[T], *, at_once: int, timeout_s: float | None
+        self,
+        call: Callable[[T], Awaitable[Any]],
+        items: Iterator[T],
+        *,
+        at_once: int,
+        timeout_s: float | None,
     ) -> Generator[tuple[T, Future[Any]], None, None]:
-        """(item, its result to come) for each item, in order; up to `at_once` calls run, each for at most `timeout_s`.
+        """(item, its result to come) for each item, in order; up to `at_once` calls run, each for
+        at most `timeout_s`.
 
-        Items are taken from the iterator when there is room for their calls. Closing the generator cancels the calls that run.
+        Items are taken from the iterator when there is room for their calls. Closing the generator
+        cancels the calls that run.
         """
         running: deque[tuple[T, Future[Any]]] = deque()
         try:
             for item in items:
-                running.append((item, asyncio.run_coroutine_threadsafe(_limited(call, item, timeout_s), self._loop)))
+                running.append(
+                    (
+                        item,
+                        asyncio.run_coroutine_threadsafe(
+                            _limited(call, item, timeout_s), self._loop
+                        ),
+                    )
+                )
                 if len(running) >= at_once:
                     yield running.popleft()
             while running:
@@ -45,7 +62,9 @@ class EventLoop:
                 future.cancel()
 
     def close(self) -> None:
-        """Stop the thread; calls that still run are cancelled. A call that blocks the loop is left to its daemon thread."""
+        """Stop the thread; calls that still run are cancelled. A call that blocks the loop is left
+        to its daemon thread.
+        """
         try:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_CLOSE_S)
         except FutureTimeoutError:

@@ -1,4 +1,6 @@
-"""`map_groups`: a function on the rows of one group after the other. The blocks are those of `GroupsHead`: each holds whole groups."""
+"""`map_groups`: a function on the rows of one group after the other. The blocks are those of
+`GroupsHead`: each holds whole groups.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from syncline.data.kernels import group
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MapGroupsStep(BatchStep):
-    """`map_groups`: one call per group, in order of the keys; without keys all rows are one group."""
+    """`map_groups`: one call per group, in order of the keys; without keys all rows are one
+    group.
+    """
 
     keys: tuple[str, ...]
 
@@ -25,7 +29,8 @@ class MapGroupsStep(BatchStep):
             if not block.num_rows:
                 continue
             groups = group.groups(block, self.keys)
-            # Converted once and then cut: groups are often small, and each conversion costs as much as many rows.
+            # Converted once and then cut: groups are often small, and each conversion costs as much
+            # as many rows.
             whole = block_functions.to_batch(groups.arrange(block), self.batch_format)
             bounds = groups.offsets.tolist()
             for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
@@ -37,7 +42,10 @@ class MapGroupsStep(BatchStep):
         if isinstance(whole, pa.Table):
             return whole.slice(start, stop - start)
         if isinstance(whole, dict):
-            return {name: array[start:stop] if self.zero_copy else array[start:stop].copy() for name, array in whole.items()}
+            return {
+                name: array[start:stop] if self.zero_copy else array[start:stop].copy()
+                for name, array in whole.items()
+            }
         frame = whole.iloc[start:stop].copy()
         frame.index = whole.index[: stop - start]
         return frame

@@ -1,6 +1,7 @@
 """What tasks begin with: reading, or putting the pieces of their input together.
 
-Ports are the inputs of the stage; each has its pieces in order, and has none where no row of that input is in the task.
+Ports are the inputs of the stage; each has its pieces in order, and has none where no row of that
+input is in the task.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class ConcatHead:
 
 @dataclass(frozen=True, kw_only=True)
 class ZipHead:
-    """The columns of all ports side by side; a name that is taken gets `_1`, or the next number that is free."""
+    """The columns of all ports side by side; a name that is taken gets `_1`, or the next number
+    that is free.
+    """
 
     def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
         yield functools.reduce(combine.zip_tables, map(block_functions.concat, ports))
@@ -54,7 +57,9 @@ class ZipHead:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeSortedHead:
-    """The rows of port 0 in order of the keys. Pieces need not be sorted; sorted ones cost little."""
+    """The rows of port 0 in order of the keys. Pieces need not be sorted; sorted ones cost
+    little.
+    """
 
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
@@ -71,15 +76,17 @@ class AggregateHead:
     aggregates: tuple[AggregateFn, ...]
 
     def __call__(self, ports: Ports, payload: Any, task: TaskState) -> Iterator[pa.Table]:
-        yield steps.finalize(steps.merge(ports[0], self.keys, self.aggregates), self.keys, self.aggregates)
+        yield steps.finalize(
+            steps.merge(ports[0], self.keys, self.aggregates), self.keys, self.aggregates
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinHead:
     """The rows of ports 0 and 1, matched by keys.
 
-    A partition may have no rows of one side. Its columns are then known only from the schemas; without them they are missing in the rows
-    of the other side that an outer join keeps.
+    A partition may have no rows of one side. Its columns are then known only from the schemas;
+    without them they are missing in the rows of the other side that an outer join keeps.
     """
 
     join_type: JoinType
@@ -97,7 +104,13 @@ class JoinHead:
         right = _side(ports[1], self.right_schema)
         if left is not None and right is not None:
             yield join.join(
-                left, right, self.join_type, self.left_on, self.right_on, left_suffix=self.left_suffix, right_suffix=self.right_suffix
+                left,
+                right,
+                self.join_type,
+                self.left_on,
+                self.right_on,
+                left_suffix=self.left_suffix,
+                right_suffix=self.right_suffix,
             )
             return
         kept = self._without_partner(left, right)
@@ -148,7 +161,9 @@ class HashPartitionHead:
         yield _sorted(ports[0], self.keys, False) if self.sort else block_functions.concat(ports[0])
 
 
-def _sorted(pieces: Sequence[pa.Table], keys: tuple[str, ...], descending: bool | tuple[bool, ...]) -> pa.Table:
+def _sorted(
+    pieces: Sequence[pa.Table], keys: tuple[str, ...], descending: bool | tuple[bool, ...]
+) -> pa.Table:
     table = block_functions.concat(pieces)
     return sort.sort(table, keys, descending) if keys and table.num_columns else table
 

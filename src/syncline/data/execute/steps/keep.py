@@ -35,4 +35,6 @@ class KeepStep(Step):
 
     def _write(self, path: str, table: pa.Table) -> None:
         write = arrow_files.write_block
-        filesystems.call_with_retry(lambda: write(self.filesystem, path, table), f"keeping {path}", self.patterns)
+        filesystems.call_with_retry(
+            lambda: write(self.filesystem, path, table), f"keeping {path}", self.patterns
+        )

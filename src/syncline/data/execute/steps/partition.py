@@ -1,4 +1,6 @@
-"""The first two steps of an exchange, as values that travel: sampling, boundaries, and rows to partitions."""
+"""The first two steps of an exchange, as values that travel: sampling, boundaries, and rows to
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class PartitionByHash:
     keys: tuple[str, ...]
 
     def __call__(self, table: pa.Table, parts: int, prepared: Any, number: int) -> Partitioned:
-        return partition.by_hash(table, self.keys, parts) if table.num_rows else _nothing(table, parts)
+        return (
+            partition.by_hash(table, self.keys, parts) if table.num_rows else _nothing(table, parts)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +37,13 @@ class PartitionByRange:
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
     boundaries: tuple[Any, ...] | None = None
-    """Values of the first key at which partitions begin, in any order; there is then one partition more than values."""
+    """Values of the first key at which partitions begin, in any order; there is then one partition
+    more than values.
+    """
 
-    def __call__(self, table: pa.Table, parts: int, prepared: pa.Table | None, number: int) -> Partitioned:
+    def __call__(
+        self, table: pa.Table, parts: int, prepared: pa.Table | None, number: int
+    ) -> Partitioned:
         if not table.num_rows:
             return _nothing(table, parts)
         keys, descending, cuts = self.keys, self.descending, prepared
@@ -44,9 +52,14 @@ class PartitionByRange:
             cuts = sort.sort(pa.table({keys[0]: pa.array(self.boundaries)}), keys, descending)
         assert cuts is not None, "a range partition needs boundaries, given or prepared"
         found = partition.by_range(table, keys, cuts, descending)
-        assert len(found) <= parts, f"{len(found)} partitions by boundaries, but {parts} were asked for"
-        # Keys that repeat make for fewer boundaries than were asked for: the last partitions are empty.
-        return Partitioned(found.table, np.append(found.offsets, np.full(parts - len(found), table.num_rows)))
+        assert len(found) <= parts, (
+            f"{len(found)} partitions by boundaries, but {parts} were asked for"
+        )
+        # Keys that repeat make for fewer boundaries than were asked for: the last partitions are
+        # empty.
+        return Partitioned(
+            found.table, np.append(found.offsets, np.full(parts - len(found), table.num_rows))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +82,11 @@ class SampleKeys:
     """The most of them from one block."""
 
     def __call__(self, table: pa.Table, number: int) -> pa.Table:
-        return sort.sample(table, self.keys, self.rows, (abs(self.seed) << 32) + number) if table.num_rows else table.slice(0, 0)
+        return (
+            sort.sample(table, self.keys, self.rows, (abs(self.seed) << 32) + number)
+            if table.num_rows
+            else table.slice(0, 0)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +97,9 @@ class ChooseBoundaries:
     descending: tuple[bool, ...]
 
     def __call__(self, samples: Sequence[pa.Table], parts: int) -> pa.Table:
-        return sort.boundaries([sample for sample in samples if sample.num_rows], self.keys, parts, self.descending)
+        return sort.boundaries(
+            [sample for sample in samples if sample.num_rows], self.keys, parts, self.descending
+        )
 
 
 def _nothing(table: pa.Table, parts: int) -> Partitioned:

@@ -1,8 +1,9 @@
 """Steps that call a function with one row after the other: `map`, `flat_map`, `filter`.
 
-Rows are dicts that the function may change. Arrays in them are read-only views of the block where the layout allows: changing one in place
-raises numpy's ValueError, and a function that wants to copies it first. Rows go through in portions, whose length follows from how much
-memory they and their results take.
+Rows are dicts that the function may change. Arrays in them are read-only views of the block where
+the layout allows: changing one in place raises numpy's ValueError, and a function that wants to
+copies it first. Rows go through in portions, whose length follows from how much memory they and
+their results take.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from syncline.data.execute.steps.user import Calls, Results, UserStep
 
 # Rows of the first portion of a task, whose results show how much memory a row takes.
 _FIRST_ROWS = 32
-# Memory of the rows of a portion, and of their results: large enough for long copies, small beside a block.
+# Memory of the rows of a portion, and of their results: large enough for long copies, small beside
+# a block.
 _PORTION_BYTES = 4 * 1024 * 1024
 # More rows at once would only keep the garbage collector busy with dicts.
 _MOST_ROWS = 1024
-# A portion is at most so many times as long as the one before: the first rows may be smaller than the others.
+# A portion is at most so many times as long as the one before: the first rows may be smaller than
+# the others.
 _GROWTH = 16
 # Calls of an async function that run at once.
 _CALLS_AT_ONCE = 32
@@ -42,14 +45,19 @@ class RowStep(UserStep):
     names_rows: ClassVar[bool] = True
     """Whether rows in errors of `table` are rows of the input."""
     keeps_columns: ClassVar[bool] = False
-    """Whether the output has the columns of the input, so that those of a block without rows are its own."""
+    """Whether the output has the columns of the input, so that those of a block without rows are
+    its own.
+    """
 
     def accept(self, row: Row, returned: Any) -> Any:
         """What is kept of what a call returned. An error here is one of the function."""
         raise NotImplementedError
 
-    def table(self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int) -> pa.Table:
-        """The output for a portion of the input: of what was kept of the calls with the rows `called`, numbers within the portion.
+    def table(
+        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+    ) -> pa.Table:
+        """The output for a portion of the input: of what was kept of the calls with the rows
+        `called`, numbers within the portion.
 
         Fails if the results do not fit into columns.
         """
@@ -70,9 +78,15 @@ class RowStep(UserStep):
                 yield made
             before += block.num_rows
 
-    def _portion(self, portion: pa.Table, first_row: int, calls: Calls, results: Results) -> pa.Table:
+    def _portion(
+        self, portion: pa.Table, first_row: int, calls: Calls, results: Results
+    ) -> pa.Table:
         rows = block_functions.row_list(portion)
-        kept, called = self._each(rows, first_row, calls) if self.kind == "plain" else self._each_async(rows, first_row, calls)
+        kept, called = (
+            self._each(rows, first_row, calls)
+            if self.kind == "plain"
+            else self._each_async(rows, first_row, calls)
+        )
         try:
             made = self.table(portion, kept, called, first_row)
             results.check(made, first_row, portion.num_rows)
@@ -83,7 +97,9 @@ class RowStep(UserStep):
         return made
 
     def _each(self, rows: list[Row], first_row: int, calls: Calls) -> tuple[list[Any], list[int]]:
-        """What was kept of the calls, and the numbers of their rows; those that failed are left out."""
+        """What was kept of the calls, and the numbers of their rows; those that failed are left
+        out.
+        """
         call, accept = calls.watched(self.call, first_row), self.accept
         kept: list[Any] = []
         keep = kept.append
@@ -99,7 +115,9 @@ class RowStep(UserStep):
                     left_out.append(number)
         return kept, _without(len(rows), left_out)
 
-    def _each_async(self, rows: list[Row], first_row: int, calls: Calls) -> tuple[list[Any], list[int]]:
+    def _each_async(
+        self, rows: list[Row], first_row: int, calls: Calls
+    ) -> tuple[list[Any], list[int]]:
         """The same for an async function, with several calls at once."""
         kept: list[Any] = []
         left_out: list[int] = []
@@ -108,7 +126,11 @@ class RowStep(UserStep):
         async def kept_of(row: Row) -> Any:
             return self.accept(row, await call(row))
 
-        with closing(self.loop.in_order(kept_of, iter(rows), at_once=_CALLS_AT_ONCE, timeout_s=calls.timeout_s)) as outcomes:
+        with closing(
+            self.loop.in_order(
+                kept_of, iter(rows), at_once=_CALLS_AT_ONCE, timeout_s=calls.timeout_s
+            )
+        ) as outcomes:
             for number, (_, future) in enumerate(outcomes):
                 try:
                     with calls.running(first_row + number, 1):
@@ -121,7 +143,13 @@ class RowStep(UserStep):
         return kept, _without(len(rows), left_out)
 
     def _one_by_one(
-        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int, calls: Calls, results: Results
+        self,
+        portion: pa.Table,
+        kept: list[Any],
+        called: list[int],
+        first_row: int,
+        calls: Calls,
+        results: Results,
     ) -> pa.Table:
         """The output without what does not go together with the results before it."""
         fitting: list[pa.Table] = []
@@ -140,10 +168,13 @@ class MapRowsStep(RowStep):
     """`map`: the function returns a dict (any Mapping), which is the new row."""
 
     def accept(self, row: Row, returned: Any) -> Row:
-        # Another dict than the row may be one that the function keeps, and changes for the next row.
+        # Another dict than the row may be one that the function keeps, and changes for the next
+        # row.
         return row if returned is row else _as_row("map", "a dict, the new row,", returned)
 
-    def table(self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int) -> pa.Table:
+    def table(
+        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+    ) -> pa.Table:
         return block_functions.from_rows(kept, first_row=first_row)
 
 
@@ -154,37 +185,52 @@ class FlatMapStep(RowStep):
     names_rows: ClassVar[bool] = False
 
     def accept(self, row: Row, returned: Any) -> list[Row]:
-        # Lists are by far the most frequent, and checks of abstract classes take longer than all the rest.
-        if type(returned) is not list and (isinstance(returned, Mapping | str | bytes) or not isinstance(returned, Iterable)):
+        # Lists are by far the most frequent, and checks of abstract classes take longer than all
+        # the rest.
+        if type(returned) is not list and (
+            isinstance(returned, Mapping | str | bytes) or not isinstance(returned, Iterable)
+        ):
             raise ValueError(
                 "flat_map needs a list of dicts (or a generator of them) for each row, "
                 f"but the function returned {block_functions.described(returned)}"
             )
         return [_as_row("flat_map", "dicts in the list", made) for made in returned]
 
-    def table(self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int) -> pa.Table:
+    def table(
+        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+    ) -> pa.Table:
         return block_functions.from_rows(list(itertools.chain.from_iterable(kept)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FilterRowsStep(RowStep):
-    """`filter(fn)`: rows for which the function returns something true stay, as they were before the call."""
+    """`filter(fn)`: rows for which the function returns something true stay, as they were before
+    the call.
+    """
 
     keeps_columns: ClassVar[bool] = True
 
     def accept(self, row: Row, returned: Any) -> bool:
         return bool(returned)
 
-    def table(self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int) -> pa.Table:
+    def table(
+        self, portion: pa.Table, kept: list[Any], called: list[int], first_row: int
+    ) -> pa.Table:
         rows = [number for number, stays in zip(called, kept, strict=True) if stays]
-        return portion if len(rows) == portion.num_rows else block_functions.take(portion, np.array(rows, np.int64))
+        return (
+            portion
+            if len(rows) == portion.num_rows
+            else block_functions.take(portion, np.array(rows, np.int64))
+        )
 
 
 def _as_row(operation: str, wanted: str, returned: Any) -> Row:
     if type(returned) is dict:
         return returned.copy()
     if not isinstance(returned, Mapping):
-        raise ValueError(f"{operation} needs {wanted} for each row, but the function returned {block_functions.described(returned)}")
+        raise ValueError(
+            f"{operation} needs {wanted} for each row, but the function returned {block_functions.described(returned)}"
+        )
     return dict(returned)
 
 

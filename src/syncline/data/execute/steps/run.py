@@ -1,4 +1,6 @@
-"""Running a chain: opening it, one task after the other, and the shape of the blocks that come out."""
+"""Running a chain: opening it, one task after the other, and the shape of the blocks that come
+out.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _chains_lock = threading.Lock()
 
 
 def open_chain(chain: Chain) -> None:
-    """Open the steps of a chain, once in this process; `run_chain` does so too. UserFunctionError if a class cannot be constructed."""
+    """Open the steps of a chain, once in this process; `run_chain` does so too. UserFunctionError
+    if a class cannot be constructed.
+    """
     with _chains_lock:
         known = _chains.setdefault(id(chain), _OpenChain(chain=chain))
     with known.lock:
@@ -66,18 +70,22 @@ def close_chain(chain: Chain) -> None:
             step.close()
 
 
-def run_chain(chain: Chain, ports: Ports, payload: Any, task: TaskState, *, skip_rows: int = 0) -> Iterator[Output]:
+def run_chain(
+    chain: Chain, ports: Ports, payload: Any, task: TaskState, *, skip_rows: int = 0
+) -> Iterator[Output]:
     """The blocks of one task, made as they are asked for, without the first `skip_rows` rows.
 
-    Blocks are cut in the same places whatever is skipped. Tables may be slices of larger ones. A task without rows gives one block that
-    has none, as long as its columns are known, so that schemas survive.
+    Blocks are cut in the same places whatever is skipped. Tables may be slices of larger ones. A
+    task without rows gives one block that has none, as long as its columns are known, so that
+    schemas survive.
     """
     open_chain(chain)
     outputs = _without_first(_shaped(_blocks(chain, ports, payload, task), chain), skip_rows)
     context = TaskContext(task_idx=task.task, op_name=task.stage)
     with closing(outputs):
         while True:
-            # Between two blocks this thread does other things, so that what is current has to be set anew for each.
+            # Between two blocks this thread does other things, so that what is current has to be
+            # set anew for each.
             with DataContext.current(chain.context), TaskContext.current(context):
                 output = next(outputs, None)
             if output is None:
@@ -107,7 +115,9 @@ def _timed(blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
 
 
 def _shaped(blocks: Iterator[pa.Table], chain: Chain) -> Iterator[Output]:
-    """The same rows in blocks of the size that the chain asks for: large blocks are cut, small ones put together."""
+    """The same rows in blocks of the size that the chain asks for: large blocks are cut, small ones
+    put together.
+    """
     limits = _Limits(
         rows=math.inf if chain.max_block_rows is None else chain.max_block_rows,
         size_bytes=math.inf if chain.max_block_bytes is None else chain.max_block_bytes,
@@ -130,7 +140,8 @@ def _shaped(blocks: Iterator[pa.Table], chain: Chain) -> Iterator[Output]:
                 held, sizes, limit = [], _Sizes(0, 0), limit.after(limits)
             held.append(part)
             sizes = sizes.plus(added)
-            # Waiting for the next part, only to see that it does not fit, would keep this one from those who need it.
+            # Waiting for the next part, only to see that it does not fit, would keep this one from
+            # those who need it.
             if not limit.hold(sizes.plus(added)):
                 yield Output(table=block_functions.concat(held), is_last=False)
                 held, sizes, limit = [], _Sizes(0, 0), limit.after(limits)
@@ -157,7 +168,11 @@ class _Limits(NamedTuple):
 
     def beginning_at(self, first_bytes: int | None) -> _Limits:
         """What holds for a task's first block."""
-        return self if first_bytes is None else self._replace(size_bytes=min(first_bytes, self.size_bytes))
+        return (
+            self
+            if first_bytes is None
+            else self._replace(size_bytes=min(first_bytes, self.size_bytes))
+        )
 
     def after(self, most: _Limits) -> _Limits:
         """What holds for the block after one for which this held."""
@@ -165,12 +180,15 @@ class _Limits(NamedTuple):
 
 
 def _cut(block: pa.Table, limit: _Limits) -> tuple[pa.Table, pa.Table | None, _Sizes]:
-    """The first of as many about equal parts as the limit makes necessary, what is left, and how large the part is.
+    """The first of as many about equal parts as the limit makes necessary, what is left, and how
+    large the part is.
 
     A part has at least one row.
     """
     rows, size_bytes = block.num_rows, block_functions.size_bytes(block)
-    parts = min(rows, max(math.ceil(rows / limit.rows), math.ceil(size_bytes / limit.size_bytes), 1))
+    parts = min(
+        rows, max(math.ceil(rows / limit.rows), math.ceil(size_bytes / limit.size_bytes), 1)
+    )
     if parts == 1:
         return block, None, _Sizes(rows, size_bytes)
     part = block.slice(0, rows // parts)

@@ -1,7 +1,9 @@
-"""Calling the program's own functions: their errors, rows that are left out, time, and what the watchdog sees.
+"""Calling the program's own functions: their errors, rows that are left out, time, and what the
+watchdog sees.
 
-Covered: functions, classes (constructed in `open`, once per process), async ones. Not covered: what they get and return (`rows`, `batches`,
-`groups`), and how an async call runs beside others (`concurrent`).
+Covered: functions, classes (constructed in `open`, once per process), async ones. Not covered: what
+they get and return (`rows`, `batches`, `groups`), and how an async call runs beside others
+(`concurrent`).
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ class UserFunctionError(Exception):
     """A function of the program's raised, or returned what it must not.
 
     Attributes:
-        operator: The operator, as people see it.
-        rows: Numbers of the rows that it was called with, counted among the rows that the operator got in this task; empty where it was
+        operator: The operator, as people see it. rows: Numbers of the rows that it was called with,
+        counted among the rows that the operator got in this task; empty where it was
             not called yet, because its class could not be constructed.
         original: What it raised, with its traceback; also the `__cause__`.
     """
@@ -49,7 +51,11 @@ class UserFunctionError(Exception):
     @property
     def where(self) -> str:
         """The rows in words."""
-        return f"on {rows_text(self.rows.start, len(self.rows))} of its task" if self.rows else "before its first call"
+        return (
+            f"on {rows_text(self.rows.start, len(self.rows))} of its task"
+            if self.rows
+            else "before its first call"
+        )
 
 
 def one_line(error: BaseException) -> str:
@@ -69,7 +75,9 @@ class _Opened:
     kind: CallKind = "plain"
     loop: EventLoop | None = None
     key: str = ""
-    """Tells the step apart from others of its chain, for `TaskState.in_call` and `TaskState.failing`."""
+    """Tells the step apart from others of its chain, for `TaskState.in_call` and
+    `TaskState.failing`.
+    """
 
     def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
         return _Opened, ()  # what is open stays in its process
@@ -85,13 +93,17 @@ class UserStep(Step):
 
     @property
     def call(self) -> Callable[[Any], Any]:
-        """The function, or the constructed object, that takes one row or batch. Of an open step only."""
+        """The function, or the constructed object, that takes one row or batch. Of an open step
+        only.
+        """
         assert self._opened.call is not None, f"{self.name} is not open"
         return self._opened.call
 
     @property
     def kind(self) -> CallKind:
-        """What a call returns: the result, something to wait for, or something to loop over asynchronously."""
+        """What a call returns: the result, something to wait for, or something to loop over
+        asynchronously.
+        """
         return self._opened.kind
 
     @property
@@ -106,7 +118,9 @@ class UserStep(Step):
         return self._opened.key or self.name
 
     def awaitable(self) -> Callable[[Any], Awaitable[Any]]:
-        """The call of an async function, whose result is waited for: for a generator the list of what it yields."""
+        """The call of an async function, whose result is waited for: for a generator the list of
+        what it yields.
+        """
         call = self.call
 
         async def collected(value: Any) -> list[Any]:
@@ -153,7 +167,9 @@ def _kind_of(function: Any) -> CallKind:
 
 
 class Calls:
-    """The calls of one step in one run of a task: counts what they take, and decides what a failure means."""
+    """The calls of one step in one run of a task: counts what they take, and decides what a failure
+    means.
+    """
 
     def __init__(self, step: UserStep, task: TaskState) -> None:
         self.step = step
@@ -162,14 +178,24 @@ class Calls:
         self.timeout_s = step.function.timeout_s
 
     def failed(self, first_row: int, rows: int, error: BaseException) -> None:
-        """Rows on which the function failed: leaves them out and counts them, or raises UserFunctionError."""
+        """Rows on which the function failed: leaves them out and counts them, or raises
+        UserFunctionError.
+        """
         if not self.skips:
-            raise UserFunctionError(self.step.name, range(first_row, first_row + rows), error) from error
-        self.task.skipped.append(SkippedRows(operator=self.step.name, first_row=first_row, rows=rows, error=one_line(error)))
+            raise UserFunctionError(
+                self.step.name, range(first_row, first_row + rows), error
+            ) from error
+        self.task.skipped.append(
+            SkippedRows(
+                operator=self.step.name, first_row=first_row, rows=rows, error=one_line(error)
+            )
+        )
 
     @contextmanager
     def running(self, first_row: int, rows: int) -> Iterator[None]:
-        """The function works on these rows until the end of the block: its time counts, and with a limit the watchdog knows of it."""
+        """The function works on these rows until the end of the block: its time counts, and with a
+        limit the watchdog knows of it.
+        """
         began = time.monotonic()
         if self.timeout_s is not None:
             self.task.in_call = (self.step.key, began, first_row, rows)
@@ -185,7 +211,9 @@ class Calls:
             raise TimeoutError(f"the call took longer than {self.timeout_s} s")
 
     def watched(self, call: Callable[[Any], Any], first_row: int) -> Callable[[Any], Any]:
-        """The same call for one row after the other from `first_row` on, each of them known to the watchdog if there is a time limit."""
+        """The same call for one row after the other from `first_row` on, each of them known to the
+        watchdog if there is a time limit.
+        """
         if self.timeout_s is None:
             return call
         numbers = itertools.count(first_row)
@@ -200,13 +228,17 @@ class Calls:
 
 
 class Results:
-    """The schema that the results of a function have had so far, so that results of another type are noticed where they come from."""
+    """The schema that the results of a function have had so far, so that results of another type
+    are noticed where they come from.
+    """
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
 
     def check(self, table: pa.Table, first_row: int, rows: int) -> None:
-        """TypeError that names columns, types and rows if the results for these rows do not go together with those before."""
+        """TypeError that names columns, types and rows if the results for these rows do not go
+        together with those before.
+        """
         if self.schema is None:
             self.schema = table.schema
         elif not table.schema.equals(self.schema):

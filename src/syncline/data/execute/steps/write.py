@@ -1,4 +1,6 @@
-"""Rows into a sink. Transient errors are the sink's own business; whatever it raises ends the task."""
+"""Rows into a sink. Transient errors are the sink's own business; whatever it raises ends the
+task.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from syncline.data.sinks.datasink import WRITE_UUID, Datasink, TaskContext
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WriteStep(Step):
-    """One call of `sink.write` per task, on its stream of blocks; gives one row: `return`, pickled, `num_rows` and `size_bytes`."""
+    """One call of `sink.write` per task, on its stream of blocks; gives one row: `return`, pickled,
+    `num_rows` and `size_bytes`.
+    """
 
     name: str
     sink: Datasink[Any]
@@ -28,8 +32,14 @@ class WriteStep(Step):
             return  # written by an earlier run of the job, whose result the sink knows
         counted = _Counted(blocks)
         kwargs = {WRITE_UUID: self.job} if self.job else {}
-        returned = self.sink.write(counted, TaskContext(task_idx=task.task, op_name=self.name, kwargs=kwargs))
-        row = {"return": cloudpickle.dumps(returned), "num_rows": counted.num_rows, "size_bytes": counted.size_bytes}
+        returned = self.sink.write(
+            counted, TaskContext(task_idx=task.task, op_name=self.name, kwargs=kwargs)
+        )
+        row = {
+            "return": cloudpickle.dumps(returned),
+            "num_rows": counted.num_rows,
+            "size_bytes": counted.size_bytes,
+        }
         yield block_functions.from_rows([row])
 
 

@@ -1,4 +1,5 @@
-"""Hugging Face Transformers inside a training function: its `Trainer` on the workers of a `TorchTrainer`.
+"""Hugging Face Transformers inside a training function: its `Trainer` on the workers of a
+`TorchTrainer`.
 
 Files in the order in which a run meets them:
     shards.py      `prepare_trainer`: datasets of `syncline.data` under the `Trainer`

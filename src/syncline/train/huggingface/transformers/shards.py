@@ -1,7 +1,9 @@
-"""`prepare_trainer`: a `transformers.Trainer` that reads its batches from datasets of `syncline.data`.
+"""`prepare_trainer`: a `transformers.Trainer` that reads its batches from datasets of
+`syncline.data`.
 
-What `get_dataset_shard(...).iter_torch_batches(...)` returns yields this rank's batches, made and on the device. The `Trainer`'s own
-loaders would collate and share them out once more, so for such datasets they are replaced; for all others they stay.
+What `get_dataset_shard(...).iter_torch_batches(...)` returns yields this rank's batches, made and
+on the device. The `Trainer`'s own loaders would collate and share them out once more, so for such
+datasets they are replaced; for all others they stay.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from syncline.data.iterate.batching import Batches
 def prepare_trainer(trainer: Any) -> Any:
     """Let `trainer`, a `transformers.Trainer`, read datasets that come from `iter_torch_batches`.
 
-    These have no length, so `TrainingArguments(max_steps=...)` has to say when training ends. After a restart the dataset continues
-    where the checkpoint was taken; `ignore_data_skip` is therefore set, or the `Trainer` would skip what it has seen once more.
+    These have no length, so `TrainingArguments(max_steps=...)` has to say when training ends. After
+    a restart the dataset continues where the checkpoint was taken; `ignore_data_skip` is therefore
+    set, or the `Trainer` would skip what it has seen once more.
 
     Returns:
         `trainer` itself, with its `get_..._dataloader` methods overridden.
@@ -29,15 +32,27 @@ def prepare_trainer(trainer: Any) -> Any:
         """The program's own Trainer, with loaders for `syncline.data`."""
 
         def get_train_dataloader(self) -> Any:
-            return shard_loader(self.train_dataset) if isinstance(self.train_dataset, Batches) else super().get_train_dataloader()
+            return (
+                shard_loader(self.train_dataset)
+                if isinstance(self.train_dataset, Batches)
+                else super().get_train_dataloader()
+            )
 
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
             chosen = self.eval_dataset if eval_dataset is None else eval_dataset
             chosen = self.eval_dataset[chosen] if isinstance(chosen, str) else chosen
-            return shard_loader(chosen) if isinstance(chosen, Batches) else super().get_eval_dataloader(eval_dataset)
+            return (
+                shard_loader(chosen)
+                if isinstance(chosen, Batches)
+                else super().get_eval_dataloader(eval_dataset)
+            )
 
         def get_test_dataloader(self, test_dataset: Any) -> Any:
-            return shard_loader(test_dataset) if isinstance(test_dataset, Batches) else super().get_test_dataloader(test_dataset)
+            return (
+                shard_loader(test_dataset)
+                if isinstance(test_dataset, Batches)
+                else super().get_test_dataloader(test_dataset)
+            )
 
     ReadsShards.__name__, ReadsShards.__qualname__ = base.__name__, base.__qualname__
     trainer.__class__ = ReadsShards

@@ -1,7 +1,9 @@
-"""A CPU flame graph of this process, drawn by py-spy in a child process that looks into this one's memory.
+"""A CPU flame graph of this process, drawn by py-spy in a child process that looks into this one's
+memory.
 
-`--nonblocking`: py-spy stops no thread while it looks, so the training runs on at its pace, and of many samples a few are lost. Threads
-that wait are not counted. Not covered: processes that the worker has started, such as those of a DataLoader, and native frames.
+`--nonblocking`: py-spy stops no thread while it looks, so the training runs on at its pace, and of
+many samples a few are lost. Threads that wait are not counted. Not covered: processes that the
+worker has started, such as those of a DataLoader, and native frames.
 """
 
 from __future__ import annotations
@@ -30,12 +32,26 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
     Raises:
         ProfileError: py-spy is not there, may not look into this process, or saw nothing.
     """
-    command = [_py_spy(), "record", "--pid", str(os.getpid()), "--duration", str(max(1, round(seconds))), "--rate", str(RATE_HZ)]
+    command = [
+        _py_spy(),
+        "record",
+        "--pid",
+        str(os.getpid()),
+        "--duration",
+        str(max(1, round(seconds))),
+        "--rate",
+        str(RATE_HZ),
+    ]
     command += ["--format", "flamegraph", "--threads", "--nonblocking", "--output", str(target)]
     try:
         with _children_may_look():
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds + afterwards_s
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds + afterwards_s,
             )
     except subprocess.TimeoutExpired:
         raise ProfileError(
@@ -44,7 +60,9 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
         ) from None
     if done.returncode != 0 or not target.exists():
         raise ProfileError(explained(done.stderr or done.stdout, seconds))
-    target.write_text(titled(target.read_text(), f"CPU time of process {os.getpid()} in {seconds:g} s"))
+    target.write_text(
+        titled(target.read_text(), f"CPU time of process {os.getpid()} in {seconds:g} s")
+    )
 
 
 def titled(svg: str, title: str) -> str:
@@ -56,11 +74,17 @@ def explained(said: str, seconds: float) -> str:
     """What py-spy said where it failed, as cause and remedy."""
     text = said.strip()
     if "No stack counts found" in text:
-        return (
-            f"no thread of the process used the CPU in {seconds:g} s, so there is nothing to draw: it waits. `syncline stack` shows where"
-        )
+        return f"no thread of the process used the CPU in {seconds:g} s, so there is nothing to draw: it waits. `syncline stack` shows where"
     last = text.splitlines()[-1].strip() if text else "it said nothing"
-    if any(refusal in text for refusal in ("Permission denied", "Permission Denied", "Operation not permitted", "EPERM")):
+    if any(
+        refusal in text
+        for refusal in (
+            "Permission denied",
+            "Permission Denied",
+            "Operation not permitted",
+            "EPERM",
+        )
+    ):
         return (
             f"py-spy may not look into the worker's process ({last}): a container needs the right to (docker run --cap-add=SYS_PTRACE; in "
             "Kubernetes securityContext.capabilities.add: [SYS_PTRACE]), and a machine `sysctl kernel.yama.ptrace_scope=1`, or 0"
@@ -81,7 +105,9 @@ def _py_spy() -> str:
 
 @contextmanager
 def _children_may_look() -> Iterator[None]:
-    """Where only ancestors may look into a process, let descendants of this one do so, until the block ends."""
+    """Where only ancestors may look into a process, let descendants of this one do so, until the
+    block ends.
+    """
     try:
         restricted = _PTRACE_SCOPE.read_text().strip() == "1"
     except OSError:  # a kernel without such rules

@@ -1,6 +1,8 @@
-"""From the question for a profile to its file in the run directory, in the worker's process, on a thread of the control channel.
+"""From the question for a profile to its file in the run directory, in the worker's process, on a
+thread of the control channel.
 
-Only one profile is taken at a time in a process: the tools would measure each other, and some refuse to run twice.
+Only one profile is taken at a time in a process: the tools would measure each other, and some
+refuse to run twice.
 """
 
 from __future__ import annotations
@@ -45,19 +47,26 @@ _busy = threading.Lock()
 
 
 def take_profile(request: ProfileRequest) -> str:
-    """Take a profile of this process, put it into the run directory and return the file's path there.
+    """Take a profile of this process, put it into the run directory and return the file's path
+    there.
 
     Raises:
-        ProfileError: The tool is not there or may not look into the process, there was nothing to see, or another profile is being taken.
-        OSError: The file cannot be written.
+        ProfileError: The tool is not there or may not look into the process, there was nothing to
+        see, or another profile is being taken. OSError: The file cannot be written.
     """
     session = get_session()
     if not _busy.acquire(blocking=False):
-        raise ProfileError(f"rank {session.world_rank} is being profiled already: ask again when that profile is there")
+        raise ProfileError(
+            f"rank {session.world_rank} is being profiled already: ask again when that profile is there"
+        )
     try:
-        name = f"{PROFILES_DIRECTORY}/{_names.next(session.world_rank, request.ending, time.time())}"
+        name = (
+            f"{PROFILES_DIRECTORY}/{_names.next(session.world_rank, request.ending, time.time())}"
+        )
         # In the session's directory, where nothing stays if the process is killed meanwhile.
-        with tempfile.TemporaryDirectory(prefix="profile-", dir=current_engine().session_directory) as directory:
+        with tempfile.TemporaryDirectory(
+            prefix="profile-", dir=current_engine().session_directory
+        ) as directory:
             target = Path(directory) / f"profile-{request.ending}"
             problem = _record(request, target)
             session.storage.files.write(name, target.read_bytes())
@@ -69,21 +78,28 @@ def take_profile(request: ProfileRequest) -> str:
 
 
 def _record(request: ProfileRequest, target: Path) -> str | None:
-    """Fill the file; gives back why it is not all that was asked for, if it is not. ProfileError where there is nothing."""
+    """Fill the file; gives back why it is not all that was asked for, if it is not. ProfileError
+    where there is nothing.
+    """
     if request.kind is ProfileKind.CPU:
         cpu.record(request.seconds, request.afterwards_s, target)
     elif request.kind is ProfileKind.MEMORY:
         memory.record(request.seconds, request.afterwards_s, target)
     elif "torch" not in sys.modules:
-        raise ProfileError("the training function has not imported torch, so there are no steps to trace: take a CPU profile instead")
+        raise ProfileError(
+            "the training function has not imported torch, so there are no steps to trace: take a CPU profile instead"
+        )
     else:
-        record_steps: Callable[[int, float, Path], str | None] = importlib.import_module(_STEPS_MODULE).record
+        record_steps: Callable[[int, float, Path], str | None] = importlib.import_module(
+            _STEPS_MODULE
+        ).record
         return record_steps(request.steps, request.seconds, target)
     return None
 
 
 def prepare() -> None:
-    """Before the training function starts, in its thread: have the steps of optimizers noticed, where torch is there already.
+    """Before the training function starts, in its thread: have the steps of optimizers noticed,
+    where torch is there already.
 
     Later, from another thread, it might meet an optimizer that is just calling its hooks.
     """

@@ -61,7 +61,9 @@ class ProfileRequest:
             kind = ProfileKind(arguments.get("kind", ""))
         except ValueError:
             known = ", ".join(repr(kind.value) for kind in ProfileKind)
-            raise ValueError(f"kind={arguments.get('kind')!r} is no kind of profile: give {known}") from None
+            raise ValueError(
+                f"kind={arguments.get('kind')!r} is no kind of profile: give {known}"
+            ) from None
         seconds = _number(arguments, "seconds", _TRAITS[kind].seconds, LONGEST_S)
         steps = _number(arguments, "steps", DEFAULT_STEPS, MOST_STEPS)
         if steps != int(steps):
@@ -89,6 +91,13 @@ def _number(arguments: Mapping[str, Any], name: str, default: float, largest: fl
     if value is None:
         return default
     smallest = 1
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or not smallest <= value <= largest:
-        raise ValueError(f"{name}={value!r} is not possible for a profile: give a number from {smallest} to {largest:g}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or math.isnan(value)
+        or not smallest <= value <= largest
+    ):
+        raise ValueError(
+            f"{name}={value!r} is not possible for a profile: give a number from {smallest} to {largest:g}"
+        )
     return value

@@ -1,8 +1,11 @@
-"""A trace of the next steps by `torch.profiler`, from one step of an optimizer to another, in a form that Perfetto opens.
+"""A trace of the next steps by `torch.profiler`, from one step of an optimizer to another, in a
+form that Perfetto opens.
 
-A hook that all optimizers call after a step starts it, marks the steps ("step 1", …) and ends it, in the thread that trains; it records
-every thread's operators, and the GPU's where CUDA is in use. Where the steps stop coming, the thread that asked ends it. A program may not
-profile itself with `torch.profiler` at the same time. Python frames are not recorded: that would slow the steps down many times.
+A hook that all optimizers call after a step starts it, marks the steps ("step 1", …) and ends it,
+in the thread that trains; it records every thread's operators, and the GPU's where CUDA is in use.
+Where the steps stop coming, the thread that asked ends it. A program may not profile itself with
+`torch.profiler` at the same time. Python frames are not recorded: that would slow the steps down
+many times.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ class StepTrace:
         """All steps are recorded, or something went wrong."""
 
     def stepped(self, optimizer: object) -> None:
-        """An optimizer has made a step. The first one seen sets the beat: where there are several, the others' do not count."""
+        """An optimizer has made a step. The first one seen sets the beat: where there are several,
+        the others' do not count.
+        """
         with self._lock:
             if self.ended.is_set():
                 return
@@ -51,7 +56,9 @@ class StepTrace:
     def _take(self, optimizer: object) -> None:
         if self._profiler is None:
             self._beat = optimizer
-            self._profiler = profile(activities=_activities(), record_shapes=True, experimental_config=self._options)
+            self._profiler = profile(
+                activities=_activities(), record_shapes=True, experimental_config=self._options
+            )
             self._profiler.start()
             self._runs = True
         elif optimizer is self._beat:
@@ -100,7 +107,9 @@ _hook = _Hook()
 
 
 def notice_steps() -> None:
-    """Have all optimizers call the hook from now on; it stays, and costs less than a microsecond a step."""
+    """Have all optimizers call the hook from now on; it stays, and costs less than a microsecond a
+    step.
+    """
     if not _hook.is_registered:
         _hook.is_registered = True
         register_optimizer_step_post_hook(_hook)
@@ -124,7 +133,9 @@ def record(steps: int, limit_s: float, target: Path) -> str | None:
         _hook.trace = None
         profiler = trace.finish()
     if trace.error is not None:
-        raise ProfileError(f"`torch.profiler` could not trace the steps ({trace.error}): does the program profile itself?") from trace.error
+        raise ProfileError(
+            f"`torch.profiler` could not trace the steps ({trace.error}): does the program profile itself?"
+        ) from trace.error
     if profiler is None:
         raise ProfileError(
             f"no optimizer of `torch.optim` made a step in {limit_s:g} s, and a trace goes from one step to another: if the rank is stuck, "
@@ -148,4 +159,6 @@ def _of_all_threads() -> Any:
     try:
         return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     except (AttributeError, TypeError):
-        raise ProfileError(f"traces need torch 2.7 or newer, and the worker has {torch.__version__}") from None
+        raise ProfileError(
+            f"traces need torch 2.7 or newer, and the worker has {torch.__version__}"
+        ) from None

@@ -1,4 +1,6 @@
-"""Suggestions of Ax: Bayesian optimization with BoTorch, with constraints on parameters and outcomes."""
+"""Suggestions of Ax: Bayesian optimization with BoTorch, with constraints on parameters and
+outcomes.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,11 @@ class AxSearch(LibrarySearcher):
     """Searches with Ax (1.0 or later).
 
     Args:
-        space: a search space of ours, or a list of Ax's parameters. Left out: the tuner's.
-        metric: the result to go by.
-        mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        parameter_constraints: such as "x3 >= x4".
-        outcome_constraints: such as "m1 <= 3.", on results besides the metric.
-        ax_client: a client to use; if it has an experiment already, that one says what is searched, and none of the above may be given.
+        space: a search space of ours, or a list of Ax's parameters. Left out: the tuner's. metric:
+        the result to go by. mode: "min" or "max". points_to_evaluate: configurations to try first,
+        each with all parameters. parameter_constraints: such as "x3 >= x4". outcome_constraints:
+        such as "m1 <= 3.", on results besides the metric. ax_client: a client to use; if it has an
+        experiment already, that one says what is searched, and none of the above may be given.
         **ax_kwargs: for the `AxClient` otherwise, such as `random_seed`.
     """
 
@@ -48,7 +48,13 @@ class AxSearch(LibrarySearcher):
             self._take_experiment(ax_client)
 
     def _take_experiment(self, client: Any) -> None:
-        if self._has_space() or self._metric or self._mode or self._parameter_constraints or self._outcome_constraints:
+        if (
+            self._has_space()
+            or self._metric
+            or self._mode
+            or self._parameter_constraints
+            or self._outcome_constraints
+        ):
             raise ValueError(
                 "The `ax_client` has an experiment already: leave out space, metric, mode and constraints, which are in there."
             )
@@ -65,7 +71,10 @@ class AxSearch(LibrarySearcher):
         drawn = super()._drawn(point)
         if self._space is None:
             return drawn
-        return {key: str(value) if self._space.parameters[key].kind == "choice" else value for key, value in drawn.items()}
+        return {
+            key: str(value) if self._space.parameters[key].kind == "choice" else value
+            for key, value in drawn.items()
+        }
 
     def _start(self) -> Any:
         ax = _ax()
@@ -95,10 +104,15 @@ class AxSearch(LibrarySearcher):
 
     def _tell(self, ticket: int, loss: float, result: Mapping[str, Any]) -> None:
         constrained = self._optimizer.experiment.optimization_config.outcome_constraints
-        names = [self._metric, *(name for constraint in constrained for name in constraint.metric_names)]
+        names = [
+            self._metric,
+            *(name for constraint in constrained for name in constraint.metric_names),
+        ]
         values = {name: result.get(name) for name in names}
         if all(value is not None and math.isfinite(value) for value in values.values()):
-            self._optimizer.complete_trial(ticket, raw_data={name: (float(value or 0), None) for name, value in values.items()})
+            self._optimizer.complete_trial(
+                ticket, raw_data={name: (float(value or 0), None) for name, value in values.items()}
+            )
         else:
             self._take_back(ticket)
 
@@ -134,9 +148,17 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     if parameter.kind == "choice" and len(parameter.choices) == 1:
         return {"name": parameter.key, "type": "fixed", "value": "0", "value_type": "str"}
     if parameter.kind == "choice":
-        # By index, because Ax takes choices of one simple type only; as strings, because it has ideas about the order of numbers.
+        # By index, because Ax takes choices of one simple type only; as strings, because it has
+        # ideas about the order of numbers.
         indices = list(map(str, range(len(parameter.choices))))
-        return {"name": parameter.key, "type": "choice", "values": indices, "value_type": "str", "is_ordered": False, "sort_values": False}
+        return {
+            "name": parameter.key,
+            "type": "choice",
+            "values": indices,
+            "value_type": "str",
+            "is_ordered": False,
+            "sort_values": False,
+        }
     if parameter.law == "normal":
         raise parameter.refusal("AxSearch", "uniform and log-uniform numbers, and choices")
     return {

@@ -1,4 +1,6 @@
-"""Suggestions of BOHB (Falkner, Klein and Hutter: BOHB, ICML 2018) as HpBandSter has it. Its scheduler is `HyperBandForBOHB`."""
+"""Suggestions of BOHB (Falkner, Klein and Hutter: BOHB, ICML 2018) as HpBandSter has it. Its
+scheduler is `HyperBandForBOHB`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 
 class TuneBOHB(LibrarySearcher):
-    """Searches with HpBandSter's BOHB, which learns at the budgets that `HyperBandForBOHB` gives the trials.
+    """Searches with HpBandSter's BOHB, which learns at the budgets that `HyperBandForBOHB` gives
+    the trials.
 
     Args:
         space: a search space of ours, or a `ConfigSpace.ConfigurationSpace`. Left out: the tuner's.
@@ -67,18 +70,26 @@ class TuneBOHB(LibrarySearcher):
             return
         if "hyperband_info" not in result and not self._has_warned:
             self._has_warned = True
-            logger.warning("TuneBOHB learns nothing, because results tell no budget: take HyperBandForBOHB as the scheduler.")
+            logger.warning(
+                "TuneBOHB learns nothing, because results tell no budget: take HyperBandForBOHB as the scheduler."
+            )
         budget = result.get("hyperband_info", {}).get("budget")
         if budget is None:
             return
         loss = self._loss(result)
         # HpBandSter counts infinite losses as bad ones, and only ranks.
         outcome = {"loss": math.inf if loss is None else loss}
-        job = SimpleNamespace(result=outcome, kwargs={"budget": budget, "config": dict(self._tickets[trial_id])}, exception=None)
+        job = SimpleNamespace(
+            result=outcome,
+            kwargs={"budget": budget, "config": dict(self._tickets[trial_id])},
+            exception=None,
+        )
         with self._undisturbed():
             self._optimizer.new_result(job)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         self._tickets.pop(trial_id, None)
         self._running.discard(trial_id)
 
@@ -95,7 +106,9 @@ class TuneBOHB(LibrarySearcher):
 
     def _checked(self, space: Any) -> Any:
         if not isinstance(space, _config_space().ConfigurationSpace):
-            raise TypeError(f"`space` must be a search space or a ConfigSpace.ConfigurationSpace, not {space!r}.")
+            raise TypeError(
+                f"`space` must be a search space or a ConfigSpace.ConfigurationSpace, not {space!r}."
+            )
         return space
 
     def _start(self) -> Any:
@@ -114,7 +127,9 @@ class TuneBOHB(LibrarySearcher):
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
-        """HpBandSter draws from numpy's global state, and makes its libraries warn of what only concerns itself."""
+        """HpBandSter draws from numpy's global state, and makes its libraries warn of what only
+        concerns itself.
+        """
         with self._random.in_use(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
@@ -127,14 +142,24 @@ def _config_space() -> Any:
 def _bohb() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return load_library("hpbandster.optimizers.config_generators.bohb", "hpbandster", "TuneBOHB")
+        return load_library(
+            "hpbandster.optimizers.config_generators.bohb", "hpbandster", "TuneBOHB"
+        )
 
 
 def _hyperparameter(parameter: Parameter) -> Any:
     library = _config_space()
     if parameter.kind == "choice":
-        return library.CategoricalHyperparameter(parameter.key, choices=list(range(len(parameter.choices))))
+        return library.CategoricalHyperparameter(
+            parameter.key, choices=list(range(len(parameter.choices)))
+        )
     if parameter.law == "normal":
         raise parameter.refusal("TuneBOHB", "uniform and log-uniform numbers, and choices")
-    kind = library.UniformIntegerHyperparameter if parameter.kind == "integer" else library.UniformFloatHyperparameter
-    return kind(parameter.key, lower=parameter.low, upper=parameter.high, log=parameter.law == "log")
+    kind = (
+        library.UniformIntegerHyperparameter
+        if parameter.kind == "integer"
+        else library.UniformFloatHyperparameter
+    )
+    return kind(
+        parameter.key, lower=parameter.low, upper=parameter.high, log=parameter.law == "log"
+    )

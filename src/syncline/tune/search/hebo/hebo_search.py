@@ -1,4 +1,6 @@
-"""Suggestions of HEBO: heteroscedastic evolutionary Bayesian optimization. Trials are suggested batch by batch."""
+"""Suggestions of HEBO: heteroscedastic evolutionary Bayesian optimization. Trials are suggested
+batch by batch.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,10 @@ class HEBOSearch(LibrarySearcher):
     """Searches with HEBO (0.3.5 or later). Its first trials are random; 16 or more make sense.
 
     Args:
-        space: a search space of ours, or a HEBO `DesignSpace`. Left out: the tuner's.
-        metric: the result to go by.
-        mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        evaluated_rewards: the known metrics of `points_to_evaluate`, which are then not tried but learnt from.
-        random_state_seed: makes the search repeatable.
+        space: a search space of ours, or a HEBO `DesignSpace`. Left out: the tuner's. metric: the
+        result to go by. mode: "min" or "max". points_to_evaluate: configurations to try first, each
+        with all parameters. evaluated_rewards: the known metrics of `points_to_evaluate`, which are
+        then not tried but learnt from. random_state_seed: makes the search repeatable.
         max_concurrent: how many trials make a batch; a `ConcurrencyLimiter`'s number replaces it.
         **kwargs: for HEBO's optimizer.
     """
@@ -42,10 +42,16 @@ class HEBOSearch(LibrarySearcher):
     ) -> None:
         _hebo()
         if not isinstance(max_concurrent, int) or max_concurrent < 1:
-            raise ValueError(f"`max_concurrent` must be a whole number above 0, not {max_concurrent!r}.")
+            raise ValueError(
+                f"`max_concurrent` must be a whole number above 0, not {max_concurrent!r}."
+            )
         if random_state_seed is not None and not isinstance(random_state_seed, int):
-            raise TypeError(f"`random_state_seed` must be a whole number or None, not {random_state_seed!r}.")
-        validate_warmstart([], points_to_evaluate, evaluated_rewards, validate_point_name_lengths=False)
+            raise TypeError(
+                f"`random_state_seed` must be a whole number or None, not {random_state_seed!r}."
+            )
+        validate_warmstart(
+            [], points_to_evaluate, evaluated_rewards, validate_point_name_lengths=False
+        )
         self._rewards = list(evaluated_rewards or [])
         self._random = RandomStates(random_state_seed)
         self._max_concurrent = max_concurrent
@@ -66,13 +72,16 @@ class HEBOSearch(LibrarySearcher):
         pruned: bool = False,
         intermediate_values: list[float] | None = None,
     ) -> None:
-        """Learns from a point that was evaluated elsewhere. Failed and pruned ones are left out, intermediate values are not used.
+        """Learns from a point that was evaluated elsewhere. Failed and pruned ones are left out,
+        intermediate values are not used.
 
         RuntimeError while metric, mode or the space are not known.
         """
         self._start_if_complete()
         if self._optimizer is None:
-            raise RuntimeError("HEBOSearch cannot learn from points before it knows metric, mode and the search space: give it all three.")
+            raise RuntimeError(
+                "HEBOSearch cannot learn from points before it knows metric, mode and the search space: give it all three."
+            )
         if self._space is not None:
             parameters = {key: item for key, item in parameters.items() if self._space.knows(key)}
         loss = None if error or pruned else self._loss({self.metric: value})
@@ -80,7 +89,11 @@ class HEBOSearch(LibrarySearcher):
             self._observe(self._optimizer, self._drawn(parameters), loss)
 
     def _converted(self, space: SearchSpace) -> Any:
-        return _design_space().DesignSpace().parse([_parameter(parameter) for parameter in space.parameters.values()])
+        return (
+            _design_space()
+            .DesignSpace()
+            .parse([_parameter(parameter) for parameter in space.parameters.values()])
+        )
 
     def _checked(self, space: Any) -> Any:
         if not isinstance(space, _design_space().DesignSpace):
@@ -110,7 +123,9 @@ class HEBOSearch(LibrarySearcher):
             return None
         if not self._batch:
             with self._random.in_use():
-                self._batch = self._optimizer.suggest(n_suggestions=self._max_concurrent).to_dict("records")
+                self._batch = self._optimizer.suggest(n_suggestions=self._max_concurrent).to_dict(
+                    "records"
+                )
         drawn = self._batch.pop(0)
         return drawn, self._config(drawn)
 
@@ -140,8 +155,15 @@ def _design_space() -> Any:
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     if parameter.kind == "choice":
-        return {"name": parameter.key, "type": "cat", "categories": list(range(len(parameter.choices)))}
+        return {
+            "name": parameter.key,
+            "type": "cat",
+            "categories": list(range(len(parameter.choices))),
+        }
     if parameter.law == "normal":
         raise parameter.refusal("HEBOSearch", "uniform and log-uniform numbers, and choices")
-    kind = {"float": {"uniform": "num", "log": "pow"}, "integer": {"uniform": "int", "log": "pow_int"}}[parameter.kind][parameter.law]
+    kind = {
+        "float": {"uniform": "num", "log": "pow"},
+        "integer": {"uniform": "int", "log": "pow_int"},
+    }[parameter.kind][parameter.law]
     return {"name": parameter.key, "type": kind, "lb": parameter.low, "ub": parameter.high}

@@ -1,4 +1,6 @@
-"""`HyperOptSearch`: suggestions of HyperOpt. The library is imported when a searcher is made, not here."""
+"""`HyperOptSearch`: suggestions of HyperOpt. The library is imported when a searcher is made, not
+here.
+"""
 
 from syncline.tune.search.hyperopt.hyperopt_search import HyperOptSearch
 

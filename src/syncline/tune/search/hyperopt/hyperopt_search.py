@@ -1,4 +1,6 @@
-"""Suggestions of HyperOpt's tree-structured Parzen estimators, for search spaces whose choices may hold parameters of their own."""
+"""Suggestions of HyperOpt's tree-structured Parzen estimators, for search spaces whose choices may
+hold parameters of their own.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,12 @@ class HyperOptSearch(LibrarySearcher):
     """Searches with HyperOpt.
 
     Args:
-        space: a search space of ours, or a dictionary of HyperOpt's expressions, each labelled by its key. Left out: the tuner's.
-        metric: the result to go by.
-        mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        n_initial_points: how many trials are random before the estimators are fitted; None: HyperOpt's number.
-        random_state_seed: makes the search repeatable.
-        gamma: which fraction of the trials counts as good.
+        space: a search space of ours, or a dictionary of HyperOpt's expressions, each labelled by
+        its key. Left out: the tuner's. metric: the result to go by. mode: "min" or "max".
+        points_to_evaluate: configurations to try first, each with all parameters. n_initial_points:
+        how many trials are random before the estimators are fitted; None: HyperOpt's number.
+        random_state_seed: makes the search repeatable. gamma: which fraction of the trials counts
+        as good.
     """
 
     conditional = True
@@ -56,7 +57,9 @@ class HyperOptSearch(LibrarySearcher):
 
     def _ask(self) -> tuple[Any, dict[str, Any]]:
         suggest = partial(_hyperopt().tpe.suggest, verbose=False, **self._options)
-        documents = suggest(self._new_ids(), self._domain, self._optimizer, self._random.randint(2**31 - 1))
+        documents = suggest(
+            self._new_ids(), self._domain, self._optimizer, self._random.randint(2**31 - 1)
+        )
         return self._running(documents)
 
     def _ask_for(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -64,13 +67,26 @@ class HyperOptSearch(LibrarySearcher):
         (trial,) = self._new_ids()
         values = {label: [drawn[label]] if label in drawn else [] for label in self._domain.params}
         indices = {label: [trial] if found else [] for label, found in values.items()}
-        description = {"tid": trial, "cmd": self._domain.cmd, "workdir": None, "idxs": indices, "vals": values}
-        return self._running(self._optimizer.new_trial_docs([trial], [None], [self._domain.new_result()], [description]))
+        description = {
+            "tid": trial,
+            "cmd": self._domain.cmd,
+            "workdir": None,
+            "idxs": indices,
+            "vals": values,
+        }
+        return self._running(
+            self._optimizer.new_trial_docs(
+                [trial], [None], [self._domain.new_result()], [description]
+            )
+        )
 
     def _drawn(self, point: Mapping[str, Any]) -> dict[str, Any]:
         if self._space is not None:
             return self._space.drawn(point)
-        return {key: _index_if_choice(self._library_space.get(key), key, value) for key, value in flatten_dict(point).items()}
+        return {
+            key: _index_if_choice(self._library_space.get(key), key, value)
+            for key, value in flatten_dict(point).items()
+        }
 
     def _new_ids(self) -> list[int]:
         ids: list[int] = self._optimizer.new_trial_ids(1)
@@ -105,12 +121,30 @@ def _hyperopt() -> Any:
 
 
 def _expression(parameter: Parameter) -> Any:
-    """`parameter` for HyperOpt, labelled by its key. A choice chooses an index, and brings the parameters inside along."""
-    hp, label, low, high, step = _hyperopt().hp, parameter.key, parameter.low, parameter.high, parameter.step
+    """`parameter` for HyperOpt, labelled by its key. A choice chooses an index, and brings the
+    parameters inside along.
+    """
+    hp, label, low, high, step = (
+        _hyperopt().hp,
+        parameter.key,
+        parameter.low,
+        parameter.high,
+        parameter.step,
+    )
     if parameter.kind == "choice":
-        return hp.choice(label, [[*map(_expression, inside), index] for index, inside in enumerate(parameter.conditional)])
+        return hp.choice(
+            label,
+            [
+                [*map(_expression, inside), index]
+                for index, inside in enumerate(parameter.conditional)
+            ],
+        )
     if parameter.law == "normal":
-        return hp.qnormal(label, parameter.mean, parameter.sd, step) if step else hp.normal(label, parameter.mean, parameter.sd)
+        return (
+            hp.qnormal(label, parameter.mean, parameter.sd, step)
+            if step
+            else hp.normal(label, parameter.mean, parameter.sd)
+        )
     if parameter.kind == "integer":
         step = step or 1
     if parameter.law == "log":

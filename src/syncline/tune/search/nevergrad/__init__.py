@@ -1,4 +1,6 @@
-"""`NevergradSearch`: suggestions of Nevergrad. The library is imported when a searcher is made, not here."""
+"""`NevergradSearch`: suggestions of Nevergrad. The library is imported when a searcher is made, not
+here.
+"""
 
 from syncline.tune.search.nevergrad.nevergrad_search import NevergradSearch
 

@@ -17,17 +17,20 @@ class NevergradSearch(LibrarySearcher):
     """Searches with Nevergrad.
 
     Args:
-        optimizer: one of `nevergrad.optimizers`: a class, a configured one, or an optimizer that was made already. The default is
-            `TwoPointsDE`, which runs trials side by side. The state of optimizers that are sequential inside (Cobyla and the like, which
-            `NGOpt` may choose) cannot be saved.
+        optimizer: one of `nevergrad.optimizers`: a class, a configured one, or an optimizer that
+        was made already. The default is
+            `TwoPointsDE`, which runs trials side by side. The state of optimizers that are
+            sequential inside (Cobyla and the like, which `NGOpt` may choose) cannot be saved.
         optimizer_kwargs: what a class gets besides the space, such as `budget` and `num_workers`.
-        space: a search space of ours, or a Nevergrad parameter; for an optimizer that was made over an array, the list of the names of its
+        space: a search space of ours, or a Nevergrad parameter; for an optimizer that was made over
+        an array, the list of the names of its
             numbers. Left out: the tuner's.
         metric: the result to go by.
         mode: "min" or "max".
         points_to_evaluate: configurations to try first, each with all parameters.
 
-    Nevergrad seeds itself from numpy's global state: `numpy.random.seed` makes the search repeatable.
+    Nevergrad seeds itself from numpy's global state: `numpy.random.seed` makes the search
+    repeatable.
     """
 
     def __init__(
@@ -47,27 +50,43 @@ class NevergradSearch(LibrarySearcher):
             raise ValueError(f"`optimizer` must be one of nevergrad.optimizers, not {optimizer!r}.")
         made = isinstance(optimizer, base.Optimizer)
         if made and optimizer_kwargs:
-            raise ValueError("`optimizer_kwargs` come too late for an optimizer that was made already: give its class instead.")
+            raise ValueError(
+                "`optimizer_kwargs` come too late for an optimizer that was made already: give its class instead."
+            )
         if made and not isinstance(space, list | None):
-            raise ValueError("An optimizer that was made already has its space: give a list of names as `space`, or leave it out.")
+            raise ValueError(
+                "An optimizer that was made already has its space: give a list of names as `space`, or leave it out."
+            )
         self._given = optimizer
         self._is_made = made
         self._names: Sequence[str] = space or [] if made else []
         self._optimizer_kwargs = dict(optimizer_kwargs or {})
-        super().__init__(optimizer.parametrization if made else space, metric, mode, points_to_evaluate)
+        super().__init__(
+            optimizer.parametrization if made else space, metric, mode, points_to_evaluate
+        )
 
     def _converted(self, space: SearchSpace) -> Any:
-        return _nevergrad().p.Dict(**{key: _parameter(parameter) for key, parameter in space.parameters.items()})
+        return _nevergrad().p.Dict(
+            **{key: _parameter(parameter) for key, parameter in space.parameters.items()}
+        )
 
     def _checked(self, space: Any) -> Any:
         if not isinstance(space, _nevergrad().p.Parameter):
-            raise TypeError(f"`space` must be a search space or a Nevergrad parameter, not {space!r}.")
+            raise TypeError(
+                f"`space` must be a search space or a Nevergrad parameter, not {space!r}."
+            )
         if self._names and space.dimension != len(self._names):
-            raise ValueError(f"The optimizer searches {space.dimension} numbers, but `space` names {len(self._names)}: {self._names}.")
+            raise ValueError(
+                f"The optimizer searches {space.dimension} numbers, but `space` names {len(self._names)}: {self._names}."
+            )
         return space
 
     def _start(self) -> Any:
-        return self._given if self._is_made else self._given(self._library_space, **self._optimizer_kwargs)
+        return (
+            self._given
+            if self._is_made
+            else self._given(self._library_space, **self._optimizer_kwargs)
+        )
 
     def _ask(self) -> tuple[Any, dict[str, Any]]:
         candidate = self._optimizer.ask()

@@ -1,7 +1,9 @@
-"""Suggestions of Optuna: TPE, Gaussian processes, CMA-ES, NSGA-II, quasi-Monte Carlo or any other of its samplers.
+"""Suggestions of Optuna: TPE, Gaussian processes, CMA-ES, NSGA-II, quasi-Monte Carlo or any other
+of its samplers.
 
-Covered: our search spaces, Optuna's distributions and functions that ask a trial for values (and so may ask one because of another);
-several metrics; reports between, as Optuna's intermediate values. Pruning is not: that is the schedulers' work.
+Covered: our search spaces, Optuna's distributions and functions that ask a trial for values (and so
+may ask one because of another); several metrics; reports between, as Optuna's intermediate values.
+Pruning is not: that is the schedulers' work.
 """
 
 from __future__ import annotations
@@ -43,19 +45,21 @@ class OptunaSearch(LibrarySearcher):
     """Searches with Optuna (3.5 or later).
 
     Args:
-        space: a search space of ours, a dictionary of Optuna's distributions, or a function that asks an `optuna.Trial` for values and
+        space: a search space of ours, a dictionary of Optuna's distributions, or a function that
+        asks an `optuna.Trial` for values and
             returns further constants as a dictionary, or None. Left out: the tuner's `param_space`.
-        metric: the result to go by; a list of them for several objectives.
-        mode: "min" or "max"; a list if `metric` is one.
-        points_to_evaluate: configurations to try first. They may leave parameters out, which Optuna then draws.
-        sampler: Optuna's sampler; the default is `TPESampler(seed=seed)`.
-        study_name: the name of the study in `storage`, "optuna" by default; a study that is there already is continued.
-        storage: where the study is kept; the default is in memory, saved with the searcher's state. Of a storage, the state keeps the
+        metric: the result to go by; a list of them for several objectives. mode: "min" or "max"; a
+        list if `metric` is one. points_to_evaluate: configurations to try first. They may leave
+        parameters out, which Optuna then draws. sampler: Optuna's sampler; the default is
+        `TPESampler(seed=seed)`. study_name: the name of the study in `storage`, "optuna" by
+        default; a study that is there already is continued. storage: where the study is kept; the
+        default is in memory, saved with the searcher's state. Of a storage, the state keeps the
             reference only.
-        seed: for the default sampler.
-        evaluated_rewards: the known metrics of `points_to_evaluate`, which are then not tried but learnt from.
+        seed: for the default sampler. evaluated_rewards: the known metrics of `points_to_evaluate`,
+        which are then not tried but learnt from.
 
-    A trial whose metric is NaN or infinite, or that failed, is a failed trial to Optuna; one that ended without a metric is pruned.
+    A trial whose metric is NaN or infinite, or that failed, is a failed trial to Optuna; one that
+    ended without a metric is pruned.
     """
 
     def __init__(
@@ -72,12 +76,21 @@ class OptunaSearch(LibrarySearcher):
     ) -> None:
         optuna = _optuna()
         if sampler is not None and not isinstance(sampler, optuna.samplers.BaseSampler):
-            raise TypeError(f"`sampler` must be one of optuna.samplers, such as TPESampler(), not {sampler!r}.")
+            raise TypeError(
+                f"`sampler` must be one of optuna.samplers, such as TPESampler(), not {sampler!r}."
+            )
         if storage is not None and not isinstance(storage, optuna.storages.BaseStorage):
-            raise TypeError(f"`storage` must be one of optuna.storages, such as RDBStorage(url), not {storage!r}.")
+            raise TypeError(
+                f"`storage` must be one of optuna.storages, such as RDBStorage(url), not {storage!r}."
+            )
         if sampler is not None and seed is not None:
-            logger.warning("OptunaSearch ignores seed=%s, because it was given a sampler: give the seed to the sampler.", seed)
-        validate_warmstart([], points_to_evaluate, evaluated_rewards, validate_point_name_lengths=False)
+            logger.warning(
+                "OptunaSearch ignores seed=%s, because it was given a sampler: give the seed to the sampler.",
+                seed,
+            )
+        validate_warmstart(
+            [], points_to_evaluate, evaluated_rewards, validate_point_name_lengths=False
+        )
         if evaluated_rewards and callable(space):
             raise TypeError(
                 "`evaluated_rewards` need a space with named distributions: a function as `space` cannot tell what its values mean."
@@ -100,10 +113,13 @@ class OptunaSearch(LibrarySearcher):
             try:
                 ticket.trial.report(float(value), step)
             except RuntimeError:
-                # A storage outlives the program: after a restart, it may know already that the trial ended.
+                # A storage outlives the program: after a restart, it may know already that the
+                # trial ended.
                 logger.debug("Optuna's storage holds trial %s as ended.", trial_id)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """Tells Optuna the values, or that the trial failed or was pruned."""
         ticket = self._tickets.pop(trial_id, None)
         if ticket is None:
@@ -127,8 +143,10 @@ class OptunaSearch(LibrarySearcher):
         pruned: bool = False,
         intermediate_values: list[float] | None = None,
     ) -> None:
-        """Learns from a point that was evaluated elsewhere; `value` is a list with several objectives. A metric that is not finite counts
-        as an error. RuntimeError while metric, mode or the space are not known; TypeError if the space is a function."""
+        """Learns from a point that was evaluated elsewhere; `value` is a list with several
+        objectives. A metric that is not finite counts as an error. RuntimeError while metric, mode
+        or the space are not known; TypeError if the space is a function.
+        """
         self._start_if_complete()
         if self._optimizer is None:
             raise RuntimeError(
@@ -145,11 +163,15 @@ class OptunaSearch(LibrarySearcher):
         """Metric and mode of each; what is only observed is left out."""
         several = isinstance(self._metric, list | tuple)
         metrics, modes = (self.metric, self.mode) if several else ([self.metric], [self.mode])
-        return [(metric, mode) for metric, mode in zip(metrics, modes, strict=True) if mode != "obs"]
+        return [
+            (metric, mode) for metric, mode in zip(metrics, modes, strict=True) if mode != "obs"
+        ]
 
     def _start_if_complete(self) -> None:
         if isinstance(self._mode, list | tuple) and self._metric is None:
-            raise ValueError(f"mode={self._mode} is a list: several objectives need `metric`, a list of their names.")
+            raise ValueError(
+                f"mode={self._mode} is a list: several objectives need `metric`, a list of their names."
+            )
         super()._start_if_complete()
 
     def _checked(self, space: Any) -> Any:
@@ -174,7 +196,9 @@ class OptunaSearch(LibrarySearcher):
                 sampler=self._sampler or optuna.samplers.TPESampler(seed=self._seed),
                 pruner=optuna.pruners.NopPruner(),
                 study_name=self._study_name,
-                directions=["minimize" if mode == "min" else "maximize" for _, mode in self._objectives()],
+                directions=[
+                    "minimize" if mode == "min" else "maximize" for _, mode in self._objectives()
+                ],
                 load_if_exists=True,
             )
         if self._rewards:
@@ -191,7 +215,9 @@ class OptunaSearch(LibrarySearcher):
         values = trial.params
         if self._space is None:
             return _Ticket(trial), unflatten_dict(values)
-        return _Ticket(trial), self._space.config_of(lambda parameter: _value(parameter, values[parameter.key]))
+        return _Ticket(trial), self._space.config_of(
+            lambda parameter: _value(parameter, values[parameter.key])
+        )
 
     def _ask_for(self, point: Mapping[str, Any]) -> tuple[_Ticket, dict[str, Any]]:
         values = flatten_dict(point) if self._space is None else self._params(self._space, point)
@@ -202,7 +228,10 @@ class OptunaSearch(LibrarySearcher):
         """The point's values as Optuna knows them."""
         values = space.values(point)
         drawn = {key: space.parameters[key].drawn(value)[key] for key, value in values.items()}
-        return {key: drawn[key] if _by_index(space.parameters[key]) else value for key, value in values.items()}
+        return {
+            key: drawn[key] if _by_index(space.parameters[key]) else value
+            for key, value in values.items()
+        }
 
     def _add_point(
         self,
@@ -214,10 +243,16 @@ class OptunaSearch(LibrarySearcher):
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
         if callable(self._library_space):
-            raise TypeError("Points with known results need a space with named distributions, not a function as `space`.")
+            raise TypeError(
+                "Points with known results need a space with named distributions, not a function as `space`."
+            )
         optuna = _optuna()
         states = optuna.trial.TrialState
-        params = self._params(self._space, self._searched(point)) if self._space is not None else flatten_dict(point)
+        params = (
+            self._params(self._space, self._searched(point))
+            if self._space is not None
+            else flatten_dict(point)
+        )
         values = value if isinstance(value, list | tuple) else [value]
         failed = error or not all(math.isfinite(one) for one in values)
         study.add_trial(
@@ -231,7 +266,9 @@ class OptunaSearch(LibrarySearcher):
         )
 
     def _searched(self, point: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A configuration without what is not searched: trials of earlier experiments bring their constants along."""
+        """A configuration without what is not searched: trials of earlier experiments bring their
+        constants along.
+        """
         assert self._space is not None
         return {key: value for key, value in point.items() if self._space.knows(key)}
 
@@ -271,7 +308,9 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 def _by_index(parameter: Parameter) -> bool:
     """Whether Optuna is given the indices of choices, because it cannot keep the choices."""
-    return not all(isinstance(choice, bool | int | float | str | None) for choice in parameter.choices)
+    return not all(
+        isinstance(choice, bool | int | float | str | None) for choice in parameter.choices
+    )
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
@@ -281,8 +320,14 @@ def _value(parameter: Parameter, value: Any) -> Any:
     return parameter.number(value) if parameter.step else value
 
 
-def _asked_by_function(function: Callable[[Trial], Mapping[str, Any] | None], trial: Trial) -> dict[str, Any]:
+def _asked_by_function(
+    function: Callable[[Trial], Mapping[str, Any] | None], trial: Trial
+) -> dict[str, Any]:
     constants = function(trial)
-    if constants is not None and not (isinstance(constants, dict) and all(isinstance(key, str) for key in constants)):
-        raise TypeError(f"The function given as `space` must return None, or a dictionary of constants by name, not {constants!r}.")
+    if constants is not None and not (
+        isinstance(constants, dict) and all(isinstance(key, str) for key in constants)
+    ):
+        raise TypeError(
+            f"The function given as `space` must return None, or a dictionary of constants by name, not {constants!r}."
+        )
     return unflatten_dict({**trial.params, **(constants or {})})

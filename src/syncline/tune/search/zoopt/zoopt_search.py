@@ -17,17 +17,15 @@ class ZOOptSearch(LibrarySearcher):
     """Searches with ZOOpt (0.4.1 or later).
 
     Args:
-        algo: "asracos" or "sracos".
-        budget: how many trials there will be; must be `num_samples`.
-        dim_dict: a search space of ours, or a dictionary of ZOOpt's dimensions. Left out: the tuner's.
-        metric: the result to go by.
-        mode: "min" or "max".
-        points_to_evaluate: configurations to try first, each with all parameters.
-        parallel_num: how many trials run at once.
+        algo: "asracos" or "sracos". budget: how many trials there will be; must be `num_samples`.
+        dim_dict: a search space of ours, or a dictionary of ZOOpt's dimensions. Left out: the
+        tuner's. metric: the result to go by. mode: "min" or "max". points_to_evaluate:
+        configurations to try first, each with all parameters. parallel_num: how many trials run at
+        once.
         **kwargs: for ZOOpt's optimizer.
 
-    ZOOpt takes no seed: `numpy.random.seed`, called before, makes the search repeatable. A trial that failed counts as the worst,
-    because ZOOpt waits for each of the first ones.
+    ZOOpt takes no seed: `numpy.random.seed`, called before, makes the search repeatable. A trial
+    that failed counts as the worst, because ZOOpt waits for each of the first ones.
     """
 
     def __init__(
@@ -43,7 +41,9 @@ class ZOOptSearch(LibrarySearcher):
     ) -> None:
         _zoopt()
         if budget is None:
-            raise ValueError("ZOOptSearch needs `budget`, the number of trials: give it the same number as `num_samples`.")
+            raise ValueError(
+                "ZOOptSearch needs `budget`, the number of trials: give it the same number as `num_samples`."
+            )
         if algo.lower() not in ("asracos", "sracos"):
             raise ValueError(f"`algo` must be 'asracos' or 'sracos', not {algo!r}.")
         self._budget = budget
@@ -59,11 +59,18 @@ class ZOOptSearch(LibrarySearcher):
     def _start(self) -> Any:
         zoopt = _zoopt()
         dimension = zoopt.Dimension2(list(self._library_space.values()))
-        self._decimals = load_library("zoopt.utils.zoo_global", "zoopt", "ZOOptSearch").gl.float_precisions
+        self._decimals = load_library(
+            "zoopt.utils.zoo_global", "zoopt", "ZOOptSearch"
+        ).gl.float_precisions
         racos = load_library("zoopt.algos.opt_algorithms.racos.sracos", "zoopt", "ZOOptSearch")
         parameter = zoopt.Parameter(budget=self._budget)
         with self._globals():
-            return racos.SRacosTune(dimension=dimension, parameter=parameter, parallel_num=self._parallel_num, **self._kwargs)
+            return racos.SRacosTune(
+                dimension=dimension,
+                parameter=parameter,
+                parallel_num=self._parallel_num,
+                **self._kwargs,
+            )
 
     def _ask_for(self, point: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | str | None:
         drawn = self._drawn(point)
@@ -97,8 +104,12 @@ class ZOOptSearch(LibrarySearcher):
 
     @contextmanager
     def _globals(self) -> Iterator[None]:
-        """ZOOpt draws from numpy's global state, and keeps the decimals of the last space that was made in a module."""
-        load_library("zoopt.utils.zoo_global", "zoopt", "ZOOptSearch").gl.float_precisions = self._decimals
+        """ZOOpt draws from numpy's global state, and keeps the decimals of the last space that was
+        made in a module.
+        """
+        load_library(
+            "zoopt.utils.zoo_global", "zoopt", "ZOOptSearch"
+        ).gl.float_precisions = self._decimals
         with self._random.in_use():
             yield
 

@@ -1,11 +1,14 @@
-"""Training of PyTorch models with the older API: a trainer that the program tells to train each epoch.
+"""Training of PyTorch models with the older API: a trainer that the program tells to train each
+epoch.
 
-Files, in the order in which a call flows: `trainer` (`TorchTrainer`, what programs hold; it keeps the state that new workers begin with),
-`workers` (the processes), `session` and `runner` (one worker), `training_operator` (what the program says of models and data), `passes`
-(batches over epochs), `results` (one result from all workers'). Beside them: `constants`, `resnet` (models), `trainable` (trainers that
-are trials).
+Files, in the order in which a call flows: `trainer` (`TorchTrainer`, what programs hold; it keeps
+the state that new workers begin with), `workers` (the processes), `session` and `runner` (one
+worker), `training_operator` (what the program says of models and data), `passes` (batches over
+epochs), `results` (one result from all workers'). Beside them: `constants`, `resnet` (models),
+`trainable` (trainers that are trials).
 
-Not covered: operators from Lightning modules, Apex (`use_fp16` is `torch.amp`), groups that go on with fewer workers.
+Not covered: operators from Lightning modules, Apex (`use_fp16` is `torch.amp`), groups that go on
+with fewer workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Batches of one loader over the calls of a trainer: an epoch that is limited in steps leaves a pass in its middle, the next goes on."""
+"""Batches of one loader over the calls of a trainer: an epoch that is limited in steps leaves a
+pass in its middle, the next goes on.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ class Passes:
     """The passes over a training loader.
 
     Args:
-        loader: Any iterable that can be gone through again and again; a prepared `DataLoader` can also go on in the middle elsewhere.
-        epoch: The number of the next pass, asked as it begins: the order of a shuffled loader depends on it.
+        loader: Any iterable that can be gone through again and again; a prepared `DataLoader` can
+        also go on in the middle elsewhere. epoch: The number of the next pass, asked as it begins:
+        the order of a shuffled loader depends on it.
     """
 
     def __init__(self, loader: Iterable[Any], epoch: Callable[[], int]) -> None:
@@ -26,7 +29,9 @@ class Passes:
         self._goes_on = False  # the loader's next pass begins in the middle
 
     def batches(self, num_steps: int | None) -> Iterator[Any]:
-        """The next `num_steps` batches, over the end of the loader where it has fewer; with None the rest of the pass, or a whole one."""
+        """The next `num_steps` batches, over the end of the loader where it has fewer; with None
+        the rest of the pass, or a whole one.
+        """
         return self._rest() if num_steps is None else islice(self._endless(), num_steps)
 
     def left(self, num_steps: int | None) -> int | None:
@@ -75,7 +80,9 @@ class Passes:
                 set_epoch(self._loader, self._epoch())
             self._goes_on = False
             self._current = iter(self._loader)
-        while (batch := next(self._current, _END)) is not _END:  # not `yield from`: that closes a generator together with this one
+        while (
+            batch := next(self._current, _END)
+        ) is not _END:  # not `yield from`: that closes a generator together with this one
             yield batch
         self._current = None
 

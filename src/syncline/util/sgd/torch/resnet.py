@@ -1,8 +1,10 @@
-"""ResNets for images of 32 x 32 pixels, in the CIFAR-10 variant of He et al., "Deep Residual Learning for Image Recognition" (2015).
+"""ResNets for images of 32 x 32 pixels, in the CIFAR-10 variant of He et al., "Deep Residual
+Learning for Image Recognition" (2015).
 
-Against the network for ImageNet, the first convolution is 3 x 3 with stride 1 and no pooling follows, so that small images keep their
-resolution. Inputs are `(batch, 3, 32, 32)`, outputs `(batch, 10)` logits. Each function is a `model_creator`: what it is given, the
-trainer's `config`, changes nothing.
+Against the network for ImageNet, the first convolution is 3 x 3 with stride 1 and no pooling
+follows, so that small images keep their resolution. Inputs are `(batch, 3, 32, 32)`, outputs
+`(batch, 10)` logits. Each function is a `model_creator`: what it is given, the trainer's `config`,
+changes nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +14,26 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["BasicBlock", "Bottleneck", "ResNet", "ResNet18", "ResNet34", "ResNet50", "ResNet101", "ResNet152"]
+__all__ = [
+    "BasicBlock",
+    "Bottleneck",
+    "ResNet",
+    "ResNet18",
+    "ResNet34",
+    "ResNet50",
+    "ResNet101",
+    "ResNet152",
+]
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Width and first stride of each stage."""
 
 
 def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False), nn.BatchNorm2d(outputs))
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False),
+        nn.BatchNorm2d(outputs),
+    )
 
 
 class _Residual(nn.Module):
@@ -32,7 +46,11 @@ class _Residual(nn.Module):
         super().__init__()
         outputs = width * self.expansion
         self.body = self._body(inputs, width, stride)
-        self.shortcut = nn.Identity() if stride == 1 and inputs == outputs else _convolution(inputs, outputs, 1, stride)
+        self.shortcut = (
+            nn.Identity()
+            if stride == 1 and inputs == outputs
+            else _convolution(inputs, outputs, 1, stride)
+        )
 
     def _body(self, inputs: int, width: int, stride: int) -> nn.Sequential:
         raise NotImplementedError
@@ -45,7 +63,9 @@ class BasicBlock(_Residual):
     """Two 3 x 3 convolutions."""
 
     def _body(self, inputs: int, width: int, stride: int) -> nn.Sequential:
-        return nn.Sequential(_convolution(inputs, width, 3, stride), nn.ReLU(), _convolution(width, width, 3))
+        return nn.Sequential(
+            _convolution(inputs, width, 3, stride), nn.ReLU(), _convolution(width, width, 3)
+        )
 
 
 class Bottleneck(_Residual):
@@ -72,7 +92,9 @@ class ResNet(nn.Module):
         num_classes: Width of the output.
     """
 
-    def __init__(self, block: type[_Residual], num_blocks: tuple[int, int, int, int], num_classes: int = 10) -> None:
+    def __init__(
+        self, block: type[_Residual], num_blocks: tuple[int, int, int, int], num_classes: int = 10
+    ) -> None:
         super().__init__()
         inputs = STAGES[0][0]
         layers: list[nn.Module] = [_convolution(3, inputs, 3), nn.ReLU()]

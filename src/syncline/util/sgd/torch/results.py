@@ -10,12 +10,15 @@ from syncline.util.sgd.utils import NUM_SAMPLES
 
 
 def reduced(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`num_samples` summed; other numbers averaged over the workers that have them, weighted by their samples; the rest as rank 0 has it.
+    """`num_samples` summed; other numbers averaged over the workers that have them, weighted by
+    their samples; the rest as rank 0 has it.
 
     Numbers that are equal everywhere stay as they are, such as `epoch` and `batch_count`.
     """
     names = dict.fromkeys(name for result in results for name in result)
-    return {name: _reduced(name, [result for result in results if name in result]) for name in names}
+    return {
+        name: _reduced(name, [result for result in results if name in result]) for name in names
+    }
 
 
 def _reduced(name: str, results: Sequence[Mapping[str, Any]]) -> Any:

@@ -1,6 +1,8 @@
-"""`TorchRunner`: one worker's operator, its epochs and its state; and the functions with which a group's workers are told what to do.
+"""`TorchRunner`: one worker's operator, its epochs and its state; and the functions with which a
+group's workers are told what to do.
 
-A worker process has one runner. All that it does happens in one thread, because torch keeps much per thread: the CUDA device, modes.
+A worker process has one runner. All that it does happens in one thread, because torch keeps much
+per thread: the CUDA device, modes.
 """
 
 from __future__ import annotations
@@ -89,22 +91,34 @@ class TorchRunner:
         else:
             self._require(self._operator.train_loader, "train", "training loader")
             batches, left = self._passes.batches(num_steps), self._passes.left(num_steps)
-        told = {"epoch_idx": self._epochs, NUM_STEPS: num_steps, SCHEDULER_STEP: self._options.scheduler_step_freq}
+        told = {
+            "epoch_idx": self._epochs,
+            NUM_STEPS: num_steps,
+            SCHEDULER_STEP: self._options.scheduler_step_freq,
+        }
         with self._timed("train_epoch", profile):
-            result = self._operator.train_epoch(self._shown(batches, left), {USE_FP16: self._options.use_fp16, **told, **info})
+            result = self._operator.train_epoch(
+                self._shown(batches, left), {USE_FP16: self._options.use_fp16, **told, **info}
+            )
         if num_steps is None:
             self._passes.restart()  # an operator that leaves its loop early has ended the epoch
         self._epochs += 1
         result = {"epoch": self._epochs, **result, **self._profiled(profile)}
         return result, self.snapshot() if keep else None
 
-    def validate(self, num_steps: int | None, profile: bool, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Validate on the first `num_steps` batches, None for all. Training is the same without: its random numbers are its own."""
+    def validate(
+        self, num_steps: int | None, profile: bool, info: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Validate on the first `num_steps` batches, None for all. Training is the same without:
+        its random numbers are its own.
+        """
         loader = self._operator.validation_loader
         self._require(loader, "validate", "validation loader")
         set_epoch(loader, self._epochs)
         with self._timed("validation", profile), _randomness_left_alone():
-            result = self._operator.validate(islice(loader, num_steps), {NUM_STEPS: num_steps, **info})
+            result = self._operator.validate(
+                islice(loader, num_steps), {NUM_STEPS: num_steps, **info}
+            )
         return {**result, **self._profiled(profile)}
 
     def update_scheduler(self, metric: float | None) -> None:
@@ -127,7 +141,9 @@ class TorchRunner:
     # -- state
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds, tensors on the CPU; they are the live ones where the worker computes there."""
+        """What a checkpoint holds, tensors on the CPU; they are the live ones where the worker
+        computes there.
+        """
         operator = self._operator
         tensors = {
             "models": [model.state_dict() for model in operator.original_models],
@@ -135,14 +151,26 @@ class TorchRunner:
             "schedulers": [scheduler.state_dict() for scheduler in operator.schedulers],
             "scaler": operator.scaler.state_dict(),
         }
-        own = {"epoch": self._epochs, "global_step": operator.global_step, "operator": operator.state_dict()}
+        own = {
+            "epoch": self._epochs,
+            "global_step": operator.global_step,
+            "operator": operator.state_dict(),
+        }
         return {**move_to(tensors, torch.device("cpu")), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take it back. ValueError if it is of other numbers of models, optimizers or schedulers."""
-        state = deepcopy(dict(state))  # optimizers keep the tensors that they load, which may lie where nobody may write
+        """Take it back. ValueError if it is of other numbers of models, optimizers or
+        schedulers.
+        """
+        state = deepcopy(
+            dict(state)
+        )  # optimizers keep the tensors that they load, which may lie where nobody may write
         operator = self._operator
-        registered = {"models": operator.original_models, "optimizers": operator.optimizers, "schedulers": operator.schedulers}
+        registered = {
+            "models": operator.original_models,
+            "optimizers": operator.optimizers,
+            "schedulers": operator.schedulers,
+        }
         for name, holders in registered.items():
             if len(state[name]) != len(holders):
                 raise ValueError(
@@ -160,9 +188,15 @@ class TorchRunner:
         self._passes.restart()
 
     def snapshot(self) -> Snapshot:
-        """Where this worker is. Replicas of a model are equal, so only rank 0 keeps the model; unless nothing keeps them equal."""
+        """Where this worker is. Replicas of a model are equal, so only rank 0 keeps the model;
+        unless nothing keeps them equal.
+        """
         keeps_state = self._operator.world_rank == 0 or not self._options.wrap_ddp
-        return Snapshot(state=self.state_dict() if keeps_state else None, loader=self._passes.state_dict(), random=random_states.capture())
+        return Snapshot(
+            state=self.state_dict() if keeps_state else None,
+            loader=self._passes.state_dict(),
+            random=random_states.capture(),
+        )
 
     def restore(self, snapshot: Snapshot, state: Mapping[str, Any]) -> None:
         """Go on at a snapshot, whose state is `state`."""
@@ -190,14 +224,21 @@ class TorchRunner:
         if not self._options.use_tqdm or self._operator.world_rank != 0:
             return batches
         tqdm = load("tqdm", purpose="`use_tqdm=True`", install="tqdm").tqdm
-        bar: Iterable[Any] = tqdm(batches, desc=f"epoch {self._epochs + 1}", total=total, unit="batch")
+        bar: Iterable[Any] = tqdm(
+            batches, desc=f"epoch {self._epochs + 1}", total=total, unit="batch"
+        )
         return bar
 
     def _rows(self, share: DataIterator) -> Iterator[tuple[Any, ...]]:
-        """Batches of a dataset: the tensors of its columns, the last one being the target; Python's floats as models have them."""
+        """Batches of a dataset: the tensors of its columns, the last one being the target; Python's
+        floats as models have them.
+        """
         size = self._operator.config.get("batch_size", DATASET_BATCH)
         for columns in share.iter_torch_batches(batch_size=size, device=self._operator.device):
-            yield tuple(each.to(torch.get_default_dtype()) if each.dtype == torch.float64 else each for each in columns.values())
+            yield tuple(
+                each.to(torch.get_default_dtype()) if each.dtype == torch.float64 else each
+                for each in columns.values()
+            )
 
 
 @contextmanager
@@ -216,7 +257,9 @@ _thread: ThreadPoolExecutor | None = None
 _runner: TorchRunner | None = None
 
 
-def enter_session(worker: Worker, world_size: int, use_gpu: bool, visible_gpus: Sequence[str]) -> None:
+def enter_session(
+    worker: Worker, world_size: int, use_gpu: bool, visible_gpus: Sequence[str]
+) -> None:
     """Take a place in the group."""
     global _thread
     if visible_gpus:

@@ -1,4 +1,5 @@
-"""The session in which operators run: it knows the worker's place, so that everything of `syncline.train.torch` works in them.
+"""The session in which operators run: it knows the worker's place, so that everything of
+`syncline.train.torch` works in them.
 
 Nothing is reported through it: results are what `train_epoch` and `validate` return.
 """
@@ -10,11 +11,22 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from syncline.train.backend import Worker
-from syncline.train.checkpoint import Checkpoint, CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+from syncline.train.checkpoint import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+)
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.readers import Readers
-from syncline.train.session import TrainSession, UploadFunction, get_session, in_session, set_session
+from syncline.train.session import (
+    TrainSession,
+    UploadFunction,
+    get_session,
+    in_session,
+    set_session,
+)
 from syncline.train.storage import StorageContext
 
 

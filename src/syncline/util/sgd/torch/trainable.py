@@ -17,7 +17,9 @@ TuneStep = Callable[..., dict[str, Any]]
 
 
 class BaseTorchTrainable(Trainable):
-    """A trial that is a trainer; subclasses say which. Reports, per step, the results of an epoch and of the validation after it."""
+    """A trial that is a trainer; subclasses say which. Reports, per step, the results of an epoch
+    and of the validation after it.
+    """
 
     trainer_cls: type[TorchTrainer]
     trainer_arguments: Mapping[str, Any]
@@ -36,7 +38,10 @@ class BaseTorchTrainable(Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Make the trainer; `config` overrides its own."""
-        arguments = {**self.trainer_arguments, "config": {**(self.trainer_arguments.get("config") or {}), **config}}
+        arguments = {
+            **self.trainer_arguments,
+            "config": {**(self.trainer_arguments.get("config") or {}), **config},
+        }
         self._trainer = self.trainer_cls(**arguments)
 
     def step(self) -> dict[str, Any]:
@@ -58,8 +63,12 @@ class BaseTorchTrainable(Trainable):
         self._trainer.shutdown()
 
 
-def make_trainable(trainer_cls: type[TorchTrainer], arguments: Mapping[str, Any], step: TuneStep | None) -> type[BaseTorchTrainable]:
-    """The class of trials whose trainers are `trainer_cls(**arguments)`. ValueError or TypeError for arguments that no trainer takes."""
+def make_trainable(
+    trainer_cls: type[TorchTrainer], arguments: Mapping[str, Any], step: TuneStep | None
+) -> type[BaseTorchTrainable]:
+    """The class of trials whose trainers are `trainer_cls(**arguments)`. ValueError or TypeError
+    for arguments that no trainer takes.
+    """
     return type(
         "TorchTrainable",
         (BaseTorchTrainable,),

@@ -1,4 +1,6 @@
-"""`TorchTrainer`: workers that train one epoch for each call, and survive the death of any of them."""
+"""`TorchTrainer`: workers that train one epoch for each call, and survive the death of any of
+them.
+"""
 
 from __future__ import annotations
 
@@ -30,28 +32,28 @@ RETRIES = 3
 
 
 class TorchTrainer:
-    """Trains the models of a `TrainingOperator` on several workers, an epoch for each call of `train`.
+    """Trains the models of a `TrainingOperator` on several workers, an epoch for each call of
+    `train`.
 
-    The operator is given as a class, or made from creators. After every epoch the trainer keeps the workers' state; when a worker dies,
-    all are started again from there, and what was under way is done once more, on the same samples with the same random numbers.
+    The operator is given as a class, or made from creators. After every epoch the trainer keeps the
+    workers' state; when a worker dies, all are started again from there, and what was under way is
+    done once more, on the same samples with the same random numbers.
 
     Args:
-        training_operator_cls: A `TrainingOperator` subclass; or else the creators.
-        model_creator, data_creator, optimizer_creator, loss_creator, scheduler_creator: As in `TrainingOperator.register_creators`.
-        serialize_data_creation: The workers of a machine call `data_creator` one after another.
-        initialization_hook: Called without arguments on every worker, before its operator is made.
-        config: The operator's `config`, and what creators get.
-        num_workers: How many workers there are.
-        num_cpus_per_worker: CPUs of each.
-        use_gpu: Whether each has a GPU too; "auto": if this process sees one.
-        backend: "nccl", "gloo", or "auto": NCCL with GPUs.
-        wrap_ddp: Whether registered models are wrapped in `DistributedDataParallel`.
-        timeout_s: Seconds that a collective operation may take.
-        use_fp16: Mixed precision: float16 on GPUs, bfloat16 on CPUs.
-        use_tqdm: Show a progress bar of rank 0's epochs.
-        add_dist_sampler: Every rank reads its share of registered loaders; False: each reads all.
-        scheduler_step_freq: When registered schedulers step: "batch", "epoch", or "manual" for `update_scheduler`.
-        use_local: A single worker runs in this process. Of several none does.
+        training_operator_cls: A `TrainingOperator` subclass; or else the creators. model_creator,
+        data_creator, optimizer_creator, loss_creator, scheduler_creator: As in
+        `TrainingOperator.register_creators`. serialize_data_creation: The workers of a machine call
+        `data_creator` one after another. initialization_hook: Called without arguments on every
+        worker, before its operator is made. config: The operator's `config`, and what creators get.
+        num_workers: How many workers there are. num_cpus_per_worker: CPUs of each. use_gpu: Whether
+        each has a GPU too; "auto": if this process sees one. backend: "nccl", "gloo", or "auto":
+        NCCL with GPUs. wrap_ddp: Whether registered models are wrapped in
+        `DistributedDataParallel`. timeout_s: Seconds that a collective operation may take.
+        use_fp16: Mixed precision: float16 on GPUs, bfloat16 on CPUs. use_tqdm: Show a progress bar
+        of rank 0's epochs. add_dist_sampler: Every rank reads its share of registered loaders;
+        False: each reads all. scheduler_step_freq: When registered schedulers step: "batch",
+        "epoch", or "manual" for `update_scheduler`. use_local: A single worker runs in this
+        process. Of several none does.
 
     Raises:
         ValueError, TypeError: Arguments that cannot be meant; resources that there are not.
@@ -84,9 +86,13 @@ class TorchTrainer:
         use_local: bool = False,
     ) -> None:
         if scheduler_step_freq is not None and scheduler_step_freq not in VALID_SCHEDULER_STEP:
-            raise ValueError(f"`scheduler_step_freq={scheduler_step_freq!r}` is not one of {', '.join(sorted(VALID_SCHEDULER_STEP))}.")
+            raise ValueError(
+                f"`scheduler_step_freq={scheduler_step_freq!r}` is not one of {', '.join(sorted(VALID_SCHEDULER_STEP))}."
+            )
         if use_fp16 not in (True, False):
-            raise ValueError(f"`use_fp16={use_fp16!r}` must be True or False: mixed precision is that of `torch.amp`.")
+            raise ValueError(
+                f"`use_fp16={use_fp16!r}` must be True or False: mixed precision is that of `torch.amp`."
+            )
         if use_tqdm:
             require("tqdm", purpose="`use_tqdm=True`", install="tqdm")
         creators = {
@@ -108,14 +114,20 @@ class TorchTrainer:
             ),
             initialization_hook=initialization_hook,
         )
-        scaling = scaling_of(num_workers=num_workers, num_cpus_per_worker=num_cpus_per_worker, use_gpu=use_gpu)
+        scaling = scaling_of(
+            num_workers=num_workers, num_cpus_per_worker=num_cpus_per_worker, use_gpu=use_gpu
+        )
         self._workers: Workers
         if _runs_here(num_workers, use_local):
             self._workers = LocalWorkers(plan, use_gpu=scaling.use_gpu)
         else:
-            torch_config = TorchConfig(backend=None if backend == "auto" else backend, timeout_s=timeout_s)
+            torch_config = TorchConfig(
+                backend=None if backend == "auto" else backend, timeout_s=timeout_s
+            )
             self._workers = RemoteWorkers(plan, scaling=scaling, torch_config=torch_config)
-        self._kept: list[Snapshot] | None = None  # where the workers begin when they are started again; None: with a new operator
+        self._kept: list[Snapshot] | None = (
+            None  # where the workers begin when they are started again; None: with a new operator
+        )
         self._is_current = True  # nothing has changed since then
         self._is_shut_down = False
         self._finalizer = weakref.finalize(self, _give_back, self._workers)
@@ -140,22 +152,26 @@ class TorchTrainer:
         """Train an epoch on every worker.
 
         Args:
-            num_steps: End it after so many batches on each worker; the next epoch goes on where this one ends, over the loader's end.
-            profile: Add `profile`, a dict of rank 0's times: `mean_train_epoch_s`.
-            reduce_results: False returns a list with every rank's own result.
-            max_retries: How often the epoch is run again from its beginning when workers die. 0 also saves keeping the state.
-            info: For the operator's `train_epoch` and `train_batch`.
-            dataset: A `syncline.data.Dataset` to train on instead of the registered loader: batches of `config["batch_size"]` rows (32
-                without), a tensor for each column, the last column being the target. Rows that do not divide among the workers are dropped.
+            num_steps: End it after so many batches on each worker; the next epoch goes on where
+            this one ends, over the loader's end. profile: Add `profile`, a dict of rank 0's times:
+            `mean_train_epoch_s`. reduce_results: False returns a list with every rank's own result.
+            max_retries: How often the epoch is run again from its beginning when workers die. 0
+            also saves keeping the state. info: For the operator's `train_epoch` and `train_batch`.
+            dataset: A `syncline.data.Dataset` to train on instead of the registered loader: batches
+            of `config["batch_size"]` rows (32
+                without), a tensor for each column, the last column being the target. Rows that do
+                not divide among the workers are dropped.
 
         Returns:
-            A dict: `epoch` (number of epochs so far), `num_samples` (samples of all workers; the end of a share that is filled up
-            counts), `batch_count` (batches of a worker), `train_loss` (mean over samples), `last_train_loss` (mean of the workers' last
-            batches), and `x` and `last_x` for every metric `x` that the operator returns: numbers averaged over workers, weighted by
-            their samples, everything else as rank 0 has it.
+            A dict: `epoch` (number of epochs so far), `num_samples` (samples of all workers; the
+            end of a share that is filled up counts), `batch_count` (batches of a worker),
+            `train_loss` (mean over samples), `last_train_loss` (mean of the workers' last batches),
+            and `x` and `last_x` for every metric `x` that the operator returns: numbers averaged
+            over workers, weighted by their samples, everything else as rank 0 has it.
 
         Raises:
-            TrainingFailedError: Workers died more often than allowed. What the operator's code raises comes as it is; the next call starts
+            TrainingFailedError: Workers died more often than allowed. What the operator's code
+            raises comes as it is; the next call starts
                 workers again from the state after the last epoch.
         """
         if max_retries < 0:
@@ -167,7 +183,9 @@ class TorchTrainer:
             try:
                 if dataset is None:
                     return self._workers.run("train_epoch", num_steps, profile, told, keeps)
-                return self._workers.run_with_shares("train_epoch", num_steps, profile, told, keeps, dataset=dataset)
+                return self._workers.run_with_shares(
+                    "train_epoch", num_steps, profile, told, keeps, dataset=dataset
+                )
             except Exception:
                 self._workers.kill()  # also those that are well are in the middle of the epoch
                 raise
@@ -185,11 +203,13 @@ class TorchTrainer:
         reduce_results: bool = True,
         info: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Validate on the registered validation loader, from its beginning; arguments as those of `train`.
+        """Validate on the registered validation loader, from its beginning; arguments as those of
+        `train`.
 
         Returns:
-            A dict: `num_samples`, `batch_count`, `val_loss`, `val_accuracy` (share of right answers, where targets are classes), each
-            with its `last_...`, and what else the operator returns; or with `reduce_results=False` a list by rank.
+            A dict: `num_samples`, `batch_count`, `val_loss`, `val_accuracy` (share of right
+            answers, where targets are classes), each with its `last_...`, and what else the
+            operator returns; or with `reduce_results=False` a list by rank.
         """
         told = dict(info or {})
         results = self._persistently(
@@ -201,24 +221,34 @@ class TorchTrainer:
         return _result(results, reduce_results)
 
     def update_scheduler(self, metric: float | None = None) -> None:
-        """Step the registered schedulers on all workers, with `scheduler_step_freq="manual"`; `metric` is passed on to them."""
+        """Step the registered schedulers on all workers, with `scheduler_step_freq="manual"`;
+        `metric` is passed on to them.
+        """
         self._once("update_scheduler", metric)
 
     # -- models and state
 
     def get_model(self, to_cpu: bool = False) -> Any:
-        """The trained model as it was registered; a list of several. From workers in other processes a copy, always on the CPU."""
+        """The trained model as it was registered; a list of several. From workers in other
+        processes a copy, always on the CPU.
+        """
         models = self._persistently(RETRIES, "get_model", lambda: self._workers.run_first("models"))
         if to_cpu or isinstance(self._workers, RemoteWorkers):
             models = [deepcopy(model).cpu() for model in models]
         return models[0] if len(models) == 1 else models
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch, models, optimizers, schedulers and what the operator keeps, with tensors on the CPU; a copy."""
-        return deepcopy(self._persistently(RETRIES, "state_dict", lambda: self._workers.run_first("state_dict")))
+        """Epoch, models, optimizers, schedulers and what the operator keeps, with tensors on the
+        CPU; a copy.
+        """
+        return deepcopy(
+            self._persistently(RETRIES, "state_dict", lambda: self._workers.run_first("state_dict"))
+        )
 
     def load_state_dict(self, state_dict: Mapping[str, Any], blocking: bool = True) -> None:
-        """Load what `state_dict` returned into all workers, however many there are now. It always waits (`blocking`)."""
+        """Load what `state_dict` returned into all workers, however many there are now. It always
+        waits (`blocking`).
+        """
         self._once("load_state_dict", dict(state_dict))
 
     def save(self, checkpoint: str) -> str:
@@ -227,7 +257,9 @@ class TorchTrainer:
         return checkpoint
 
     def load(self, checkpoint: str) -> None:
-        """Load the file that `save` has written; what it holds besides tensors is unpickled, so trust its origin."""
+        """Load the file that `save` has written; what it holds besides tensors is unpickled, so
+        trust its origin.
+        """
         self.load_state_dict(torch.load(checkpoint, map_location="cpu", weights_only=False))
 
     # -- workers
@@ -241,7 +273,9 @@ class TorchTrainer:
         return self._once("apply_to_operator", fn)
 
     def get_local_operator(self) -> TrainingOperator:
-        """The operator of a trainer whose worker is in this process (`use_local`). RuntimeError if it is in another."""
+        """The operator of a trainer whose worker is in this process (`use_local`). RuntimeError if
+        it is in another.
+        """
         if not isinstance(self._workers, LocalWorkers):
             raise RuntimeError(
                 "the operators are in processes of their own: use `apply_all_operators(fn)`, or one worker with `use_local=True`."
@@ -249,7 +283,9 @@ class TorchTrainer:
         return self._workers.runner.operator
 
     def shutdown(self, force: bool = False) -> None:
-        """End the workers and give back what they hold; with `force` without letting them finish. The trainer is of no use afterwards."""
+        """End the workers and give back what they hold; with `force` without letting them finish.
+        The trainer is of no use afterwards.
+        """
         self._is_shut_down = True
         self._kept = None
         self._finalizer.detach()
@@ -257,14 +293,21 @@ class TorchTrainer:
 
     @classmethod
     def as_trainable(
-        cls, *, override_tune_step: Callable[[TorchTrainer, dict[str, Any]], dict[str, Any]] | None = None, **kwargs: Any
+        cls,
+        *,
+        override_tune_step: Callable[[TorchTrainer, dict[str, Any]], dict[str, Any]] | None = None,
+        **kwargs: Any,
     ) -> type[Any]:
-        """A class for `tune.run` and `Tuner`: each trial is a trainer with these arguments, whose `config` the trial's overrides.
+        """A class for `tune.run` and `Tuner`: each trial is a trainer with these arguments, whose
+        `config` the trial's overrides.
 
-        A step is an epoch and a validation, and reports the results of both; with `override_tune_step` what
-        `override_tune_step(trainer, {"iteration": steps done before})` returns. A trial reserves its workers' resources together.
+        A step is an epoch and a validation, and reports the results of both; with
+        `override_tune_step` what `override_tune_step(trainer, {"iteration": steps done before})`
+        returns. A trial reserves its workers' resources together.
         """
-        trainable = importlib.import_module("syncline.util.sgd.torch.trainable")  # stands on tune, which trainers alone do not need
+        trainable = importlib.import_module(
+            "syncline.util.sgd.torch.trainable"
+        )  # stands on tune, which trainers alone do not need
         made: type[Any] = trainable.make_trainable(cls, kwargs, override_tune_step)
         return made
 
@@ -272,12 +315,18 @@ class TorchTrainer:
 
     def _once(self, method: str, *args: Any) -> list[Any]:
         """Run what may change the workers, and what nobody can say whether it may be repeated."""
-        results: list[Any] = self._persistently(0, f"`{method}`", lambda: self._workers.run(method, *args))
+        results: list[Any] = self._persistently(
+            0, f"`{method}`", lambda: self._workers.run(method, *args)
+        )
         self._is_current = False
         return results
 
-    def _persistently(self, max_retries: int, what: str, work: Callable[[], Any], *, keeps: bool = False) -> Any:
-        """`work()`, on workers that run; up to so many times again, from the kept state, when one dies. `keeps`: their state first."""
+    def _persistently(
+        self, max_retries: int, what: str, work: Callable[[], Any], *, keeps: bool = False
+    ) -> Any:
+        """`work()`, on workers that run; up to so many times again, from the kept state, when one
+        dies. `keeps`: their state first.
+        """
         if self._is_shut_down:
             raise RuntimeError("the trainer has been shut down: make a new one.")
         deaths = 0
@@ -293,12 +342,25 @@ class TorchTrainer:
                 deaths += 1
                 described = f"rank {death.rank} died during {what}"
                 if deaths > max_retries or not self._is_current:
-                    raise TrainingFailedError(self._failure(described, death.cause, deaths)) from death.cause
-                logger.warning("%s, which is run again %s (%d of %d): %s", described, self._beginning(), deaths, max_retries, death.cause)
+                    raise TrainingFailedError(
+                        self._failure(described, death.cause, deaths)
+                    ) from death.cause
+                logger.warning(
+                    "%s, which is run again %s (%d of %d): %s",
+                    described,
+                    self._beginning(),
+                    deaths,
+                    max_retries,
+                    death.cause,
+                )
 
     def _beginning(self) -> str:
         state = self._kept[0].state if self._kept else None
-        return f"with the state after epoch {state['epoch']}" if state and state["epoch"] else "with the trainer's first state"
+        return (
+            f"with the state after epoch {state['epoch']}"
+            if state and state["epoch"]
+            else "with the trainer's first state"
+        )
 
     def _failure(self, described: str, cause: BaseException, deaths: int) -> str:
         often = "" if deaths == 1 else f", tried {deaths} times"
@@ -310,12 +372,20 @@ class TorchTrainer:
 
 
 def _give_back(workers: Workers) -> None:
-    """What a trainer holds that the program has dropped; from another thread, as this one may hold any lock."""
+    """What a trainer holds that the program has dropped; from another thread, as this one may hold
+    any lock.
+    """
     if api.is_initialized():
         threading.Thread(target=workers.stop, kwargs={"force": True}, daemon=True).start()
 
 
-def scaling_of(*, num_workers: int = 1, num_cpus_per_worker: float = 1, use_gpu: bool | str = "auto", **_other: Any) -> ScalingConfig:
+def scaling_of(
+    *,
+    num_workers: int = 1,
+    num_cpus_per_worker: float = 1,
+    use_gpu: bool | str = "auto",
+    **_other: Any,
+) -> ScalingConfig:
     """What the workers of a trainer with these arguments hold. ValueError where that cannot be."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
         raise ValueError(f"`num_workers={num_workers!r}` must be 1 or more.")
@@ -326,16 +396,26 @@ def scaling_of(*, num_workers: int = 1, num_cpus_per_worker: float = 1, use_gpu:
     return ScalingConfig(num_workers=num_workers, use_gpu=uses_gpu, resources_per_worker=resources)
 
 
-def _operator_cls(given: Any, creators: Mapping[str, Any], serialize_data_creation: bool) -> type[TrainingOperator]:
+def _operator_cls(
+    given: Any, creators: Mapping[str, Any], serialize_data_creation: bool
+) -> type[TrainingOperator]:
     if given is None:
         if creators["model_creator"] is None or creators["optimizer_creator"] is None:
-            raise ValueError("TorchTrainer needs `training_operator_cls`, or else `model_creator` and `optimizer_creator`.")
-        return TrainingOperator.from_creators(**creators, serialize_data_creation=serialize_data_creation)
+            raise ValueError(
+                "TorchTrainer needs `training_operator_cls`, or else `model_creator` and `optimizer_creator`."
+            )
+        return TrainingOperator.from_creators(
+            **creators, serialize_data_creation=serialize_data_creation
+        )
     if not isinstance(given, type) or not issubclass(given, TrainingOperator):
-        raise TypeError(f"`training_operator_cls={given!r}` is no subclass of TrainingOperator: give the class itself.")
+        raise TypeError(
+            f"`training_operator_cls={given!r}` is no subclass of TrainingOperator: give the class itself."
+        )
     also = [name for name, creator in creators.items() if creator is not None]
     if also:
-        raise ValueError(f"`training_operator_cls` and {', '.join(also)} exclude each other: call creators in the operator's `setup`.")
+        raise ValueError(
+            f"`training_operator_cls` and {', '.join(also)} exclude each other: call creators in the operator's `setup`."
+        )
     return given
 
 

@@ -1,7 +1,9 @@
-"""`TrainingOperator`: what a worker does with models and data; programs subclass it, or give creators, from which one is made.
+"""`TrainingOperator`: what a worker does with models and data; programs subclass it, or give
+creators, from which one is made.
 
-Covered: registering models, optimizers, losses, schedulers and loaders; the usual loops for one model with batches
-`(feature, ..., target)`. Not covered: operators from Lightning modules, NVIDIA's Apex, which `torch.amp` has replaced.
+Covered: registering models, optimizers, losses, schedulers and loaders; the usual loops for one
+model with batches `(feature, ..., target)`. Not covered: operators from Lightning modules, NVIDIA's
+Apex, which `torch.amp` has replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ from syncline.train.session import get_session
 from syncline.train.torch.device import get_device, move_to
 from syncline.train.torch.loader import prepare_data_loader
 from syncline.train.torch.model import prepare_model
-from syncline.util.sgd.torch.constants import SCHEDULER_STEP, SCHEDULER_STEP_BATCH, SCHEDULER_STEP_EPOCH
+from syncline.util.sgd.torch.constants import (
+    SCHEDULER_STEP,
+    SCHEDULER_STEP_BATCH,
+    SCHEDULER_STEP_EPOCH,
+)
 from syncline.util.sgd.utils import NUM_SAMPLES, AverageMeterCollection
 
 
@@ -59,8 +65,9 @@ class Creators:
 class TrainingOperator:
     """One worker's part: made on every worker, where `setup` is called once.
 
-    A subclass registers in `setup` what it trains, and may override every method below it. The `model`, `optimizer`, `criterion`,
-    `scheduler`, `train_loader` and `validation_loader` that the default loops use are set by `register` and `register_data`.
+    A subclass registers in `setup` what it trains, and may override every method below it. The
+    `model`, `optimizer`, `criterion`, `scheduler`, `train_loader` and `validation_loader` that the
+    default loops use are set by `register` and `register_data`.
     """
 
     model: Any = None
@@ -84,16 +91,23 @@ class TrainingOperator:
         self.schedulers: list[Any] = []
         self.global_step = 0
         """How many batches `train_epoch` has trained so far."""
-        # float16 underflows without scaling; on CPUs autocast computes in bfloat16, which has float32's range.
-        self.scaler = torch.amp.GradScaler(self._device.type, enabled=options.use_fp16 and self._device.type == "cuda")
+        # float16 underflows without scaling; on CPUs autocast computes in bfloat16, which has
+        # float32's range.
+        self.scaler = torch.amp.GradScaler(
+            self._device.type, enabled=options.use_fp16 and self._device.type == "cuda"
+        )
         """Scales losses in mixed precision; passes them on unchanged otherwise."""
         self.setup(self._config)
 
     # -- what a subclass says
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Make models, optimizers and loaders, and call `register` and `register_data`. Required of a subclass."""
-        raise NotImplementedError(f"{type(self).__name__} has no `setup(config)`: define it, and call `self.register(...)` there.")
+        """Make models, optimizers and loaders, and call `register` and `register_data`. Required of
+        a subclass.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no `setup(config)`: define it, and call `self.register(...)` there."
+        )
 
     def register(
         self,
@@ -105,18 +119,18 @@ class TrainingOperator:
         ddp_args: Mapping[str, Any] | None = None,
         apex_args: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Move models to the worker's device, make them parallel, and keep everything for checkpoints.
+        """Move models to the worker's device, make them parallel, and keep everything for
+        checkpoints.
 
         Args:
-            models: One model or several. With several, override `train_batch` and `validate_batch`, or the loops.
-            optimizers: One optimizer or several.
-            criterion: The loss function.
-            schedulers: One learning-rate scheduler or several; the trainer needs `scheduler_step_freq` then.
-            ddp_args: For `DistributedDataParallel`.
-            apex_args: Ignored.
+            models: One model or several. With several, override `train_batch` and `validate_batch`,
+            or the loops. optimizers: One optimizer or several. criterion: The loss function.
+            schedulers: One learning-rate scheduler or several; the trainer needs
+            `scheduler_step_freq` then. ddp_args: For `DistributedDataParallel`. apex_args: Ignored.
 
         Returns:
-            `(models, optimizers)`, then `criterion` and `schedulers` where given; what came as a list is a list.
+            `(models, optimizers)`, then `criterion` and `schedulers` where given; what came as a
+            list is a list.
 
         Raises:
             TypeError: A model is no module. ValueError: schedulers, and nobody says when they step.
@@ -132,15 +146,23 @@ class TrainingOperator:
             for model in _listed(models)
         ]
         self.optimizers, self.schedulers = _listed(optimizers), _listed(schedulers)
-        self.model, self.optimizer, self.scheduler = _only(self.models), _only(self.optimizers), _only(self.schedulers)
-        self.criterion = criterion.to(self._device) if isinstance(criterion, nn.Module) else criterion
+        self.model, self.optimizer, self.scheduler = (
+            _only(self.models),
+            _only(self.optimizers),
+            _only(self.schedulers),
+        )
+        self.criterion = (
+            criterion.to(self._device) if isinstance(criterion, nn.Module) else criterion
+        )
         registered = [self.models if isinstance(models, (list, tuple)) else self.model, optimizers]
         registered += [] if criterion is None else [self.criterion]
         registered += [] if schedulers is None else [schedulers]
         return tuple(registered)
 
     def register_data(self, *, train_loader: Any = None, validation_loader: Any = None) -> None:
-        """Keep the loaders, each rank its share of a `DataLoader`; other iterables are used as they are."""
+        """Keep the loaders, each rank its share of a `DataLoader`; other iterables are used as they
+        are.
+        """
         self.train_loader = self._prepared(train_loader)
         self.validation_loader = self._prepared(validation_loader)
 
@@ -157,25 +179,31 @@ class TrainingOperator:
         """Call the creators and register what they make.
 
         Args:
-            model_creator: `(config)` to a model, or several.
-            optimizer_creator: `(models, config)` to an optimizer, or several.
-            data_creator: `(config)` to a training loader, or to `(training loader, validation loader)`.
-            loss_creator: A module class, such as `nn.MSELoss`, or `(config)` to a loss function.
-            scheduler_creator: `(optimizers, config)` to a scheduler, or several.
-            serialize_data_creation: The workers of a machine call `data_creator` one after another, as for a download.
+            model_creator: `(config)` to a model, or several. optimizer_creator: `(models, config)`
+            to an optimizer, or several. data_creator: `(config)` to a training loader, or to
+            `(training loader, validation loader)`. loss_creator: A module class, such as
+            `nn.MSELoss`, or `(config)` to a loss function. scheduler_creator: `(optimizers,
+            config)` to a scheduler, or several. serialize_data_creation: The workers of a machine
+            call `data_creator` one after another, as for a download.
         """
         config = self._config
         models = model_creator(config)
         optimizers = optimizer_creator(models, config)
         is_class = inspect.isclass(loss_creator) and issubclass(loss_creator, nn.Module)
-        criterion = None if loss_creator is None else loss_creator() if is_class else loss_creator(config)
+        criterion = (
+            None if loss_creator is None else loss_creator() if is_class else loss_creator(config)
+        )
         schedulers = None if scheduler_creator is None else scheduler_creator(optimizers, config)
-        self.register(models=models, optimizers=optimizers, criterion=criterion, schedulers=schedulers)
+        self.register(
+            models=models, optimizers=optimizers, criterion=criterion, schedulers=schedulers
+        )
         if data_creator is None:
             return
         with _one_at_a_time() if serialize_data_creation else nullcontext():
             loaders = data_creator(config)
-        train_loader, validation_loader = loaders if isinstance(loaders, (tuple, list)) else (loaders, None)
+        train_loader, validation_loader = (
+            loaders if isinstance(loaders, (tuple, list)) else (loaders, None)
+        )
         self.register_data(train_loader=train_loader, validation_loader=validation_loader)
 
     @classmethod
@@ -188,7 +216,9 @@ class TrainingOperator:
         scheduler_creator: Callable[..., Any] | None = None,
         serialize_data_creation: bool = False,
     ) -> type[CreatorOperator]:
-        """An operator class whose `setup` calls these functions, as `register_creators` describes them. TypeError for what is none."""
+        """An operator class whose `setup` calls these functions, as `register_creators` describes
+        them. TypeError for what is none.
+        """
         creators = Creators(
             model_creator=model_creator,
             optimizer_creator=optimizer_creator,
@@ -199,13 +229,19 @@ class TrainingOperator:
         )
         for name, creator in vars(creators).items():
             is_required = name in ("model_creator", "optimizer_creator")
-            if name.endswith("_creator") and not callable(creator) and (creator is not None or is_required):
+            if (
+                name.endswith("_creator")
+                and not callable(creator)
+                and (creator is not None or is_required)
+            ):
                 raise TypeError(f"`{name}={creator!r}` cannot be called: give a function.")
         # Pickled by value, as no module has it under a name.
         return type("CustomCreatorOperator", (CreatorOperator,), {"creators": creators})
 
     def should_wrap_dataloader(self, loader: Any) -> bool:
-        """Whether ranks read shares of `loader`: a `DataLoader`, unless its dataset is an `IterableDataset`."""
+        """Whether ranks read shares of `loader`: a `DataLoader`, unless its dataset is an
+        `IterableDataset`.
+        """
         return isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
 
     # -- training
@@ -214,18 +250,23 @@ class TrainingOperator:
         """Train on every batch of `iterator`.
 
         Args:
-            iterator: Batches.
-            info: `num_steps`, `scheduler_step`, `epoch_idx` (number of the epoch, from 0), and what the program gave to `train`.
+            iterator: Batches. info: `num_steps`, `scheduler_step`, `epoch_idx` (number of the
+            epoch, from 0), and what the program gave to `train`.
 
         Returns:
-            `batch_count`, `num_samples`, and for every metric `x` of `train_batch` its mean over samples as `x`, its last as `last_x`.
+            `batch_count`, `num_samples`, and for every metric `x` of `train_batch` its mean over
+            samples as `x`, its last as `last_x`.
         """
         meters = AverageMeterCollection()
         show = getattr(iterator, "set_postfix", None)
         for model in self.models:
             model.train()
         for batch_idx, batch in enumerate(iterator):
-            metrics = dict(self.train_batch(batch, {"batch_idx": batch_idx, "global_step": self.global_step, **info}))
+            metrics = dict(
+                self.train_batch(
+                    batch, {"batch_idx": batch_idx, "global_step": self.global_step, **info}
+                )
+            )
             if show is not None and "train_loss" in metrics:
                 show({"loss": metrics["train_loss"]}, refresh=False)
             if info.get(SCHEDULER_STEP) == SCHEDULER_STEP_BATCH:
@@ -240,8 +281,8 @@ class TrainingOperator:
         """One step on one batch, `(feature, ..., target)`.
 
         Args:
-            batch: What the loader gave.
-            batch_info: The epoch's `info`, `batch_idx` (number in the epoch, from 0) and `global_step` (batches trained before, ever).
+            batch: What the loader gave. batch_info: The epoch's `info`, `batch_idx` (number in the
+            epoch, from 0) and `global_step` (batches trained before, ever).
 
         Returns:
             `train_loss`, and `num_samples`, with which it counts.
@@ -256,7 +297,9 @@ class TrainingOperator:
         return {"train_loss": loss.item(), NUM_SAMPLES: target.size(0)}
 
     def validate(self, val_iterator: Iterable[Any], info: dict[str, Any]) -> dict[str, Any]:
-        """Look at every batch of `val_iterator` without training. Results as those of `train_epoch`, of `validate_batch`."""
+        """Look at every batch of `val_iterator` without training. Results as those of
+        `train_epoch`, of `validate_batch`.
+        """
         meters = AverageMeterCollection()
         for model in self.models:
             model.eval()
@@ -270,7 +313,8 @@ class TrainingOperator:
         """Judge one batch, `(feature, ..., target)`.
 
         Returns:
-            `val_loss`, `num_samples`, and, where targets are classes and outputs have a score for each, `val_accuracy` from 0 to 1.
+            `val_loss`, `num_samples`, and, where targets are classes and outputs have a score for
+            each, `val_accuracy` from 0 to 1.
         """
         features, target = self._unpacked(batch, "validate_batch")
         with self.autocast():
@@ -286,7 +330,9 @@ class TrainingOperator:
     # -- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """What a subclass keeps in checkpoints besides models, optimizers and schedulers, with tensors on the CPU. Rank 0's counts."""
+        """What a subclass keeps in checkpoints besides models, optimizers and schedulers, with
+        tensors on the CPU. Rank 0's counts.
+        """
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -352,7 +398,10 @@ class TrainingOperator:
     @property
     def original_models(self) -> list[nn.Module]:
         """The registered models without the wrapping."""
-        return [model.module if isinstance(model, DistributedDataParallel) else model for model in self.models]
+        return [
+            model.module if isinstance(model, DistributedDataParallel) else model
+            for model in self.models
+        ]
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Mixed precision for a block, if the trainer has `use_fp16`."""

@@ -1,7 +1,8 @@
 """The workers of a trainer: a process for each rank, or the program's own process for a single one.
 
-`Workers` is what the trainer needs of them. Every method runs on all ranks at once and waits; an error of the program's code is raised
-with its class and the worker's traceback, the death of a worker is a `WorkerDied`.
+`Workers` is what the trainer needs of them. Every method runs on all ranks at once and waits; an
+error of the program's code is raised with its class and the worker's traceback, the death of a
+worker is a `WorkerDied`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,20 @@ from syncline.train.torch_backend import TorchBackend, TorchConfig
 from syncline.train.workers.group import ActorWorkerGroup, WorkerStartError
 from syncline.train.workers.placement import Reservation
 from syncline.train.workers.ranks import visible_gpus
-from syncline.util.sgd.torch.runner import Plan, Snapshot, TorchRunner, call_runner, enter_session, start_runner
+from syncline.util.sgd.torch.runner import (
+    Plan,
+    Snapshot,
+    TorchRunner,
+    call_runner,
+    enter_session,
+    start_runner,
+)
 from syncline.util.sgd.torch.session import OperatorSession, inside
 
 DEATH_NOTICE_S = 2.0
-"""How long after an error the others may take to have an end of their own, and the death behind it to be told of."""
+"""How long after an error the others may take to have an end of their own, and the death behind it
+to be told of.
+"""
 
 
 class WorkerDied(Exception):
@@ -42,7 +52,9 @@ class Workers(ABC):
 
     @abstractmethod
     def start(self, snapshots: Sequence[Snapshot] | None) -> None:
-        """Start every worker, at snapshots by rank if there are some. ValueError where the resources can never be had."""
+        """Start every worker, at snapshots by rank if there are some. ValueError where the
+        resources can never be had.
+        """
 
     @property
     @abstractmethod
@@ -67,7 +79,9 @@ class Workers(ABC):
 
     @abstractmethod
     def stop(self, *, force: bool) -> None:
-        """End every worker, with `force` without letting them leave their process group, and give back what they hold."""
+        """End every worker, with `force` without letting them leave their process group, and give
+        back what they hold.
+        """
 
 
 class LocalWorkers(Workers):
@@ -159,7 +173,10 @@ class RemoteWorkers(Workers):
     def run_with_shares(self, method: str, *args: Any, dataset: Any) -> list[Any]:
         shares = Datasets({"train": dataset}, DataConfig()).shares(self._running.workers)
         return self._results(
-            [self._running.execute_single_async(rank, call_runner, method, *args, share["train"]) for rank, share in enumerate(shares)]
+            [
+                self._running.execute_single_async(rank, call_runner, method, *args, share["train"])
+                for rank, share in enumerate(shares)
+            ]
         )
 
     def run_first(self, method: str, *args: Any) -> Any:
@@ -187,7 +204,9 @@ class RemoteWorkers(Workers):
 
     def _enter(self, group: ActorWorkerGroup, worker: Worker) -> ObjectRef[None]:
         gpus = visible_gpus(group.workers, worker.node_id) if worker.gpu_ids else ()
-        return group.execute_single_async(worker.rank, enter_session, worker, len(group), self._scaling.use_gpu, gpus)
+        return group.execute_single_async(
+            worker.rank, enter_session, worker, len(group), self._scaling.use_gpu, gpus
+        )
 
     def _results(self, refs: Sequence[ObjectRef[Any]]) -> list[Any]:
         try:
@@ -196,7 +215,9 @@ class RemoteWorkers(Workers):
             self.kill()
             raise
         deaths = [(rank, error) for rank, error in errors.items() if is_death(error)]
-        if deaths or len(results) + len(errors) < len(refs):  # some are dead, or wait for the one that failed, for ever
+        if deaths or len(results) + len(errors) < len(
+            refs
+        ):  # some are dead, or wait for the one that failed, for ever
             self.kill()
         if deaths:
             raise WorkerDied(*deaths[0])
@@ -206,16 +227,20 @@ class RemoteWorkers(Workers):
 
 
 def settled(refs: Sequence[ObjectRef[Any]]) -> tuple[dict[int, Any], dict[int, BaseException]]:
-    """Results and errors by rank, those that came first first. After an error, ranks that say nothing for a while are in neither.
+    """Results and errors by rank, those that came first first. After an error, ranks that say
+    nothing for a while are in neither.
 
-    A rank that dies makes the collective operations of the others fail, whose errors may come before the news of its death.
+    A rank that dies makes the collective operations of the others fail, whose errors may come
+    before the news of its death.
     """
     ranks = {ref: rank for rank, ref in enumerate(refs)}
     results: dict[int, Any] = {}
     errors: dict[int, BaseException] = {}
     waiting, deadline = list(refs), 0.0
     while waiting:
-        ready, waiting = api.wait(waiting, timeout=max(0.0, deadline - time.monotonic()) if errors else None)
+        ready, waiting = api.wait(
+            waiting, timeout=max(0.0, deadline - time.monotonic()) if errors else None
+        )
         if not ready:
             break
         try:
@@ -235,8 +260,13 @@ def is_death(error: BaseException) -> bool:
 
 
 def _starting_points(snapshots: Sequence[Snapshot] | None, workers: int) -> list[tuple[Any, Any]]:
-    """What `start_runner` gets on each rank, after the plan. The state of rank 0 is sent once where others have none."""
+    """What `start_runner` gets on each rank, after the plan. The state of rank 0 is sent once where
+    others have none.
+    """
     if snapshots is None:
         return [(None, None)] * workers
     first = api.put(snapshots[0].state)
-    return [(each, first if rank == 0 or each.state is None else each.state) for rank, each in enumerate(snapshots)]
+    return [
+        (each, first if rank == 0 or each.state is None else each.state)
+        for rank, each in enumerate(snapshots)
+    ]
