@@ -23,7 +23,6 @@ import numpy.typing as npt
 HISTOGRAM_BINS = 30
 _FILE_VERSION = b"brain.Event:2"
 _SESSION_STARTS = 1
-_ALL_ONES = 0xFFFFFFFF
 _STRING, _BOOL, _FLOAT = 1, 2, 3
 """Types of hyperparameters."""
 _SUCCESS, _FAILURE = 1, 2
@@ -34,8 +33,16 @@ _SUCCESS, _FAILURE = 1, 2
 
 
 def record(event: bytes) -> bytes:
-    """An event as it stands in the file."""
-    return b"".join((_record_head(len(event)), event, _masked(event)))
+    """An event as it stands in the file. Files of TFRecords hold their contents so, too."""
+    length = struct.pack("<Q", len(event))
+    return b"".join(
+        (
+            length,
+            struct.pack("<I", masked_checksum(length)),
+            event,
+            struct.pack("<I", masked_checksum(event)),
+        )
+    )
 
 
 def first_event(wall_time: float) -> bytes:
@@ -122,12 +129,6 @@ def _plugin_value(tag: str, content: bytes) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _record_head(size: int) -> bytes:
-    length = struct.pack("<Q", size)
-    return length + _masked(length)
-
-
-@lru_cache(maxsize=4096)
 def _scalar_head(tag: str) -> bytes:
     """A scalar up to its number: the tag (field 1), and the key of field 2."""
     head = _bytes(1, tag.encode()) + b"\x15"
@@ -164,7 +165,7 @@ def _varint(value: int) -> bytes:
 # -- checksums
 
 
-def _masked(data: bytes) -> bytes:
+def masked_checksum(data: bytes) -> int:
+    """The CRC-32C of `data` as records have it: rotated, and with a number added."""
     checksum: int = google_crc32c.value(data)
-    rotated = (checksum >> 15 | checksum << 17) & _ALL_ONES
-    return struct.pack("<I", (rotated + 0xA282EAD8) & _ALL_ONES)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.sources.tfexample import decode_examples, encode_examples, kinds_from_schema
-from syncline.data.sources.tfrecord_framing import frame, records
+from syncline.data.sources.tfrecord_framing import records
 from syncline.data.sources.tfrecords import TFRecordDatasource
+from syncline.runs.event_file import record
 
 pytest.importorskip("google.protobuf")
 
@@ -36,7 +37,7 @@ def test_values_come_back_by_kind_and_length(place, read_all):
             "raw": [b"\x00", b"\xff", None],
         }
     )
-    place.write("a.tfrecords", b"".join(map(frame, encode_examples(table))))
+    place.write("a.tfrecords", b"".join(map(record, encode_examples(table))))
     found = read_all(TFRecordDatasource(place.path, filesystem=place.filesystem))
     assert found.select(["one", "many", "text", "raw"]).to_pydict() == {
         "one": [1, 2, None],
@@ -48,7 +49,7 @@ def test_values_come_back_by_kind_and_length(place, read_all):
 
 
 def test_a_schema_makes_lists_and_refuses_what_differs(place, read_all):
-    place.write("a.tfrecords", frame(BYTES_OF_TENSORFLOW))
+    place.write("a.tfrecords", record(BYTES_OF_TENSORFLOW))
     source = TFRecordDatasource(place.path, tf_schema=schema(a=2), filesystem=place.filesystem)
     assert read_all(source).to_pylist() == [{"a": [7]}]
     for given, message in (
@@ -79,12 +80,12 @@ def test_columns_that_no_feature_holds_are_named():
     ],
 )
 def test_broken_records_are_named(broken, message):
-    content = broken(frame(BYTES_OF_TENSORFLOW) * 2)
+    content = broken(record(BYTES_OF_TENSORFLOW) * 2)
     with pytest.raises(ValueError, match=f"f cannot be read as TFRecords: {message}"):
         list(records(pa.BufferReader(content), "f"))
 
 
 def test_a_record_that_is_no_example_is_named(place, read_all):
-    place.write("a.tfrecords", frame(b"\xff\xff\xff"))
+    place.write("a.tfrecords", record(b"\xff\xff\xff"))
     with pytest.raises(ValueError, match=r"a\.tfrecords, record 0: no tf\.train\.Example"):
         read_all(TFRecordDatasource(place.path, filesystem=place.filesystem))

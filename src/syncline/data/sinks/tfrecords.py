@@ -9,7 +9,7 @@ import pyarrow as pa
 from syncline.data.accessor import BlockAccessor
 from syncline.data.sinks.file_datasink import BlockBasedFileDatasink
 from syncline.data.sources.tfexample import FeatureKind, encode_examples, kinds_from_schema
-from syncline.data.sources.tfrecord_framing import frame
+from syncline.runs.event_file import record
 
 
 class TFRecordDatasink(BlockBasedFileDatasink):
@@ -35,4 +35,4 @@ class TFRecordDatasink(BlockBasedFileDatasink):
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
         """One file of records."""
         for message in encode_examples(block.to_arrow(), self._kinds):
-            file.write(frame(message))
+            file.write(record(message))
