@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs as pyarrow_fs
 
-from syncline.data import block as blocks
-from syncline.data import filesystem as filesystems
-from syncline.data.sinks.datasink import Datasink, TaskContext, WriteResult
-from syncline.data.sources.datasource import Datasource
+from syncline.data.columnar import block as blocks
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sinks.datasink import Datasink, TaskContext, WriteResult
+from syncline.data.io.sources.datasource import Datasource
 
 
 @dataclass

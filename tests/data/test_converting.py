@@ -10,7 +10,7 @@ import pytest
 
 import syncline
 from syncline import data
-from syncline.data.schemas import UnknownColumnError
+from syncline.data.columnar.schemas import UnknownColumnError
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import syncline.data
-from syncline.data.sources.partitioning import HIVE
+from syncline.data.io.sources.partitioning import HIVE
 
 RECORDED = json.loads(Path(__file__).with_name("ray_data_signatures.json").read_text())
 

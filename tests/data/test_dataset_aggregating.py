@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import syncline
-from syncline.data.aggregate import Count, Mean, Sum
+from syncline.data.columnar.aggregate import Count, Mean, Sum
+from syncline.data.columnar.datatype import DataType
+from syncline.data.columnar.expressions import lit
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
-from syncline.data.datatype import DataType
-from syncline.data.expressions import lit
 from syncline.data.from_memory import from_arrow
-from syncline.data.schemas import UnknownColumnError
 
 
 @pytest.fixture(autouse=True, scope="module")

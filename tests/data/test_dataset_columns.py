@@ -9,12 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from syncline.data.columnar.expressions import col, lit, unnest
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
-from syncline.data.expressions import col, lit, unnest
 from syncline.data.from_memory import from_arrow
 from syncline.data.methods.columns import add_column
 from syncline.data.plan.nodes import MapBatches, Project
-from syncline.data.schemas import UnknownColumnError
 
 
 @pytest.fixture

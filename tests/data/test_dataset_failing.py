@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import syncline
+from syncline.data.columnar.expressions import col
 from syncline.data.dataset import Dataset
-from syncline.data.expressions import col
 from syncline.data.from_memory import from_items
 from syncline.data.read import range as numbers
 from syncline.exceptions import UserCodeException

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import syncline
+from syncline.data.columnar.expressions import col
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset, MaterializedDataset
-from syncline.data.expressions import col
 from syncline.data.from_memory import from_items
 from syncline.data.read import range as numbers
 

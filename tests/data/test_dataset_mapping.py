@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
+from syncline.data.columnar.expressions import col
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
-from syncline.data.expressions import col
 from syncline.data.from_memory import from_arrow
 from syncline.data.methods.functions import NotAFunctionError
+from syncline.data.plan.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
 from syncline.data.plan.nodes import FilterExpr, FilterRows, FlatMap, MapBatches, MapRows
-from syncline.data.schemas import UnknownColumnError
 
 
 class Doubler:

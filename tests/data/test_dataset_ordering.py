@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
 from syncline.data.plan.nodes import (
@@ -21,7 +22,6 @@ from syncline.data.plan.nodes import (
     Repartition,
     Sort,
 )
-from syncline.data.schemas import UnknownColumnError
 
 
 @pytest.fixture

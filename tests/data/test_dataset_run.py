@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import syncline
+from syncline.data.columnar.expressions import col, unnest
 from syncline.data.dataset import Dataset
-from syncline.data.expressions import col, unnest
 from syncline.data.from_memory import from_arrow, from_items
 from syncline.data.methods.combining import MixStoppingCondition
 from syncline.data.read import range as numbers

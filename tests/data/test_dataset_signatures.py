@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncline.data.dataset import Dataset
-from syncline.data.grouped import GroupedData
+from syncline.data.grouped_data import GroupedData
 
 # Sorted behind the positional parameters. WORKER, FUNCTION and BATCHES stand for parameters that
 # many methods share.

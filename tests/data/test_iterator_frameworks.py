@@ -13,12 +13,12 @@ import torch
 from execution_fake import FakeDataset
 
 import syncline
-from syncline.data import block as blocks
 from syncline.data.collate_fn import NumpyBatchCollateFn
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.feeds import WholeFeed
 from syncline.data.iterate import device
 from syncline.data.iterator import DataIterator
-from syncline.data.schemas import UnknownColumnError
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline import data
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.schemas import UnknownColumnError
+from syncline.data.io.sources.datasource import Datasource, ReadTask
 from syncline.data.plan.nodes import Read
-from syncline.data.schemas import UnknownColumnError
-from syncline.data.sources.datasource import Datasource, ReadTask
 
 READERS = [
     data.read_parquet,

@@ -12,7 +12,7 @@ import pytest
 import syncline
 from syncline import data
 from syncline.data.datasource import FilenameProvider, RowBasedFileDatasink
-from syncline.data.sinks.datasink import Datasink, WriteResult
+from syncline.data.io.sinks.datasink import Datasink, WriteResult
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,13 +12,13 @@ import pytest
 
 import syncline
 from syncline import data
-from syncline.data import write_job
+from syncline.data.io import write_job
+from syncline.data.io.sinks.commit import POINTS
+from syncline.data.io.sinks.datasink import Datasink
+from syncline.data.io.sinks.parquet import ParquetDatasink
+from syncline.data.io.write_job import Progress, job_id
 from syncline.data.iterate.position import Restart
 from syncline.data.plan.nodes import Write
-from syncline.data.sinks.commit import POINTS
-from syncline.data.sinks.datasink import Datasink
-from syncline.data.sinks.parquet import ParquetDatasink
-from syncline.data.write_job import Progress, job_id
 from syncline.testing.faults import faults_set
 
 FILES, ROWS = 6, 10

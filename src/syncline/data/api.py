@@ -2,8 +2,10 @@
 itself loads it on first use).
 """
 
-from syncline.data.block import Block
-from syncline.data.compute import ActorPoolStrategy, TaskPoolStrategy
+from syncline.data.columnar.aggregate.summary import DatasetSummary
+from syncline.data.columnar.block import Block
+from syncline.data.columnar.datatype import DataType
+from syncline.data.columnar.schemas import SchemaMismatchError, UnknownColumnError
 from syncline.data.context import DataContext, ExecutionOptions, ExecutionResources
 from syncline.data.dataset import Dataset, MaterializedDataset, Schema
 from syncline.data.datasource import (
@@ -15,7 +17,6 @@ from syncline.data.datasource import (
     RowBasedFileDatasink,
     SaveMode,
 )
-from syncline.data.datatype import DataType
 from syncline.data.from_libraries import (
     from_daft,
     from_dask,
@@ -38,7 +39,7 @@ from syncline.data.from_memory import (
 )
 from syncline.data.iterator import DataIterator
 from syncline.data.methods.combining import MixStoppingCondition
-from syncline.data.methods.summary import DatasetSummary
+from syncline.data.plan.compute import ActorPoolStrategy, TaskPoolStrategy
 from syncline.data.plan.nodes import RandomSeedConfig
 from syncline.data.preprocessor import Preprocessor
 from syncline.data.read import range, range_tensor, read_datasource, read_lance, read_sql
@@ -54,7 +55,6 @@ from syncline.data.read_files import (
     read_tfrecords,
     read_webdataset,
 )
-from syncline.data.schemas import SchemaMismatchError, UnknownColumnError
 
 # Older names.
 DatasetContext = DataContext

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.block import BatchFormat
+from syncline.data.columnar.block import BatchFormat
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,13 +17,13 @@ import pyarrow as pa
 from syncline.core import api
 from syncline.core.limits import machine_limits
 from syncline.core.refs import ObjectRef
-from syncline.data import block as blocks
-from syncline.data import schemas
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import schemas
 from syncline.data.iterator import DataIterator
 from syncline.data.methods.consuming import ConsumingMethods
-from syncline.data.optional import load
-from syncline.data.plan.facts import known_rows
 from syncline.data.plan.nodes import Limit
+from syncline.data.plan.properties import known_rows
+from syncline.optional import load
 
 if TYPE_CHECKING:
     import pandas as pd

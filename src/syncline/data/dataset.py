@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import cloudpickle
 
 from syncline.core.refs import ObjectRef
+from syncline.data.columnar.schema_handle import Schema
 from syncline.data.context import DataContext
 from syncline.data.converting import ConvertingMixin
 from syncline.data.methods.aggregating import AggregatingMethods
 from syncline.data.methods.columns import ColumnMethods
 from syncline.data.methods.combining import CombiningMethods
 from syncline.data.methods.ordering import OrderingMethods
-from syncline.data.methods.schema import Schema
 from syncline.data.methods.splitting import SplittingMethods
 from syncline.data.plan.nodes import Held, HeldBlock, Node, walk
 from syncline.data.writing import WritingMixin

@@ -2,26 +2,29 @@
 file names of their own.
 """
 
-from syncline.data.accessor import BlockAccessor
-from syncline.data.sinks.datasink import (
+from syncline.data.columnar.accessor import BlockAccessor
+from syncline.data.io.sinks.datasink import (
     Datasink,
     SaveMode,
     TaskContext,
     WriteResult,
     WriteReturnType,
 )
-from syncline.data.sinks.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
-from syncline.data.sinks.filename_provider import FilenameProvider
-from syncline.data.sources.datasource import BlockMetadata, Datasource, ReadTask
-from syncline.data.sources.file_based import FileBasedDatasource
-from syncline.data.sources.files import FileShuffleConfig
-from syncline.data.sources.partitioning import (
+from syncline.data.io.sinks.file_datasink import (
+    BlockBasedFileDatasink,
+    FilenameProvider,
+    RowBasedFileDatasink,
+)
+from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+from syncline.data.io.sources.file_listing import FileShuffleConfig
+from syncline.data.io.sources.partitioning import (
     Partitioning,
     PartitionStyle,
     PathPartitionFilter,
     PathPartitionParser,
 )
-from syncline.data.sources.sql import Connection
+from syncline.data.io.sources.sql import Connection
 
 __all__ = [
     "BlockAccessor",

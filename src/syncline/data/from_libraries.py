@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncline.data import block as blocks
-from syncline.data.frames import is_frame
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.frames import is_frame
 from syncline.data.from_memory import (
     blocks_of_refs,
     from_arrow,
@@ -19,11 +19,11 @@ from syncline.data.from_memory import (
     from_pandas,
     held_blocks,
 )
-from syncline.data.optional import load
+from syncline.data.io.sources.huggingface import HuggingFaceDatasource
+from syncline.data.io.sources.torch_dataset import TorchDatasource
 from syncline.data.options import num_blocks_of
 from syncline.data.read import read
-from syncline.data.sources.huggingface import HuggingFaceDatasource
-from syncline.data.sources.torch_dataset import TorchDatasource
+from syncline.optional import load
 
 if TYPE_CHECKING:
     import pyarrow as pa

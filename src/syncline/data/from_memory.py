@@ -23,13 +23,13 @@ import pyarrow as pa
 from syncline.core import api
 from syncline.core.limits import machine_limits
 from syncline.core.refs import ObjectRef
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
 from syncline.data.context import DataContext
 from syncline.data.dataset import MaterializedDataset
-from syncline.data.methods.held import of_table
+from syncline.data.execute.held_blocks import of_table
+from syncline.data.io.sources import memory
 from syncline.data.options import num_blocks_of
 from syncline.data.plan.nodes import Held, HeldBlock
-from syncline.data.sources import memory
 
 if TYPE_CHECKING:
     import pandas as pd

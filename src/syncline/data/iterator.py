@@ -16,9 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncline.core import api
-from syncline.data import block as blocks
-from syncline.data.block import BatchFormat, Block
 from syncline.data.collate_fn import CollateFn
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.block import BatchFormat, Block
 from syncline.data.context import DataContext
 from syncline.data.feeds import Feed
 from syncline.data.iterate.batching import Batches, BatchOptions, Pass, Rows

@@ -13,12 +13,12 @@ from typing import Any, Literal, TypedDict
 import pyarrow.fs as pyarrow_fs
 
 from syncline.core.options import TaskOptions, updated
-from syncline.data.compute import Resources
+from syncline.data.io.sinks.datasink import SaveMode
+from syncline.data.io.sinks.file_datasink import FilenameProvider
+from syncline.data.io.sources.file_listing import FileShuffleConfig
+from syncline.data.io.sources.partitioning import Partitioning, PathPartitionFilter
 from syncline.data.methods.functions import WORKER, WorkerOptions
-from syncline.data.sinks.datasink import SaveMode
-from syncline.data.sinks.filename_provider import FilenameProvider
-from syncline.data.sources.files import FileShuffleConfig
-from syncline.data.sources.partitioning import Partitioning, PathPartitionFilter
+from syncline.data.plan.compute import Resources
 
 
 class ReadOptions(WorkerOptions, total=False):

@@ -19,9 +19,9 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import block as blocks
-from syncline.data import frames
-from syncline.data.aggregate import AggregateFn
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import frames
+from syncline.data.columnar.aggregate import AggregateFn
 
 if TYPE_CHECKING:
     import pandas as pd

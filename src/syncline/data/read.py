@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
 from syncline.data.dataset import Dataset
+from syncline.data.io.sources.datasource import Datasource
+from syncline.data.io.sources.lance import LanceDatasource
+from syncline.data.io.sources.range import RangeDatasource
+from syncline.data.io.sources.sql import Connection, SQLDatasource
 from syncline.data.keywords import keywords
 from syncline.data.options import (
     READ,
@@ -21,11 +24,8 @@ from syncline.data.options import (
     resources_of,
     rest_of,
 )
+from syncline.data.plan.compute import ActorPoolStrategy, ComputeStrategy, TaskPoolStrategy
 from syncline.data.plan.nodes import Read
-from syncline.data.sources.datasource import Datasource
-from syncline.data.sources.lance import LanceDatasource
-from syncline.data.sources.range import RangeDatasource
-from syncline.data.sources.sql import Connection, SQLDatasource
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

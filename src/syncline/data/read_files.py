@@ -12,22 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from syncline.data import filesystem as filesystems
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.binary import BinaryDatasource
+from syncline.data.io.sources.csv import CSVDatasource
+from syncline.data.io.sources.images import ImageDatasource
+from syncline.data.io.sources.json import JSONDatasource
+from syncline.data.io.sources.numpy import NumpyDatasource
+from syncline.data.io.sources.orc import ORCDatasource
+from syncline.data.io.sources.parquet import ParquetDatasource, TensorColumnSchema
+from syncline.data.io.sources.partitioning import HIVE
+from syncline.data.io.sources.text import TextDatasource
+from syncline.data.io.sources.tfrecords import TFRecordDatasource
+from syncline.data.io.sources.webdataset import Codec, Selection, WebDatasetDatasource
 from syncline.data.keywords import keywords
 from syncline.data.options import FILES, FileOptions, file_arguments, rest_of
 from syncline.data.read import read
-from syncline.data.sources.binary import BinaryDatasource
-from syncline.data.sources.csv import CSVDatasource
-from syncline.data.sources.images import ImageDatasource
-from syncline.data.sources.json import JSONDatasource
-from syncline.data.sources.numpy import NumpyDatasource
-from syncline.data.sources.orc import ORCDatasource
-from syncline.data.sources.parquet import ParquetDatasource, TensorColumnSchema
-from syncline.data.sources.partitioning import HIVE
-from syncline.data.sources.text import TextDatasource
-from syncline.data.sources.tfrecords import TFRecordDatasource
-from syncline.data.sources.webdataset import Selection, WebDatasetDatasource
-from syncline.data.sources.webdataset_codecs import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncline.data import write_job
+from syncline.data.io import write_job
+from syncline.data.io.sinks.csv import CSVDatasink
+from syncline.data.io.sinks.datasink import Datasink, SaveMode
+from syncline.data.io.sinks.images import ImageDatasink
+from syncline.data.io.sinks.json import JSONDatasink
+from syncline.data.io.sinks.lance import LanceDatasink
+from syncline.data.io.sinks.numpy import NumpyDatasink
+from syncline.data.io.sinks.orc import ORCDatasink
+from syncline.data.io.sinks.parquet import ParquetDatasink
+from syncline.data.io.sinks.sql import SQLDatasink
+from syncline.data.io.sinks.tfrecords import TFRecordDatasink
+from syncline.data.io.sinks.webdataset import WebDatasetDatasink
+from syncline.data.io.sources.sql import Connection
+from syncline.data.io.sources.webdataset import Codec
 from syncline.data.keywords import keywords
 from syncline.data.methods.handle import Handle
 from syncline.data.options import (
@@ -28,19 +41,6 @@ from syncline.data.options import (
     sink_arguments,
 )
 from syncline.data.plan.nodes import Write
-from syncline.data.sinks.csv import CSVDatasink
-from syncline.data.sinks.datasink import Datasink, SaveMode
-from syncline.data.sinks.images import ImageDatasink
-from syncline.data.sinks.json import JSONDatasink
-from syncline.data.sinks.lance import LanceDatasink
-from syncline.data.sinks.numpy import NumpyDatasink
-from syncline.data.sinks.orc import ORCDatasink
-from syncline.data.sinks.parquet import ParquetDatasink
-from syncline.data.sinks.sql import SQLDatasink
-from syncline.data.sinks.tfrecords import TFRecordDatasink
-from syncline.data.sinks.webdataset import WebDatasetDatasink
-from syncline.data.sources.sql import Connection
-from syncline.data.sources.webdataset_codecs import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa

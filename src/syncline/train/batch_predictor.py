@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from syncline.data import frames
-from syncline.data.compute import ActorPoolStrategy
-from syncline.data.schemas import require_columns
+from syncline.data.columnar import frames
+from syncline.data.columnar.schemas import require_columns
+from syncline.data.plan.compute import ActorPoolStrategy
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.framework_checkpoint import FrameworkCheckpoint
 from syncline.train.predictor import Predictor, predictor_class_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import block as blocks
-from syncline.data import frames
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import frames
 from syncline.train.checkpoint import Checkpoint
 
 if TYPE_CHECKING:

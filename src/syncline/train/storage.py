@@ -38,7 +38,7 @@ from collections.abc import Collection, Sequence
 from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
-from syncline.data.filesystem import exchange
+from syncline.data.io.filesystem import exchange
 from syncline.runs.directory import NAMES_OF_THE_RECORD
 from syncline.train import filesystem as directories
 from syncline.train.checkpoint import Checkpoint

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncline.data.compute import Resources
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain
 from syncline.data.execute.execution import Execution
@@ -25,8 +24,9 @@ from syncline.data.execute.stages import (
 )
 from syncline.data.execute.steps.batches import MapBatchesStep
 from syncline.data.execute.steps.heads import BlocksHead, ReadHead
+from syncline.data.io.sources.range import RangeDatasource
+from syncline.data.plan.compute import Resources
 from syncline.data.plan.nodes import HeldBlock, UserFunction
-from syncline.data.sources.range import RangeDatasource
 
 MIB = 2**20
 

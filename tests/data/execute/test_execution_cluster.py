@@ -10,11 +10,11 @@ import pytest
 from handmade import actors, execute, ids, mapped, numbers
 
 import syncline
+from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain
 from syncline.data.execute.stages import Exchanged, Stage, Threads
 from syncline.data.execute.steps.heads import ConcatHead
-from syncline.data.kernels import partition
 from syncline.exceptions import UserCodeException
 from syncline.testing.clusters import RayCluster
 

@@ -12,7 +12,7 @@ import syncline
 from syncline.data.context import DataContext
 from syncline.data.execute.start import start
 from syncline.data.plan.nodes import MapBatches, Read, UserFunction
-from syncline.data.sources.range import RangeDatasource
+from syncline.data.io.sources.range import RangeDatasource
 
 
 def sleeps(batch):

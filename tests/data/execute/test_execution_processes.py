@@ -15,11 +15,11 @@ from handmade import batch_step, execute, held, ids, mapped, numbers
 
 import syncline
 from syncline.core import api
+from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain
 from syncline.data.execute.stages import Exchanged, Stage, Workers
 from syncline.data.execute.steps.heads import ConcatHead
-from syncline.data.kernels import partition
 from syncline.exceptions import UserCodeException, WorkerCrashedError
 from syncline.testing.waiting import eventually
 

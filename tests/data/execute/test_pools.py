@@ -12,7 +12,6 @@ import pytest
 from handmade import actors, execute, ids, mapped, numbers
 
 import syncline
-from syncline.data.compute import Resources
 from syncline.data.context import DataContext
 from syncline.data.execute.pools import ActorLane, is_listed
 from syncline.data.execute.processes import Process, WarmProcesses, options_of, warm
@@ -21,6 +20,7 @@ from syncline.data.execute.shape import Shape
 from syncline.data.execute.stages import Workers
 from syncline.data.execute.turns import ChainWork, Request
 from syncline.data.execute.worker import WorkKey
+from syncline.data.plan.compute import Resources
 from syncline.exceptions import GetTimeoutError, UserCodeException
 from syncline.testing.waiting import eventually
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data import block
+from syncline.data.columnar import block
 from syncline.data.iterate.batching import Batches, BatchOptions, Pass, Piece, Rows, cut_batches
 from syncline.data.iterate.cursor import Cursor, Progress, first_beginning
 from syncline.data.iterate.dealing import Rounds

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from syncline.data import block
 from syncline.data.collate_fn import ArrowBatchCollateFn, NumpyBatchCollateFn, PandasBatchCollateFn
+from syncline.data.columnar import block
 from syncline.data.iterate.torch import is_tensor_batch, to_tensors, torch_conversion
 
 Pair = namedtuple("Pair", ["left", "right"])

@@ -21,10 +21,10 @@ import pytest
 from iterate_simulation import expected_own_rows
 
 import syncline
+from syncline.data.columnar.expressions import col
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
 from syncline.data.execute.start import start
-from syncline.data.expressions import col
 from syncline.data.iterate.dealing import Rounds, equal_mode
 from syncline.data.iterate.windows import windows_for
 from syncline.data.iterator import DataIterator

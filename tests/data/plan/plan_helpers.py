@@ -11,24 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from syncline.data import block as blocks
-from syncline.data import expressions
-from syncline.data.aggregate import steps as aggregation
-from syncline.data.compute import Resources
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import expressions
+from syncline.data.columnar.aggregate import steps as aggregation
+from syncline.data.columnar.expressions import Expr
+from syncline.data.columnar.kernels import combine, join, sort
 from syncline.data.context import DataContext
 from syncline.data.execute import stages as st
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.shape import Shape
 from syncline.data.execute.steps.run import run_chain
-from syncline.data.expressions import Expr
-from syncline.data.kernels import combine, join, sort
+from syncline.data.io.sources.datasource import Datasource
+from syncline.data.io.sources.memory import MemoryDatasource
+from syncline.data.io.sources.parquet import ParquetDatasource
+from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.plan import nodes as n
 from syncline.data.plan import reads
+from syncline.data.plan.compute import Resources
 from syncline.data.plan.lowering import lower
-from syncline.data.sources.datasource import Datasource
-from syncline.data.sources.memory import MemoryDatasource
-from syncline.data.sources.parquet import ParquetDatasource
-from syncline.data.sources.range import RangeDatasource
 
 MIB = 1024**2
 SHAPE = Shape(cpus=2, budget_bytes=64 * MIB)

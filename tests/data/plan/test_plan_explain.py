@@ -15,12 +15,12 @@ from plan_helpers import (
     where,
 )
 
-from syncline.data.aggregate import Sum
-from syncline.data.compute import ActorPoolStrategy
+from syncline.data.columnar.aggregate import Sum
+from syncline.data.columnar.expressions import col, star
 from syncline.data.context import DataContext
-from syncline.data.expressions import col, star
 from syncline.data.plan import explain
 from syncline.data.plan import nodes as n
+from syncline.data.plan.compute import ActorPoolStrategy
 
 
 def add(row: object) -> object:

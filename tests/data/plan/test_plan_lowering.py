@@ -29,19 +29,19 @@ from plan_helpers import (
     where,
 )
 
-from syncline.data.aggregate import AggregateFn, AsList, Count, Sum
-from syncline.data.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
+from syncline.data.columnar.aggregate import AggregateFn, AsList, Count, Sum
+from syncline.data.columnar.expressions import col, star, udf
 from syncline.data.context import DataContext
 from syncline.data.execute import stages as st
 from syncline.data.execute.shape import Shape
-from syncline.data.expressions import col, star, udf
+from syncline.data.io.sinks.datasink import Datasink
+from syncline.data.io.sources.range import RangeDatasource
+from syncline.data.io.sources.torch_dataset import TorchDatasource
+from syncline.data.io.sources.webdataset import WebDatasetDatasource
 from syncline.data.plan import nodes as n
 from syncline.data.plan import reads
+from syncline.data.plan.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
 from syncline.data.plan.rules import optimize
-from syncline.data.sinks.datasink import Datasink
-from syncline.data.sources.range import RangeDatasource
-from syncline.data.sources.torch_dataset import TorchDatasource
-from syncline.data.sources.webdataset import WebDatasetDatasource
 
 TABLE = pa.table({"a": list(range(40)), "b": [value % 7 for value in range(40)]})
 

@@ -22,13 +22,13 @@ from plan_helpers import (
     where,
 )
 
-from syncline.data import expressions
-from syncline.data.aggregate import AsList, Count, Max, Sum
+from syncline.data.columnar import expressions
+from syncline.data.columnar.aggregate import AsList, Count, Max, Sum
+from syncline.data.columnar.expressions import Expr, col, lit, star
 from syncline.data.context import DataContext
-from syncline.data.expressions import Expr, col, lit, star
+from syncline.data.io.sources.parquet import ParquetDatasource
 from syncline.data.plan import nodes as n
 from syncline.data.plan.rules import optimize
-from syncline.data.sources.parquet import ParquetDatasource
 
 CASES = 300
 COLUMNS = ["a", "b", "c"]

@@ -18,9 +18,8 @@ from plan_helpers import (
     where,
 )
 
-from syncline.data.aggregate import AsList, Count, Sum
-from syncline.data.context import DataContext
-from syncline.data.expressions import (
+from syncline.data.columnar.aggregate import AsList, Count, Sum
+from syncline.data.columnar.expressions import (
     UDFExpr,
     col,
     lit,
@@ -29,6 +28,7 @@ from syncline.data.expressions import (
     star,
     udf,
 )
+from syncline.data.context import DataContext
 from syncline.data.plan import nodes as n
 from syncline.data.plan.rules import optimize
 

@@ -3,8 +3,8 @@
 import pyarrow as pa
 from plan_helpers import held, where
 
+from syncline.data.columnar.expressions import col
 from syncline.data.context import DataContext
-from syncline.data.expressions import col
 from syncline.data.plan import nodes as n
 from syncline.data.plan import seeds
 from syncline.data.plan.rules import optimize

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from plan_helpers import batches, function, grouped, held, mapped, numbers, parquet, project, where
 
-from syncline.data.aggregate import Count, Quantile, Sum
-from syncline.data.compute import TaskPoolStrategy
-from syncline.data.expressions import col, random, udf
+from syncline.data.columnar.aggregate import Count, Quantile, Sum
+from syncline.data.columnar.expressions import col, random, udf
 from syncline.data.plan import nodes as n
+from syncline.data.plan.compute import TaskPoolStrategy
 from syncline.data.plan.signature import digest_of, signature
 
 TABLE = pa.table({"a": [1, 2, 3]})
@@ -25,11 +25,11 @@ TABLE = pa.table({"a": [1, 2, 3]})
 PROGRAM = """
     import functools
     import numpy as np
-    from syncline.data.aggregate import Sum
-    from syncline.data.expressions import col, udf
+    from syncline.data.columnar.aggregate import Sum
+    from syncline.data.columnar.expressions import col, udf
     from syncline.data.plan import nodes as n
     from syncline.data.plan.signature import signature
-    from syncline.data.sources.range import RangeDatasource
+    from syncline.data.io.sources.range import RangeDatasource
     import pyarrow as pa
 
     WORDS = 3

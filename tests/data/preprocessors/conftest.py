@@ -8,8 +8,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from syncline.data import block as blocks
-from syncline.data.aggregate import AggregateFn, steps
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.aggregate import AggregateFn, steps
 
 
 @dataclass

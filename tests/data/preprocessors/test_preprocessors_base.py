@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from syncline.data.aggregate import Min
+from syncline.data.columnar.aggregate import Min
 from syncline.data.preprocessor import Preprocessor, PreprocessorNotFittedException
 from syncline.data.preprocessors import (
     Chain,

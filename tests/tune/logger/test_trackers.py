@@ -78,7 +78,7 @@ def checkpointed(trial):
 @pytest.mark.parametrize("library", CALLBACKS)
 def test_a_missing_library_is_told_at_once_with_its_name(library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.setattr("syncline.data.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("syncline.optional.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=f"pip install '{library}'"):
         CALLBACKS[library]()
 

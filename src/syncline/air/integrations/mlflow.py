@@ -10,7 +10,7 @@ from typing import Any
 
 from syncline import settings
 from syncline.air.integrations.surroundings import Surroundings
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.tune.logger.mlflow import MLflowLoggerCallback, find_experiment, log_params
 
 __all__ = ["MLflowLoggerCallback", "setup_mlflow"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from syncline import settings
 from syncline.air.integrations.surroundings import Surroundings
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.tune.logger.kept import KeptRun
 from syncline.tune.logger.wandb import (
     WANDB_ENV_VAR,

@@ -20,7 +20,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
 from syncline.data.execute.driver import Driver
 from syncline.data.execute.outbox import OutputBlock
 from syncline.data.execute.program import Program, point_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from syncline.core import api
 from syncline.core.refs import ObjectRef
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
 from syncline.data.execute.store import Stored
 from syncline.data.iterate.position import Restart
 from syncline.exceptions import ObjectLostError

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncline.core import api, lifecycle
-from syncline.data.compute import Resources
 from syncline.data.execute.jobs import Job
 from syncline.data.execute.places import Places
 from syncline.data.execute.worker import DataWorker, WorkKey
+from syncline.data.plan.compute import Resources
 
 IDLE_S = 30.0
 """How long a warm process waits for another execution."""

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from syncline.data.compute import Resources
+from syncline.data.plan.compute import Resources
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from syncline.data.columnar.kernels.partition import Partitioned
     from syncline.data.execute.chain import Chain
     from syncline.data.execute.keeping import Keeper
-    from syncline.data.kernels.partition import Partitioned
     from syncline.data.plan.nodes import HeldBlock
 
 # -- where tasks run

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from syncline.data.cache import Origin, settle
 from syncline.data.context import DataContext
+from syncline.data.execute.cache import Origin, settle
 from syncline.data.execute.execution import Execution
 from syncline.data.execute.program import Program, restart_point
 from syncline.data.execute.shape import Shape, shape_for

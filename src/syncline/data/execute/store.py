@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from syncline.core import api
 from syncline.core.refs import ObjectRef
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
 from syncline.data.execute.stages import (
     Actors,
     Chained,

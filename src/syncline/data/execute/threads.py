@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from syncline.core import api
 from syncline.core.refs import ObjectRef
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
 from syncline.data.execute.jobs import Job, Listener, Post
 from syncline.data.execute.randomness import Aside
 from syncline.data.execute.turns import Running, Turn, Work, cut, draws_of, failure

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from syncline.core.tracebacks import says_all, user_traceback
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.kernels.partition import Partitioned
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain, Output, Ports, SkippedRows, TaskState
 from syncline.data.execute.steps.run import close_chain, open_chain, run_chain
 from syncline.data.execute.steps.user import UserFunctionError, one_line
-from syncline.data.kernels.partition import Partitioned
 from syncline.exceptions import UserCodeException
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from syncline.core.termination import outlast_notice
 from syncline.core.tracebacks import is_engine_file
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
 from syncline.data.execute import randomness
 from syncline.data.execute.steps.user import UserFunctionError, UserStep
 from syncline.data.execute.turns import (

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from syncline.core.tracebacks import shorten
-from syncline.data import block as blocks
-from syncline.data.block import Block
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.block import Block
 from syncline.data.iterate.cursor import Cursor, Mark, Progress
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.prefetch import Prefetcher

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from syncline.data import block as blocks
-from syncline.data.block import BatchFormat, Block
 from syncline.data.collate_fn import CollateFn, batch_format_of
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.block import BatchFormat, Block
 
 jax: Any = import_module("jax")
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import block as blocks
-from syncline.data.block import Block
-from syncline.data.schemas import require_columns
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.block import Block
+from syncline.data.columnar.schemas import require_columns
 
 tf: Any = import_module("tensorflow")
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from syncline.data import block as blocks
-from syncline.data.block import BatchFormat, Block
 from syncline.data.collate_fn import batch_format_of
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.block import BatchFormat, Block
 
 DTypes: TypeAlias = torch.dtype | Mapping[str, torch.dtype] | None
 Device: TypeAlias = str | torch.device | int | Literal["auto"]

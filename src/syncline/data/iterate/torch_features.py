@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
-from syncline.data import block as blocks
-from syncline.data.block import Block
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.block import Block
+from syncline.data.columnar.schemas import require_columns
 from syncline.data.iterate.torch import to_tensor
-from syncline.data.schemas import require_columns
 
 Columns = Sequence[str]
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from syncline.data import block as blocks
-from syncline.data.aggregate import AggregateFn, AggregateFnV2, Max, Mean, Min, Std, Sum, Unique
-from syncline.data.datatype import DataType
-from syncline.data.grouped import GroupedData
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.aggregate import (
+    AggregateFn,
+    AggregateFnV2,
+    Max,
+    Mean,
+    Min,
+    Std,
+    Sum,
+    Unique,
+)
+from syncline.data.columnar.aggregate.summary import DatasetSummary, aggregators_of, summarized
+from syncline.data.columnar.datatype import DataType
+from syncline.data.grouped_data import GroupedData
 from syncline.data.methods import checks
 from syncline.data.methods.inspecting import InspectingMethods
-from syncline.data.methods.summary import DatasetSummary, aggregators_of, summarized
 
 if TYPE_CHECKING:
     from syncline.data.dataset import Dataset

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncline.data import block as blocks
-from syncline.data.expressions import Expr, StarExpr, UnnestExpr, projected_schema
-from syncline.data.kernels import keys as key_columns
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.expressions import Expr, StarExpr, UnnestExpr, projected_schema
+from syncline.data.columnar.kernels import keys as key_columns
+from syncline.data.columnar.schemas import require_columns
 from syncline.data.plan.nodes import RandomSeedConfig, Seed
-from syncline.data.schemas import require_columns
 
 
 def count(name: str, value: Any, *, least: int) -> int:

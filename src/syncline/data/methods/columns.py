@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from syncline.data import block as blocks
-from syncline.data import expressions, frames
-from syncline.data.expressions import Expr, UnnestExpr, star
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import expressions, frames
+from syncline.data.columnar.expressions import Expr, UnnestExpr, star
 from syncline.data.keywords import keywords
 from syncline.data.methods import checks
 from syncline.data.methods.functions import (

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.data import block as blocks
-from syncline.data.kernels import join as join_kernel
-from syncline.data.kernels.join import JoinType
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.kernels import join as join_kernel
+from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.methods import checks
 from syncline.data.methods.functions import resources_of
 from syncline.data.methods.inspecting import InspectingMethods

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import pyarrow as pa
 
 from syncline.core.refs import ObjectRef
-from syncline.data import block as blocks
-from syncline.data.block import BatchFormat
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.block import BatchFormat
+from syncline.data.execute import held_blocks as held
 from syncline.data.feeds import WholeFeed
 from syncline.data.iterator import DataIterator
-from syncline.data.methods import checks, held
+from syncline.data.methods import checks
 from syncline.data.methods.inspecting import InspectingMethods
-from syncline.data.plan import facts
+from syncline.data.plan import properties
 from syncline.data.plan.nodes import Held, HeldBlock, Limit
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class ConsumingMethods(InspectingMethods):
         """All blocks; those that exist already as they are."""
         if isinstance(self._node, Held):
             return self._node.blocks
-        files = tuple(facts.input_files(self._node))
+        files = tuple(properties.input_files(self._node))
         with self._execution() as execution:
             found = tuple(held.kept(output, files) for output in execution)
         self._learned.num_rows = sum(block.num_rows for block in found)

@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict, get_args
 
 from syncline.core.options import ActorOptions, TaskOptions, updated
-from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, Resources, TaskPoolStrategy
+from syncline.data.plan.compute import (
+    ActorPoolStrategy,
+    ComputeStrategy,
+    Resources,
+    TaskPoolStrategy,
+)
 from syncline.data.plan.nodes import OnError, UserFunction
 
 

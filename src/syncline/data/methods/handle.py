@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import pyarrow as pa
 
 from syncline.core.tracebacks import shorten
-from syncline.data import cache
 from syncline.data.context import DataContext, ExecutionOptions
+from syncline.data.execute import cache
 from syncline.data.execute.start import start
-from syncline.data.plan import facts
+from syncline.data.plan import properties
 from syncline.data.plan.nodes import HeldBlock, Node
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Handle(ABC):
     def _known_schema(self) -> pa.Schema | None:
         """The schema, as far as it is known without executing anything."""
         return (
-            facts.known_schema(cache.answered(self._node))
+            properties.known_schema(cache.answered(self._node))
             if self._learned.schema is None
             else self._learned.schema
         )

@@ -8,11 +8,11 @@ import html
 
 import pyarrow as pa
 
-from syncline.data import cache
-from syncline.data.aggregate import Count
+from syncline.data.columnar.aggregate import Count
+from syncline.data.columnar.schema_handle import Schema
+from syncline.data.execute import cache
 from syncline.data.methods.handle import Handle
-from syncline.data.methods.schema import Schema
-from syncline.data.plan import explain, facts
+from syncline.data.plan import explain, properties
 from syncline.data.plan.nodes import Aggregate, Held, Limit
 
 
@@ -57,7 +57,7 @@ class InspectingMethods(Handle):
         computing all rows.
         """
         if self._learned.size_bytes is None:
-            known = facts.estimated_bytes(cache.answered(self._node))
+            known = properties.estimated_bytes(cache.answered(self._node))
             if known is not None:
                 return known
             with self._execution() as execution:
@@ -66,7 +66,7 @@ class InspectingMethods(Handle):
 
     def input_files(self) -> list[str]:
         """Paths of the files that are read, each once."""
-        return facts.input_files(self._node)
+        return properties.input_files(self._node)
 
     def stats(self) -> str:
         """Where the time of the last execution went, operator by operator; empty before the first
@@ -99,7 +99,7 @@ class InspectingMethods(Handle):
 
     def _known_rows(self) -> int | None:
         return (
-            facts.known_rows(cache.answered(self._node))
+            properties.known_rows(cache.answered(self._node))
             if self._learned.num_rows is None
             else self._learned.num_rows
         )

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from syncline.data.block import BatchFormat, check_batch_format
-from syncline.data.expressions import Expr, parse
+from syncline.data.columnar.block import BatchFormat, check_batch_format
+from syncline.data.columnar.expressions import Expr, parse
 from syncline.data.keywords import keywords
 from syncline.data.methods import checks
 from syncline.data.methods.functions import FUNCTION, FunctionOptions, user_function

@@ -6,8 +6,8 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from syncline.data import filesystem as filesystems
-from syncline.data.cache import CacheSlot
+from syncline.data.execute.cache import CacheSlot
+from syncline.data.io import filesystem as filesystems
 from syncline.data.methods import checks
 from syncline.data.methods.functions import resources_of
 from syncline.data.methods.handle import Handle

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import block as blocks
-from syncline.data import expressions
-from syncline.data.expressions import EvaluationContext, Expr, col, lit
-from syncline.data.expressions.kernels import Value
-from syncline.data.expressions.operations import ATOM
-from syncline.data.kernels import group, hashing
-from syncline.data.methods import checks, held
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import expressions
+from syncline.data.columnar.expressions import EvaluationContext, Expr, col, lit
+from syncline.data.columnar.expressions.kernels import Value
+from syncline.data.columnar.expressions.operations import ATOM
+from syncline.data.columnar.kernels import group, hashing
+from syncline.data.execute import held_blocks as held
+from syncline.data.methods import checks
 from syncline.data.methods.consuming import ConsumingMethods
 from syncline.data.methods.functions import resources_of
 from syncline.data.plan.nodes import FilterExpr, Held, HeldBlock, Project, RandomShuffle, Zip

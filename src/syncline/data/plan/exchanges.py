@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.context import MIB, DataContext
 from syncline.data.execute.chain import Head
 from syncline.data.execute.shape import Shape
@@ -30,8 +31,7 @@ from syncline.data.execute.steps.partition import (
     PartitionByRange,
     SampleKeys,
 )
-from syncline.data.kernels.join import JoinType
-from syncline.data.plan import facts
+from syncline.data.plan import properties
 from syncline.data.plan.fusion import Draft, Work, function_lane
 from syncline.data.plan.nodes import (
     Aggregate,
@@ -80,7 +80,7 @@ def exchange(
         inputs=inputs,
         grouping=_grouping(node, seed, context, shape),
         head=_head(node, seed),
-        keeps_rows=isinstance(node, facts.SAME_ROWS),
+        keeps_rows=isinstance(node, properties.SAME_ROWS),
         whole_blocks=_makes_whole_blocks(node),
     )
     if isinstance(node, Aggregate):
@@ -152,7 +152,7 @@ def _sorted(node: Sort, parts: int, direct_bytes: int) -> Exchanged:
 
 def _default_parts(node: Node, part_bytes: int, context: DataContext, shape: Shape) -> int:
     """Partitions where the program gave no number."""
-    sizes = [facts.bytes_at_most(each) for each in node.inputs]
+    sizes = [properties.bytes_at_most(each) for each in node.inputs]
     known = [size for size in sizes if size is not None]
     wanted = -(-sum(known) // part_bytes) if len(known) == len(sizes) else _PARTS_OF_UNKNOWN
     return max(
@@ -173,7 +173,7 @@ def _head(node: AllToAll, seed: int) -> Head:
         case MapGroups():
             return GroupsHead(keys=node.keys)
         case Join():
-            left, right = map(facts.known_schema, node.parts)
+            left, right = map(properties.known_schema, node.parts)
             return JoinHead(
                 join_type=cast("JoinType", node.join_type),
                 left_on=node.left_on,
@@ -196,4 +196,4 @@ def _makes_whole_blocks(node: AllToAll) -> bool:
 
 def _aggregate_lane(node: Aggregate) -> Lane:
     """Accumulators of the program's are user functions."""
-    return Threads() if facts.knows_its_columns(node.aggregates) else Workers()
+    return Threads() if properties.knows_its_columns(node.aggregates) else Workers()

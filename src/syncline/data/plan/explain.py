@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from syncline.data.cache import Origin, settle
 from syncline.data.context import DataContext
+from syncline.data.execute.cache import Origin, settle
 from syncline.data.execute.shape import Shape, shape_for
 from syncline.data.execute.stages import (
     Actors,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from syncline.data.compute import ActorPoolStrategy, ComputeStrategy, Resources, TaskPoolStrategy
 from syncline.data.context import MIB, DataContext
 from syncline.data.execute.chain import Chain, Head, Step
 from syncline.data.execute.stages import (
@@ -29,6 +28,12 @@ from syncline.data.execute.stages import (
     Workers,
 )
 from syncline.data.execute.steps.write import WriteStep
+from syncline.data.plan.compute import (
+    ActorPoolStrategy,
+    ComputeStrategy,
+    Resources,
+    TaskPoolStrategy,
+)
 from syncline.data.plan.nodes import UserFunction
 
 # Each step asks the one before it for blocks, and Python's stack ends at a thousand calls.

@@ -13,9 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from syncline.data.cache import CacheUses, FilesKeeper, Origin
-from syncline.data.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
 from syncline.data.context import DataContext
+from syncline.data.execute.cache import CacheUses, FilesKeeper, Origin
 from syncline.data.execute.chain import Step
 from syncline.data.execute.shape import Shape
 from syncline.data.execute.stages import (
@@ -40,7 +39,9 @@ from syncline.data.execute.steps.columns import FilterExprStep, ProjectStep, Ran
 from syncline.data.execute.steps.heads import BlocksHead, ConcatHead, ReadHead, ZipHead
 from syncline.data.execute.steps.rows import FilterRowsStep, FlatMapStep, MapRowsStep
 from syncline.data.execute.steps.write import WriteStep
-from syncline.data.plan import facts, reads, seeds
+from syncline.data.io.sources.datasource import Datasource
+from syncline.data.plan import properties, reads, seeds
+from syncline.data.plan.compute import ActorPoolStrategy, Resources, TaskPoolStrategy
 from syncline.data.plan.exchanges import exchange, first_work
 from syncline.data.plan.fusion import Draft, Work, function_lane, lane_of, needs, slots_of
 from syncline.data.plan.nodes import (
@@ -71,7 +72,6 @@ from syncline.data.plan.nodes import (
     Write,
     Zip,
 )
-from syncline.data.sources.datasource import Datasource
 
 
 def lower(
@@ -386,7 +386,7 @@ class _Lowering:
                     step=_function_step(node),
                     lane=lane,
                     slots=slots,
-                    keeps_rows=facts.keeps_rows(node),
+                    keeps_rows=properties.keeps_rows(node),
                     min_rows=size,
                     timeout_s=node.function.timeout_s,
                 )
@@ -417,7 +417,7 @@ class _Lowering:
         raise AssertionError(f"{type(node).__name__} has no lowering")
 
     def _expression_lane(self, node: Project | FilterExpr) -> tuple[Lane, float]:
-        functions = facts.functions_of(node)
+        functions = properties.functions_of(node)
         if not functions:
             return Threads(), 1.0
         resources = node.resources if isinstance(node, Project) else Resources()

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 
 import pyarrow as pa
 
-from syncline.data.aggregate import AggregateFn
-from syncline.data.block import BatchFormat
-from syncline.data.compute import ComputeStrategy, Resources, TaskPoolStrategy
-from syncline.data.expressions import Expr
-from syncline.data.sinks.datasink import Datasink
-from syncline.data.sources.datasource import Datasource
+from syncline.data.columnar.aggregate import AggregateFn
+from syncline.data.columnar.block import BatchFormat
+from syncline.data.columnar.expressions import Expr
+from syncline.data.io.sinks.datasink import Datasink
+from syncline.data.io.sources.datasource import Datasource
+from syncline.data.plan.compute import ComputeStrategy, Resources, TaskPoolStrategy
 
 if TYPE_CHECKING:
     from syncline.core.refs import ObjectRef

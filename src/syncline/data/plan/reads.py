@@ -8,13 +8,13 @@ import functools
 
 import pyarrow as pa
 
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
 from syncline.data.execute.shape import Shape
-from syncline.data.kernels import partition
+from syncline.data.io.sources.datasource import BlockMetadata, ReadTask, limit_tasks
 from syncline.data.plan import seeds
 from syncline.data.plan.nodes import Read
-from syncline.data.sources.datasource import BlockMetadata, ReadTask, limit_tasks
 
 # Readers that end at different times leave no CPU without work.
 _TASKS_PER_CPU = 2

@@ -13,7 +13,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable
 
-from syncline.data.aggregate import (
+from syncline.data.columnar.aggregate import (
     AbsMax,
     Count,
     CountDistinct,
@@ -26,10 +26,17 @@ from syncline.data.aggregate import (
     Sum,
     ZeroPercentage,
 )
+from syncline.data.columnar.expressions import (
+    AliasExpr,
+    ColumnExpr,
+    Expr,
+    LiteralExpr,
+    StarExpr,
+    UnnestExpr,
+)
 from syncline.data.context import DataContext
-from syncline.data.expressions import AliasExpr, ColumnExpr, Expr, LiteralExpr, StarExpr, UnnestExpr
-from syncline.data.plan import facts, seeds
-from syncline.data.plan.filters import input_of, push_filters
+from syncline.data.plan import properties, seeds
+from syncline.data.plan.column_pruning import drop_trivial_projections, prune_columns
 from syncline.data.plan.nodes import (
     Aggregate,
     FilterExpr,
@@ -50,7 +57,7 @@ from syncline.data.plan.nodes import (
     Union,
     rewritten,
 )
-from syncline.data.plan.pruning import drop_trivial_projections, prune_columns
+from syncline.data.plan.predicate_pushdown import input_of, push_filters
 
 # Their results are the same in whatever order the rows come.
 _IN_ANY_ORDER = (
@@ -98,7 +105,7 @@ def name_columns(node: Node) -> Node:
     """
     if not isinstance(node, Project) or node.expressions or not (node.dropped or node.renamed):
         return node
-    schema = facts.known_schema(node.input)
+    schema = properties.known_schema(node.input)
     if schema is None or not set(node.dropped or node.renamed or ()) <= set(schema.names):
         return node
     new = dict(node.renamed or {})
@@ -118,7 +125,7 @@ def merge_projections(node: Node) -> Node:
         return node
     lower = node.input
     plain = all(
-        facts.is_idempotent(each) and not facts.functions_of(each) for each in (node, lower)
+        properties.is_idempotent(each) and not properties.functions_of(each) for each in (node, lower)
     )
     if not plain or node.resources != lower.resources or not node.expressions or node.dropped:
         return node
@@ -192,7 +199,7 @@ def drop_useless(node: Node) -> Node:
     """Nodes whose work the next one undoes: an order before another order, blocks before other
     blocks, anything before a mere count.
     """
-    if facts.counts_rows(node):
+    if properties.counts_rows(node):
         return dataclasses.replace(node, input=_counted(node.input))
     if isinstance(
         node, (Sort, RandomShuffle, HashPartition, Aggregate, MapGroups, Join, Repartition)
@@ -204,9 +211,9 @@ def drop_useless(node: Node) -> Node:
 def _counted(node: Node) -> Node:
     """What has as many rows as a node, without user functions being left out."""
     while (
-        facts.keeps_rows(node)
-        and isinstance(node, (Project, *facts.SAME_ROWS))
-        and not facts.functions_of(node)
+        properties.keeps_rows(node)
+        and isinstance(node, (Project, *properties.SAME_ROWS))
+        and not properties.functions_of(node)
     ):
         (node,) = node.inputs
     return node
@@ -214,7 +221,7 @@ def _counted(node: Node) -> Node:
 
 def _without(node: Node, reader: Node) -> Node:
     """The input of a node that reads it, without what makes no difference to it."""
-    while isinstance(node, facts.SAME_ROWS) and _makes_no_difference(node, reader):
+    while isinstance(node, properties.SAME_ROWS) and _makes_no_difference(node, reader):
         node = node.input
     return node
 
@@ -279,7 +286,7 @@ def _limited(node: Limit, context: DataContext) -> Node:
 def _lets_limits_pass(node: Node, context: DataContext) -> bool:
     has_row_for_row = (
         isinstance(node, Project | MapRows | MapBatches)
-        and facts.keeps_rows(node)
+        and properties.keeps_rows(node)
         and context.max_errored_blocks == 0
     )
     return has_row_for_row or isinstance(node, Repartition)
@@ -312,7 +319,7 @@ def order_reads(node: Node) -> Node:
     while (
         isinstance(below, FilterExpr | Project | Mapped)
         and not isinstance(below, MapGroups)
-        and facts.is_idempotent(below)
+        and properties.is_idempotent(below)
     ):
         passed.append(below)
         below = below.input

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.aggregate import AggregateFn
-from syncline.data.expressions import Expr, UDFExpr
-from syncline.data.expressions.functions import ClassFunction
+from syncline.data.columnar.aggregate import AggregateFn
+from syncline.data.columnar.expressions import Expr, UDFExpr
+from syncline.data.columnar.expressions.functions import ClassFunction
+from syncline.data.io.sinks.datasink import Datasink
+from syncline.data.io.sources.datasource import Datasource
 from syncline.data.plan.nodes import Held, HeldBlock, Node, walk
-from syncline.data.sinks.datasink import Datasink
-from syncline.data.sources.datasource import Datasource
 
 _LENGTH = 24
 # What does not change the rows, and what says where they come from in another way.

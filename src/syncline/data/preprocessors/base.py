@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import columns as column_values
-from syncline.data import schemas, tensors
-from syncline.data.kernels import keys
+from syncline.data.columnar import columns as column_values
+from syncline.data.columnar import schemas, tensors
+from syncline.data.columnar.kernels import keys
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.preprocessor import SerializablePreprocessorBase, StatComputationPlan
-from syncline.data.schemas import UnknownColumnError
 
 if TYPE_CHECKING:
     from syncline.data.dataset import Dataset

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data import columns as column_values
+from syncline.data.columnar import columns as column_values
 from syncline.data.preprocessors.base import alike, as_lists, decoded
 from syncline.data.preprocessors.counting import hashable
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data import columns as column_values
-from syncline.data import tensors
+from syncline.data.columnar import columns as column_values
+from syncline.data.columnar import tensors
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, numbers
-from syncline.data.schemas import UnknownColumnError
 
 
 class Concatenator(ColumnPreprocessor):

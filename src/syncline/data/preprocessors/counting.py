@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.aggregate import ValueCounter, numeric, spread
-from syncline.data.aggregate.spread import Spread
-from syncline.data.aggregate.values import counted
-from syncline.data.kernels.group import Groups
+from syncline.data.columnar.aggregate import ValueCounter, numeric, spread
+from syncline.data.columnar.aggregate.spread import Spread
+from syncline.data.columnar.aggregate.values import counted
+from syncline.data.columnar.kernels.group import Groups
 from syncline.data.preprocessors.base import as_lists, decoded
 
 

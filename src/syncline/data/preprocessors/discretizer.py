@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import frames
-from syncline.data.aggregate import Max, Min
+from syncline.data.columnar import frames
+from syncline.data.columnar.aggregate import Max, Min
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors.base import ColumnPreprocessor, array_of_numbers
 

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data import frames, tensors
+from syncline.data.columnar import frames, tensors
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors import categories
 from syncline.data.preprocessors.base import (
@@ -24,7 +25,6 @@ from syncline.data.preprocessors.base import (
     with_columns,
 )
 from syncline.data.preprocessors.counting import CategoryCounter, counter_of
-from syncline.data.schemas import UnknownColumnError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import columns as column_values
-from syncline.data import tensors
+from syncline.data.columnar import columns as column_values
+from syncline.data.columnar import tensors
 from syncline.data.preprocessors.base import ColumnPreprocessor, numbers, with_columns
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.aggregate import Mean, numeric
-from syncline.data.kernels.group import Measure
+from syncline.data.columnar.aggregate import Mean, numeric
+from syncline.data.columnar.kernels.group import Measure
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors.base import ColumnPreprocessor, alike, decoded, with_columns
 from syncline.data.preprocessors.counting import CategoryCounter, counter_of

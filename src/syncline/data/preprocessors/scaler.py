@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data.aggregate import AbsMax, ApproximateQuantile, Max, Mean, Min, Std
+from syncline.data.columnar.aggregate import AbsMax, ApproximateQuantile, Max, Mean, Min, Std
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors.base import ColumnPreprocessor, numbers
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data import columns as column_values
+from syncline.data.columnar import columns as column_values
 from syncline.data.preprocessors.base import ColumnPreprocessor, decoded
 
 Tokenize = Callable[[str], list[str]]

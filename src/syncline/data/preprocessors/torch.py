@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.data import optional, tensors
+from syncline import optional
+from syncline.data.columnar import tensors
+from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.preprocessor import BatchFormat, SerializablePreprocessorBase
-from syncline.data.schemas import UnknownColumnError
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.data import tensors
+from syncline.data.columnar import tensors
 from syncline.data.preprocessor import StatComputationPlan
 from syncline.data.preprocessors import categories
 from syncline.data.preprocessors.base import ColumnPreprocessor, as_lists, counts_matrix

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from syncline.core import api
 from syncline.core.error_frames import unpack_error
-from syncline.data import block as blocks
+from syncline.data.columnar import block as blocks
 from syncline.data.context import DataContext
 from syncline.data.feeds import NO_ROWS, Feed
 from syncline.data.iterate.batching import BatchOptions, Pass, Piece

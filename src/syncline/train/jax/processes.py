@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from syncline import settings
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train.addresses import LOOPBACK, release_ports
 from syncline.train.session import get_session
 

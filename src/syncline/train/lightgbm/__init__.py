@@ -12,7 +12,7 @@ ImportError where lightgbm is not installed. Where it is, it is imported by the 
 needs it: that takes seconds, and a process that has its threads cannot be forked.
 """
 
-from syncline.data.optional import require
+from syncline.optional import require
 from syncline.train.lightgbm.callback import RayTrainReportCallback
 from syncline.train.lightgbm.checkpoint import LightGBMCheckpoint
 from syncline.train.lightgbm.config import LightGBMConfig

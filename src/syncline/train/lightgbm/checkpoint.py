@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypeVar
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.framework_checkpoint import FrameworkCheckpoint
 

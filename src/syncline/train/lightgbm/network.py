@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train.addresses import release_ports
 from syncline.train.boosting import share_cores
 from syncline.train.session import get_session, in_session

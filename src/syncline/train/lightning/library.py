@@ -12,7 +12,7 @@ from collections.abc import Container
 from importlib.util import find_spec
 from typing import Any
 
-from syncline.data.optional import load
+from syncline.optional import load
 
 NEW, OLD = "lightning.pytorch", "pytorch_lightning"
 

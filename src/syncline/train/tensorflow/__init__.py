@@ -13,7 +13,7 @@ ImportError where tensorflow is not installed. Where it is, it is imported by th
 what needs it.
 """
 
-from syncline.data.optional import require
+from syncline.optional import require
 from syncline.train.tensorflow.checkpoint import TensorflowCheckpoint
 from syncline.train.tensorflow.config import TensorflowConfig
 from syncline.train.tensorflow.shards import prepare_dataset_shard

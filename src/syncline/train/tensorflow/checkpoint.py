@@ -10,7 +10,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train.framework_checkpoint import FrameworkCheckpoint
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from syncline import settings
-from syncline.data.optional import load, require
+from syncline.optional import load, require
 from syncline.train.addresses import release_ports
 from syncline.train.session import get_session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncline.data.optional import load
+from syncline.optional import load
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -14,7 +14,7 @@ needs it: that takes seconds, and a process that has its threads cannot be forke
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from syncline.data.optional import require
+from syncline.optional import require
 from syncline.train.xgboost.checkpoint import XGBoostCheckpoint
 from syncline.train.xgboost.config import XGBoostConfig
 from syncline.train.xgboost.trainer import XGBoostTrainer

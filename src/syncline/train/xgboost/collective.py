@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train.boosting import share_cores
 from syncline.train.session import get_session
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.data.optional import load, require
+from syncline.optional import load, require
 from syncline.train.metrics import flatten
 from syncline.tune.logger.rows import flat_result
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback

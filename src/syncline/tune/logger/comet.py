@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train.metrics import flatten
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback, is_below
 from syncline.tune.result import (

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from syncline import settings
-from syncline.data.optional import load, require
+from syncline.optional import load, require
 from syncline.train.metrics import flatten
 from syncline.tune.logger.tracker import Outcome, Tracked, TrackerCallback
 from syncline.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.runs import event_file
 from syncline.train.metrics import flatten
 from syncline.tune.logger.logger import LoggerCallback

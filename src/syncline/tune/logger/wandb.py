@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from syncline import settings
-from syncline.data.optional import load, require
+from syncline.optional import load, require
 from syncline.runs import values
 from syncline.train.metrics import flatten
 from syncline.tune.logger.tracker import TIMEOUT_S, Outcome, Tracked, TrackerCallback, is_below

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain, Step, TaskState
 from syncline.data.execute.steps.heads import BlocksHead

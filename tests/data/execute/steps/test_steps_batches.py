@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.batches import MapBatchesStep
 from syncline.data.execute.steps.rows import MapRowsStep

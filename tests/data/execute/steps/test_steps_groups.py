@@ -6,7 +6,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain, TaskState
 from syncline.data.execute.steps.groups import MapGroupsStep

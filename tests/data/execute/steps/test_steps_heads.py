@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data import block as block_functions
-from syncline.data.aggregate import Count, Sum
+from syncline.data.columnar import block as block_functions
+from syncline.data.columnar.aggregate import Count, Sum
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.heads import (
     AggregateHead,
@@ -19,7 +19,7 @@ from syncline.data.execute.steps.heads import (
     ReadHead,
     ZipHead,
 )
-from syncline.data.sources.datasource import BlockMetadata, ReadTask
+from syncline.data.io.sources.datasource import BlockMetadata, ReadTask
 
 
 def ids(*numbers: int, name: str = "id") -> pa.Table:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.rows import FilterRowsStep, FlatMapStep, MapRowsStep
 from syncline.data.execute.steps.user import UserFunctionError

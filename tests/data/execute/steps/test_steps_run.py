@@ -15,8 +15,8 @@ from syncline.data.execute.steps.heads import BlocksHead
 from syncline.data.execute.steps.rows import MapRowsStep
 from syncline.data.execute.steps.run import close_chain, open_chain, run_chain
 from syncline.data.execute.steps.user import UserFunctionError
+from syncline.data.io.sinks.datasink import TaskContext
 from syncline.data.plan.nodes import UserFunction
-from syncline.data.sinks.datasink import TaskContext
 
 
 def chain_of(*steps: Step, **limits: Any) -> Chain:

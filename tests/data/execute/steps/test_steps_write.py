@@ -11,9 +11,9 @@ from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.rows import MapRowsStep
 from syncline.data.execute.steps.user import UserFunctionError
 from syncline.data.execute.steps.write import WriteStep
+from syncline.data.io.sinks.datasink import Datasink, TaskContext, WriteResult
+from syncline.data.io.sinks.parquet import ParquetDatasink
 from syncline.data.plan.nodes import UserFunction
-from syncline.data.sinks.datasink import Datasink, TaskContext, WriteResult
-from syncline.data.sinks.parquet import ParquetDatasink
 
 Run = Callable[..., pa.Table]
 TABLES = [pa.table({"id": [1, 2]}), pa.table({"id": [3]})]

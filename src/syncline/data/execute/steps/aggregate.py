@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from syncline.data.aggregate import AggregateFn, steps
+from syncline.data.columnar.aggregate import AggregateFn, steps
 from syncline.data.execute.chain import Step, TaskState
 from syncline.data.execute.steps.user import UserFunctionError
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from syncline.data import block as block_functions
-from syncline.data.block import BatchFormat
+from syncline.data.columnar import block as block_functions
+from syncline.data.columnar.block import BatchFormat
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.concurrent import result_of
 from syncline.data.execute.steps.user import Calls, Results, UserStep

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
+from syncline.data.columnar.expressions import EvaluationContext, Expr, filter_rows, project
+from syncline.data.columnar.expressions.generated import seeded, uniform
+from syncline.data.columnar.schemas import require_columns
 from syncline.data.execute.chain import Step, TaskState
 from syncline.data.execute.steps.user import UserFunctionError
-from syncline.data.expressions import EvaluationContext, Expr, filter_rows, project
-from syncline.data.expressions.generated import seeded, uniform
-from syncline.data.schemas import require_columns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
+from syncline.data.columnar.kernels import group
 from syncline.data.execute.steps.batches import Batch, BatchStep
-from syncline.data.kernels import group
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncline.data import block as block_functions
-from syncline.data.aggregate import AggregateFn, steps
+from syncline.data.columnar import block as block_functions
+from syncline.data.columnar.aggregate import AggregateFn, steps
+from syncline.data.columnar.kernels import combine, join, sort
+from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.execute.chain import Ports, TaskState
-from syncline.data.kernels import combine, join, sort
-from syncline.data.kernels.join import JoinType
-from syncline.data.sources.datasource import ReadTask
+from syncline.data.io.sources.datasource import ReadTask
 
 
 @dataclass(frozen=True, kw_only=True)

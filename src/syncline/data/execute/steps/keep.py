@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
-from syncline.data import filesystem as filesystems
 from syncline.data.execute.chain import Step, TaskState
-from syncline.data.sources import arrow_files
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources import arrow_files
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

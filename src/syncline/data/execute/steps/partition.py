@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from syncline.data.kernels import partition, sort
-from syncline.data.kernels.partition import Partitioned
+from syncline.data.columnar.kernels import partition, sort
+from syncline.data.columnar.kernels.partition import Partitioned
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
 from syncline.data.execute.chain import TaskState
 from syncline.data.execute.steps.concurrent import result_of
 from syncline.data.execute.steps.user import Calls, Results, UserStep

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
 from syncline.data.context import DataContext
 from syncline.data.execute.chain import Chain, Output, Ports, TaskState
 from syncline.data.execute.steps.user import UserStep
-from syncline.data.sinks.datasink import TaskContext
+from syncline.data.io.sinks.datasink import TaskContext
 
 
 @dataclass(kw_only=True)

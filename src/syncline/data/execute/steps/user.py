@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from syncline.data import schemas
+from syncline.data.columnar import schemas
+from syncline.data.columnar.schemas import SchemaMismatchError
 from syncline.data.execute.chain import SkippedRows, Step, TaskState, rows_text
 from syncline.data.execute.steps.concurrent import EventLoop
 from syncline.data.plan.nodes import UserFunction
-from syncline.data.schemas import SchemaMismatchError
 
 _LONGEST_ERROR_TEXT = 300
 

@@ -11,9 +11,9 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
-from syncline.data import block as block_functions
+from syncline.data.columnar import block as block_functions
 from syncline.data.execute.chain import Step, TaskState
-from syncline.data.sinks.datasink import WRITE_UUID, Datasink, TaskContext
+from syncline.data.io.sinks.datasink import WRITE_UUID, Datasink, TaskContext
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.session import get_session, report
 

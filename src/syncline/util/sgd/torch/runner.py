@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from syncline.data.optional import load
+from syncline.optional import load
 from syncline.train import random_states
 from syncline.train.backend import Worker
 from syncline.train.session import get_session, set_session

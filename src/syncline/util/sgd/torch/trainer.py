@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from syncline.core import api
-from syncline.data.optional import require
+from syncline.optional import require
 from syncline.train.config import ScalingConfig
 from syncline.train.errors import TrainingFailedError
 from syncline.train.torch_backend import TorchConfig

@@ -1,0 +1,95 @@
+"""Expressions: what to compute from columns, as data that plans can look into.
+
+    ds.with_column("total", col("price") * col("quantity")).filter(col("name").str.starts_with("A")
+    & col("total").is_not_null())
+
+Files, from the bottom up: `kernels` (functions on Arrow arrays), `operations` (how operators are
+written and computed), `namespaces` (`.str`, `.list`, `.arr`, `.struct`, `.map`, `.dt`), `expr` (the
+base class and the common nodes), `generated` (random numbers, UUIDs, ids), `functions` (`udf`),
+`download`, `projection` (lists of expressions: tables to tables), `parsing` (predicates as text).
+"""
+
+from typing import Any
+
+from syncline.data.columnar.expressions.download import DownloadExpr, download
+from syncline.data.columnar.expressions.expr import (
+    AliasExpr,
+    BinaryExpr,
+    CastExpr,
+    ColumnExpr,
+    EvaluationContext,
+    Expr,
+    FunctionExpr,
+    LiteralExpr,
+    UnaryExpr,
+)
+from syncline.data.columnar.expressions.functions import UDFExpr, pyarrow_udf, udf
+from syncline.data.columnar.expressions.generated import (
+    MonotonicallyIncreasingIdExpr,
+    RandomExpr,
+    UUIDExpr,
+    monotonically_increasing_id,
+    random,
+    uuid,
+)
+from syncline.data.columnar.expressions.operations import Operation
+from syncline.data.columnar.expressions.parsing import parse
+from syncline.data.columnar.expressions.projection import (
+    StarExpr,
+    UnnestExpr,
+    filter_rows,
+    project,
+    projected_schema,
+    star,
+    unnest,
+)
+
+__all__ = [
+    "AliasExpr",
+    "BinaryExpr",
+    "CastExpr",
+    "ColumnExpr",
+    "DownloadExpr",
+    "EvaluationContext",
+    "Expr",
+    "FunctionExpr",
+    "LiteralExpr",
+    "MonotonicallyIncreasingIdExpr",
+    "Operation",
+    "RandomExpr",
+    "StarExpr",
+    "UDFExpr",
+    "UUIDExpr",
+    "UnaryExpr",
+    "UnnestExpr",
+    "col",
+    "download",
+    "filter_rows",
+    "lit",
+    "monotonically_increasing_id",
+    "parse",
+    "project",
+    "projected_schema",
+    "pyarrow_udf",
+    "random",
+    "star",
+    "udf",
+    "unnest",
+    "uuid",
+]
+
+
+def col(name: str) -> ColumnExpr:
+    """The column of this name: `col("price") * 2`."""
+    if not isinstance(name, str):
+        raise TypeError(
+            f"col takes the name of a column, not {name!r}: for a constant write lit({name!r})"
+        )
+    return ColumnExpr(name)
+
+
+def lit(value: Any) -> LiteralExpr:
+    """One value for all rows: a number, text, date, list, dict or None. Beside an expression a
+    plain value needs no `lit`.
+    """
+    return LiteralExpr(value)

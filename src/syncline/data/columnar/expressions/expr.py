@@ -1,0 +1,722 @@
+"""Expressions: immutable trees that say what to compute from columns.
+
+Covered: the base class with its operators and functions, and the nodes that most trees are made of:
+columns, literals, operators, Arrow functions, new names. Nodes with values of their own making:
+`generated`; user functions: `functions`; several columns: `projection`.
+
+A tree knows its columns, can be evaluated on a table, put into other columns' terms, compared,
+typed against a schema, and handed to a file scan where that means the same there.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncline.data.columnar import block
+from syncline.data.columnar.datatype import DataType, as_arrow
+from syncline.data.columnar.expressions import kernels
+from syncline.data.columnar.expressions.kernels import Value
+from syncline.data.columnar.expressions.namespaces import (
+    ArrayNamespace,
+    DatetimeNamespace,
+    ListNamespace,
+    MapNamespace,
+    StringNamespace,
+    StructNamespace,
+)
+from syncline.data.columnar.expressions.operations import (
+    ARROW_OPERATORS,
+    ATOM,
+    OPERATORS,
+    Operation,
+)
+from syncline.data.columnar.schemas import UnknownColumnError
+
+# `Expr` has properties named like these.
+_Text: TypeAlias = str
+_Exprs: TypeAlias = "list[Expr]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationContext:
+    """Where in the dataset a table lies: what makes random numbers and ids the same whoever
+    computes them, and whenever.
+    """
+
+    block_index: int = 0
+    """The block's position among the inputs of the operator, from 0."""
+    row_offset: int = 0
+    """How many rows of the block lie before the table; 0 unless the table is a part of the
+    block.
+    """
+    execution_index: int = 0
+    """How often the dataset was executed before: the epoch, for `random(seed)` that draws anew each
+    time.
+    """
+
+
+class UndeclaredTypeError(Exception):
+    """The type of a user function's result is not known before it runs."""
+
+
+def _operator(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
+    """The method for `self + other` and its like."""
+
+    def operate(self: Expr, other: Any) -> BinaryExpr:
+        return BinaryExpr(operation, self, to_expr(other))
+
+    return operate
+
+
+def _reflected(operation: Operation) -> Callable[[Expr, Any], BinaryExpr]:
+    """The method for `other + self` and its like."""
+
+    def operate(self: Expr, other: Any) -> BinaryExpr:
+        return BinaryExpr(operation, to_expr(other), self)
+
+    return operate
+
+
+def _function(function: str, doc: str) -> Callable[[Expr], FunctionExpr]:
+    """A method without arguments that runs one Arrow function."""
+
+    def method(self: Expr) -> FunctionExpr:
+        return self.compute(function)
+
+    method.__doc__ = doc
+    return method
+
+
+class Expr(ABC):
+    """What to compute from columns. Made with `col`, `lit`, operators and methods; never changed.
+
+    `==` makes an expression, so expressions compare with `structurally_equals` and hash by
+    identity.
+    """
+
+    __hash__ = object.__hash__
+
+    # What a node is
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """The expressions that this one is computed from."""
+        return ()
+
+    @property
+    def name(self) -> _Text | None:
+        """The name of the resulting column; None unless this is a column or an alias."""
+        return None
+
+    @property
+    def data_type(self) -> DataType:
+        """The type of the result as far as the tree tells without a schema; `DataType(object)`
+        where it does not.
+        """
+        return DataType(object)
+
+    def _own(self) -> tuple[Any, ...]:
+        """What makes this node what it is besides its children; compared with ==."""
+        return ()
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """The same node on other children."""
+        return self
+
+    @abstractmethod
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        """The node's value for `table` from its children's."""
+
+    def _sample(self, empty: pa.Table) -> Value:
+        """A value of the right type for a table without rows."""
+        return self._compute(
+            tuple(child._sample(empty) for child in self.children), empty, EvaluationContext()
+        )
+
+    def _arrow(self) -> pc.Expression | None:
+        """The node for a file scan; None where it means something else there."""
+        return None
+
+    @abstractmethod
+    def _text(self) -> tuple[_Text, int]:
+        """How it is written, and how strongly that binds."""
+
+    # What plans ask
+
+    def evaluate(
+        self, table: pa.Table, context: EvaluationContext | None = None
+    ) -> pa.Array | pa.ChunkedArray:
+        """The column, one value per row of `table`.
+
+        UnknownColumnError names the nearest column; TypeError, ValueError and ZeroDivisionError
+        name the expression.
+        """
+        value = self._value(table, context or EvaluationContext())
+        if not isinstance(value, pa.Scalar):
+            return value
+        return pa.repeat(value, table.num_rows) if table.num_rows else pa.array([], value.type)
+
+    def get_type(self, schema: pa.Schema) -> pa.DataType | None:
+        """The Arrow type of the result on data of this schema; None if only running a user function
+        can tell.
+
+        Fails as `evaluate` does where columns are missing or types do not fit.
+        """
+        indices = [schema.get_field_index(name) for name in self.columns()]
+        if all(
+            index >= 0 for index in indices
+        ):  # of a wide table only what is read; of a missing column the error names all there are
+            schema = pa.schema([schema.field(index) for index in indices])
+        try:
+            return self._sample(block.empty(schema)).type
+        except UndeclaredTypeError:
+            return None
+
+    def columns(self) -> frozenset[_Text]:
+        """Names of all columns that are read. For `star()` ask the projection instead."""
+        return frozenset(node.name for node in self.walk() if isinstance(node, ColumnExpr))
+
+    def walk(self) -> Iterator[Expr]:
+        """This node and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def renamed(self, mapping: Mapping[_Text, _Text]) -> Expr:
+        """The same expression where columns are read under the names that `mapping` gives for
+        them.
+        """
+        return self.substituted({old: ColumnExpr(new) for old, new in mapping.items()})
+
+    def substituted(self, mapping: Mapping[_Text, Expr]) -> Expr:
+        """The same expression with an expression for each column that `mapping` names: what a
+        filter means below a projection.
+        """
+        if not self.children:
+            return self
+        children = tuple(child.substituted(mapping) for child in self.children)
+        unchanged = all(new is old for new, old in zip(children, self.children, strict=True))
+        return self if unchanged else self._with_children(children)
+
+    def structurally_equals(self, other: Any) -> bool:
+        """Whether both trees say the same, node by node."""
+        return (
+            type(self) is type(other)
+            and self._own() == other._own()
+            and len(self.children) == len(other.children)
+            and all(
+                mine.structurally_equals(its)
+                for mine, its in zip(self.children, other.children, strict=True)
+            )
+        )
+
+    def is_idempotent(self) -> bool:
+        """Whether evaluating it elsewhere or twice gives the same: false for random numbers, UUIDs
+        and ids.
+        """
+        return all(child.is_idempotent() for child in self.children)
+
+    def conjuncts(self) -> _Exprs:
+        """The parts that are joined by `&`, so that each may be pushed down by itself; [self] if
+        there is no `&` on top.
+        """
+        return [self]
+
+    def to_arrow(self, schema: pa.Schema | None = None) -> pc.Expression | None:
+        """The same expression for `pyarrow.dataset` scans; None where it cannot run there with the
+        same meaning.
+
+        With the `schema` of what is scanned also None where a scan would refuse the columns' types.
+        """
+        expression = self._arrow()
+        if expression is not None and schema is not None:
+            try:
+                block.empty(schema).filter(expression.is_null())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+                return None
+        return expression
+
+    def to_pyarrow(self) -> pc.Expression:
+        """As `to_arrow`, but a ValueError where that is None."""
+        expression = self.to_arrow()
+        if expression is None:
+            raise ValueError(
+                f"{self!r} cannot be written as a pyarrow expression: evaluate it on tables instead"
+            )
+        return expression
+
+    def _value(self, table: pa.Table, context: EvaluationContext) -> Value:
+        return self._compute(
+            tuple(child._value(table, context) for child in self.children), table, context
+        )
+
+    def __repr__(self) -> _Text:
+        return self._text()[0]
+
+    # Mistakes
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no truth value, since it stands for a column: write & | ~ with parentheses around comparisons instead of "
+            "and, or, not; (a < b) & (b < c) instead of a < b < c; is_in([...]) instead of in"
+        )
+
+    def __contains__(self, value: object) -> NoReturn:
+        raise TypeError(
+            f"`in` does not work on the column {self!r}: use {self!r}.is_in([...]), or {self!r}.list for the elements of lists"
+        )
+
+    # Operators
+
+    __add__, __radd__ = _operator(Operation.ADD), _reflected(Operation.ADD)
+    __sub__, __rsub__ = _operator(Operation.SUB), _reflected(Operation.SUB)
+    __mul__, __rmul__ = _operator(Operation.MUL), _reflected(Operation.MUL)
+    __truediv__, __rtruediv__ = _operator(Operation.DIV), _reflected(Operation.DIV)
+    __floordiv__, __rfloordiv__ = _operator(Operation.FLOORDIV), _reflected(Operation.FLOORDIV)
+    __mod__, __rmod__ = _operator(Operation.MOD), _reflected(Operation.MOD)
+    __and__, __rand__ = _operator(Operation.AND), _reflected(Operation.AND)
+    __or__, __ror__ = _operator(Operation.OR), _reflected(Operation.OR)
+    __lt__ = _operator(Operation.LT)
+    __le__ = _operator(Operation.LE)
+    __gt__ = _operator(Operation.GT)
+    __ge__ = _operator(Operation.GE)
+    __eq__ = _operator(Operation.EQ)  # type: ignore[assignment]
+    __ne__ = _operator(Operation.NE)  # type: ignore[assignment]
+
+    def __invert__(self) -> UnaryExpr:
+        return UnaryExpr(Operation.NOT, self)
+
+    def __neg__(self) -> FunctionExpr:
+        return self.negate()
+
+    # Methods for columns of any type
+
+    def is_null(self) -> UnaryExpr:
+        """Whether the value is null."""
+        return UnaryExpr(Operation.IS_NULL, self)
+
+    def is_not_null(self) -> UnaryExpr:
+        """Whether the value is not null."""
+        return UnaryExpr(Operation.IS_NOT_NULL, self)
+
+    def is_in(self, values: Sequence[Any] | Expr) -> BinaryExpr:
+        """Whether the value is one of `values`; null is only if None is among them."""
+        return BinaryExpr(Operation.IN, self, _value_list(values))
+
+    def not_in(self, values: Sequence[Any] | Expr) -> BinaryExpr:
+        """Whether the value is none of `values`; null is not among them unless None is."""
+        return BinaryExpr(Operation.NOT_IN, self, _value_list(values))
+
+    def alias(self, name: _Text) -> AliasExpr:
+        """The same values in a column of this name."""
+        return AliasExpr(self, name)
+
+    def cast(self, target_type: DataType | pa.DataType, *, safe: bool = True) -> CastExpr:
+        """The values as another type; ValueError on values that it does not hold exactly, unless
+        `safe` is off.
+        """
+        return CastExpr(self, as_arrow(target_type), safe)
+
+    def compute(self, function: _Text, *arguments: Any, **options: Any) -> FunctionExpr:
+        """An Arrow compute function of this value and `arguments`, which may be expressions, with
+        the function's options.
+        """
+        return FunctionExpr(function, (self, *map(to_expr, arguments)), options)
+
+    # Methods for numbers
+
+    abs = _function("abs_checked", "The absolute value.")
+    negate = _function("negate_checked", "The value with the other sign.")
+    sign = _function("sign", "-1, 0 or 1.")
+    ceil = _function("ceil", "Up to the next integer.")
+    floor = _function("floor", "Down to the last integer.")
+    round = _function("round", "To the nearest integer; halves to the even one, as in Python.")
+    trunc = _function("trunc", "Towards zero to the next integer.")
+    ln = _function("ln", "The natural logarithm.")
+    log10 = _function("log10", "The logarithm to the base 10.")
+    log2 = _function("log2", "The logarithm to the base 2.")
+    exp = _function("exp", "e to the power of the value.")
+    sin = _function("sin", "The sine; the value is in radians.")
+    cos = _function("cos", "The cosine; the value is in radians.")
+    tan = _function("tan", "The tangent; the value is in radians.")
+    asin = _function("asin", "The angle in radians whose sine is the value.")
+    acos = _function("acos", "The angle in radians whose cosine is the value.")
+    atan = _function("atan", "The angle in radians whose tangent is the value.")
+
+    def power(self, exponent: Any) -> FunctionExpr:
+        """The value to the power of `exponent`, a number or an expression."""
+        return self.compute("power", exponent)
+
+    # Methods for columns of one kind of type
+
+    @property
+    def str(self) -> StringNamespace:
+        """Functions on text."""
+        return StringNamespace(self)
+
+    @property
+    def list(self) -> ListNamespace:
+        """Functions on lists."""
+        return ListNamespace(self)
+
+    @property
+    def arr(self) -> ArrayNamespace:
+        """Functions on lists of fixed size."""
+        return ArrayNamespace(self)
+
+    @property
+    def struct(self) -> StructNamespace:
+        """Fields of records."""
+        return StructNamespace(self)
+
+    @property
+    def map(self) -> MapNamespace:
+        """Functions on mappings."""
+        return MapNamespace(self)
+
+    @property
+    def dt(self) -> DatetimeNamespace:
+        """Functions on dates and points in time."""
+        return DatetimeNamespace(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ColumnExpr(Expr):
+    """A column of the table."""
+
+    column: _Text
+    """Its name; dots have no meaning."""
+
+    @property
+    def name(self) -> _Text:
+        return self.column
+
+    def substituted(self, mapping: Mapping[_Text, Expr]) -> Expr:
+        return mapping.get(self.column, self)
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.column,)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        if self.column not in table.column_names:
+            raise UnknownColumnError(self.column, table.column_names)
+        column = table.column(self.column)
+        return column.chunk(0) if column.num_chunks == 1 else column
+
+    def _arrow(self) -> pc.Expression | None:
+        return pc.field(self.column)
+
+    def _text(self) -> tuple[_Text, int]:
+        return f"col({self.column!r})", ATOM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LiteralExpr(Expr):
+    """One value for all rows."""
+
+    value: Any
+    """A Python value that Arrow has a type for; TypeError otherwise."""
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.scalar
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowTypeError,
+            pa.ArrowNotImplementedError,
+            OverflowError,
+        ) as error:
+            raise TypeError(
+                f"{self.value!r} cannot be a literal of an expression, since Arrow has no type for it: {error}"
+            ) from error
+
+    @functools.cached_property
+    def scalar(self) -> pa.Scalar:
+        """The value as Arrow has it."""
+        return pa.scalar(self.value)
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(self.scalar.type)
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.scalar,)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        return self.scalar
+
+    def _arrow(self) -> pc.Expression | None:
+        return pc.scalar(self.scalar)
+
+    def _text(self) -> tuple[_Text, int]:
+        return repr(self.value), ATOM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BinaryExpr(Expr):
+    """An operator between two expressions."""
+
+    op: Operation
+    left: Expr
+    right: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.left, self.right)
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(pa.bool_()) if OPERATORS[self.op].boolean else DataType(object)
+
+    def conjuncts(self) -> _Exprs:
+        return (
+            [*self.left.conjuncts(), *self.right.conjuncts()]
+            if self.op is Operation.AND
+            else [self]
+        )
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.op,)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return BinaryExpr(self.op, *children)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        return _run(self, OPERATORS[self.op].function, values, {})
+
+    def _arrow(self) -> pc.Expression | None:
+        left, right = self.left._arrow(), self.right._arrow()
+        if left is None or right is None:
+            return None
+        if isinstance(self.right, LiteralExpr) and self.op in (Operation.IN, Operation.NOT_IN):
+            among = left.isin(self.right.scalar.values)
+            return ~among if self.op is Operation.NOT_IN else among
+        if self.op is Operation.ADD and not any(_is_number(side) for side in self.children):
+            return None  # may be text, which a scan cannot add up
+        build = ARROW_OPERATORS.get(self.op)
+        return None if build is None else build(left, right)
+
+    def _text(self) -> tuple[_Text, int]:
+        written = OPERATORS[self.op]
+        if self.op in (Operation.IN, Operation.NOT_IN):
+            return (
+                f"{_within(self.left, written.strength)}.{written.symbol}({self.right!r})",
+                written.strength,
+            )
+        # The right side needs parentheses at equal strength too: a - (b - c).
+        left, right = (
+            _within(self.left, written.strength),
+            _within(self.right, written.strength + 1),
+        )
+        if written.strength == 1:
+            left = _within(self.left, 2)  # Python would read a < b < c as a chain
+        return f"{left} {written.symbol} {right}", written.strength
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UnaryExpr(Expr):
+    """An operator on one expression."""
+
+    op: Operation
+    operand: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(pa.bool_())
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.op,)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return UnaryExpr(self.op, *children)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        return _run(self, OPERATORS[self.op].function, values, {})
+
+    def _arrow(self) -> pc.Expression | None:
+        operand = self.operand._arrow()
+        if operand is None:
+            return None
+        if self.op is Operation.NOT:
+            return ~operand
+        return operand.is_null() if self.op is Operation.IS_NULL else operand.is_valid()
+
+    def _text(self) -> tuple[_Text, int]:
+        written = OPERATORS[self.op]
+        operand = _within(self.operand, written.strength)
+        return (
+            f"~{operand}" if self.op is Operation.NOT else f"{operand}.{written.symbol}()"
+        ), written.strength
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FunctionExpr(Expr):
+    """A function of Arrow, or one of `kernels`, on expressions."""
+
+    function: _Text
+    arguments: tuple[Expr, ...]
+    options: Mapping[_Text, Any]
+
+    def __post_init__(self) -> None:
+        if not kernels.is_known(self.function):
+            raise ValueError(
+                f"Arrow has no compute function {self.function!r}: see pyarrow.compute.list_functions()"
+            )
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.arguments
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.function, dict(self.options))
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return FunctionExpr(self.function, children, self.options)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        return _run(self, self.function, values, dict(self.options))
+
+    def _arrow(self) -> pc.Expression | None:
+        arguments = [argument._arrow() for argument in self.arguments]
+        if not kernels.is_arrow(self.function) or any(argument is None for argument in arguments):
+            return None
+        return getattr(pc, self.function)(*arguments, **self.options)
+
+    def _text(self) -> tuple[_Text, int]:
+        options = [f"{name}={value!r}" for name, value in self.options.items()]
+        return f"{self.function}({', '.join([*map(repr, self.arguments), *options])})", ATOM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CastExpr(Expr):
+    """An expression's values as another type."""
+
+    operand: Expr
+    target: pa.DataType
+    safe: bool = True
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    @property
+    def data_type(self) -> DataType:
+        return DataType(self.target)
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.target, self.safe)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return CastExpr(children[0], self.target, self.safe)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        return _run(self, "cast", values, {"target_type": self.target, "safe": self.safe})
+
+    def _arrow(self) -> pc.Expression | None:
+        operand = self.operand._arrow()
+        return None if operand is None else operand.cast(self.target, safe=self.safe)
+
+    def _text(self) -> tuple[_Text, int]:
+        return f"{_within(self.operand, ATOM - 1)}.cast({self.target})", ATOM - 1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AliasExpr(Expr):
+    """An expression whose column has a name."""
+
+    expr: Expr
+    alias_name: _Text
+
+    @property
+    def name(self) -> _Text:
+        return self.alias_name
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.expr,)
+
+    @property
+    def data_type(self) -> DataType:
+        return self.expr.data_type
+
+    def alias(self, name: _Text) -> AliasExpr:
+        return AliasExpr(self.expr, name)
+
+    def _own(self) -> tuple[Any, ...]:
+        return (self.alias_name,)
+
+    def _with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return AliasExpr(children[0], self.alias_name)
+
+    def _compute(
+        self, values: tuple[Value, ...], table: pa.Table, context: EvaluationContext
+    ) -> Value:
+        return values[0]
+
+    def _arrow(self) -> pc.Expression | None:
+        return self.expr._arrow()
+
+    def _text(self) -> tuple[_Text, int]:
+        return f"{_within(self.expr, ATOM - 1)}.alias({self.alias_name!r})", ATOM - 1
+
+
+def to_expr(value: Any) -> Expr:
+    """An expression as it is, any other value as a literal."""
+    return value if isinstance(value, Expr) else LiteralExpr(value)
+
+
+def _value_list(values: Sequence[Any] | Expr) -> LiteralExpr:
+    if isinstance(values, Expr):
+        if isinstance(values, LiteralExpr) and isinstance(values.value, list | tuple):
+            return values
+        raise TypeError(
+            f"is_in and not_in compare with a list of values, not with {values!r}: a block would see only its own rows of it"
+        )
+    if isinstance(values, str | bytes):
+        raise TypeError(
+            f"is_in and not_in take a list of values, not {values!r}: write [{values!r}], or .str.contains for parts of text"
+        )
+    return LiteralExpr(
+        values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else list(values)
+    )
+
+
+def _run(expr: Expr, function: str, values: tuple[Value, ...], options: dict[str, Any]) -> Value:
+    try:
+        return kernels.run(function, values, options)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise type(error)(f"in {expr!r}: {error}") from error
+
+
+def _is_number(expr: Expr) -> bool:
+    return isinstance(expr, LiteralExpr) and expr.data_type.is_numerical_type()
+
+
+def _within(expr: Expr, strength: int) -> str:
+    text, own = expr._text()
+    return text if own >= strength else f"({text})"

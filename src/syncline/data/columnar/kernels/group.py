@@ -1,0 +1,145 @@
+"""Rows of equal keys. Nulls are equal to each other here, and so are NaNs.
+
+Arrow's group_by numbers groups in an order of its own, which differs between machines; `groups`
+therefore puts them in order of first rows, and whoever uses `measure` has to order what matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.kernels import keys as key_columns
+
+_ROW = "row"
+Measure = tuple[pa.ChunkedArray | None, str, Any]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which rows have equal keys."""
+
+    keys: pa.Table
+    """The key columns, one row per group; without columns for the one group that no keys make."""
+    order: np.ndarray
+    """int64 `(rows,)`: the numbers of the rows group by group, in their own order within each."""
+    offsets: np.ndarray
+    """int64 `(groups + 1,)`: group `i` is `order[offsets[i]:offsets[i + 1]]`."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The group of each row: int64 `(rows,)`."""
+        ids = np.empty(len(self.order), np.int64)
+        ids[self.order] = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        return ids
+
+    def arrange(self, table: pa.Table) -> pa.Table:
+        """The table's rows group by group; the table itself where they lie so already, as after a
+        sort by the keys.
+        """
+        in_order = bool((self.order[1:] > self.order[:-1]).all())
+        return table if in_order else blocks.take(table, self.order)
+
+    def slices(self, table: pa.Table) -> Iterator[pa.Table]:
+        """The rows of each group, as slices of one table."""
+        arranged = self.arrange(table)
+        for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
+            yield arranged.slice(start, end - start)
+
+
+def groups(table: pa.Table, keys: str | Sequence[str]) -> Groups:
+    """The groups of the table in order of their first rows; without keys all rows are one.
+
+    UnknownColumnError and TypeError for what cannot be a key.
+    """
+    found, _ = measure(table, key_columns.names_of(keys), [], with_rows=True)
+    firsts = found.order[found.offsets[:-1]]
+    if (firsts[1:] > firsts[:-1]).all():
+        return found
+    by_first = np.argsort(firsts)
+    lengths = np.diff(found.offsets)[by_first]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    # Row `j` of the new order is as far from its group's start as it was before.
+    moved = np.repeat(found.offsets[:-1][by_first] - offsets[:-1], lengths) + np.arange(
+        len(found.order)
+    )
+    keys_found = blocks.take(found.keys, by_first) if found.keys.num_columns else found.keys
+    return Groups(keys_found, found.order[moved], offsets)
+
+
+def measure(
+    table: pa.Table, names: Sequence[str], measures: Sequence[Measure], *, with_rows: bool
+) -> tuple[Groups, list[pa.ChunkedArray]]:
+    """Groups in any order, and one column per measure with a value for each of them, in a single
+    pass that hashes the keys once.
+
+    A measure is (values `(rows,)` or None, a function of Arrow's group_by, its options). Groups
+    know their rows only `with_rows`.
+    """
+    columns = key_columns.key_table(table, names, "group by")
+    keys = {
+        f"key{index}": key_columns.same_floats(column)
+        for index, column in enumerate(columns.columns)
+    }
+    if not keys:
+        # Arrow's group_by without keys lacks most functions, so that all rows share a key instead.
+        keys = {"key0": pa.chunked_array([pa.array(np.zeros(table.num_rows, np.int8))])}
+    inputs: dict[str, Any] = {}
+    wanted: list[tuple[str | list[str], str, Any]] = []
+    for values, function, options in measures:
+        if values is None:
+            wanted.append(([], function, options))
+            continue
+        name = next(
+            (name for name, known in inputs.items() if known is values), f"value{len(inputs)}"
+        )
+        inputs[name] = values
+        wanted.append((name, function, options))
+    if with_rows:
+        inputs[_ROW] = pa.chunked_array([pa.array(np.arange(table.num_rows))])
+        wanted.append((_ROW, "list", None))
+    distinct = _without_repeats(wanted)
+    result = (
+        pa.table({**keys, **inputs}).group_by(list(keys), use_threads=False).aggregate(distinct)
+    )
+    # Of its columns Arrow names the keys first or last, depending on its version; the others are in
+    # the order asked for.
+    measured = [
+        column
+        for name, column in zip(result.column_names, result.columns, strict=True)
+        if name not in keys
+    ]
+    by_wish = [measured[distinct.index(wish)] for wish in wanted]
+    found = pa.table({name: result.column(f"key{index}") for index, name in enumerate(names)})
+    rows = by_wish.pop() if with_rows else None
+    return _with_order(found, rows), by_wish
+
+
+def _with_order(keys: pa.Table, rows: pa.ChunkedArray | None) -> Groups:
+    if rows is None:
+        return Groups(keys, np.empty(0, np.int64), np.zeros(keys.num_rows + 1, np.int64))
+    lists = rows.combine_chunks()
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return Groups(
+        keys, lists.flatten().to_numpy().astype(np.int64, copy=False), offsets - offsets[0]
+    )
+
+
+def _without_repeats(
+    wanted: list[tuple[str | list[str], str, Any]],
+) -> list[tuple[str | list[str], str, Any]]:
+    """Each measure once, since Arrow would compute it again: the sum serves Sum and Mean alike."""
+    distinct: list[tuple[str | list[str], str, Any]] = []
+    for wish in wanted:
+        if wish not in distinct:
+            distinct.append(wish)
+    return distinct

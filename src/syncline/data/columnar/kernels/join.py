@@ -1,0 +1,187 @@
+"""Joining two tables on keys: inner, outer, semi and anti joins. Null keys match nothing.
+
+Arrow joins the keys and row numbers alone; the other columns are taken by row number, so that
+tensors, objects and lists, which Arrow's join refuses, come along in their own types. The rows are
+in order of the left table's rows, then of the right's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar import schemas
+from syncline.data.columnar.kernels import keys as key_columns
+
+JoinType = Literal[
+    "inner",
+    "left_outer",
+    "right_outer",
+    "full_outer",
+    "left_semi",
+    "right_semi",
+    "left_anti",
+    "right_anti",
+]
+_LEFT, _RIGHT = "left", "right"
+
+
+def join(
+    left: pa.Table,
+    right: pa.Table,
+    join_type: JoinType,
+    left_on: str | Sequence[str],
+    right_on: str | Sequence[str] | None = None,
+    *,
+    left_suffix: str | None = None,
+    right_suffix: str | None = None,
+) -> pa.Table:
+    """The rows of both whose keys are equal, and for outer joins those that find no partner, with
+    nulls.
+
+    The keys appear once, under the left names; semi and anti joins give one side's columns alone.
+    Columns that both sides have get the suffixes; ValueError where they would still be named alike,
+    or where `join_type` is not known.
+    """
+    check_type(join_type)
+    left_names = key_columns.names_of(left_on)
+    right_names = left_names if right_on is None else key_columns.names_of(right_on)
+    if len(left_names) != len(right_names) or not left_names:
+        raise ValueError(
+            f"a join needs as many keys on the left as on the right, but has {left_names} and {right_names}"
+        )
+    left_rows, right_rows = _matches(*_key_pair(left, right, left_names, right_names), join_type)
+    side, _, kind = join_type.partition("_")
+    if kind in ("semi", "anti"):
+        return blocks.take(left, left_rows) if side == _LEFT else blocks.take(right, right_rows)
+    return _assembled(
+        left,
+        right,
+        left_rows,
+        right_rows,
+        left_names,
+        right_names,
+        _renames(left, right, left_names, right_names, left_suffix, right_suffix),
+    )
+
+
+def check_type(join_type: str) -> None:
+    """ValueError for what is none of the types of joins."""
+    if join_type not in get_args(JoinType):
+        raise ValueError(
+            f"join_type={join_type!r} is not known: choose {', '.join(map(repr, get_args(JoinType)))}"
+        )
+
+
+def _key_pair(
+    left: pa.Table, right: pa.Table, left_names: list[str], right_names: list[str]
+) -> tuple[pa.Table, pa.Table]:
+    """The keys of both sides in types that can be compared, and the numbers of the rows."""
+    left_keys = key_columns.key_table(left, left_names, "join on")
+    right_keys = key_columns.key_table(right, right_names, "join on")
+    pairs: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for index, (left_name, right_name) in enumerate(zip(left_names, right_names, strict=True)):
+        columns = left_keys.column(left_name), right_keys.column(right_name)
+        joined = schemas.joined_type(columns[0].type, columns[1].type)
+        if joined is None:
+            raise TypeError(
+                f"cannot join column {left_name!r} of type {columns[0].type} to column {right_name!r} of type {columns[1].type}: "
+                "cast one of them so that their values can be equal"
+            )
+        # Keys of nulls alone match nothing, in whatever type.
+        target = pa.schema([(str(index), pa.int8() if pa.types.is_null(joined) else joined)])
+        for pair, column in zip(pairs, columns, strict=True):
+            pair[str(index)] = key_columns.same_floats(
+                schemas.conform(pa.table({str(index): column}), target).column(0)
+            )
+    pairs[0][_LEFT] = pa.array(np.arange(left.num_rows))
+    pairs[1][_RIGHT] = pa.array(np.arange(right.num_rows))
+    return pa.table(pairs[0]), pa.table(pairs[1])
+
+
+def _matches(left: pa.Table, right: pa.Table, join_type: JoinType) -> tuple[pa.Array, pa.Array]:
+    """The row numbers of both sides in the rows of the result, null for no partner."""
+    keys = [name for name in left.column_names if name != _LEFT]
+    matched = left.join(right, keys, join_type=join_type.replace("_", " "), use_threads=False)
+    sides = [side for side in (_LEFT, _RIGHT) if side in matched.column_names]
+    rows = {side: matched.column(side).combine_chunks() for side in sides}
+    # One number per row puts them in order of the left's rows, then of the right's; a row without a
+    # partner comes after those with one.
+    places = np.zeros(matched.num_rows, np.int64)
+    for side, table in ((_LEFT, left), (_RIGHT, right)):
+        if side in rows:
+            places = places * (table.num_rows + 1) + rows[side].fill_null(table.num_rows).to_numpy()
+    if not (places[1:] > places[:-1]).all():
+        order = pa.array(np.argsort(places, kind="stable"))
+        rows = {side: found.take(order) for side, found in rows.items()}
+    nothing = pa.array([], pa.int64())
+    return rows.get(_LEFT, nothing), rows.get(_RIGHT, nothing)
+
+
+def _assembled(
+    left: pa.Table,
+    right: pa.Table,
+    left_rows: pa.Array,
+    right_rows: pa.Array,
+    left_names: list[str],
+    right_names: list[str],
+    renames: tuple[dict[str, str], dict[str, str]],
+) -> pa.Table:
+    """The columns of both sides: keys first from the side that has them, at the left's places."""
+    from_left = blocks.take(left, left_rows)
+    from_right = blocks.take(right, right_rows)
+    columns: dict[str, Any] = {}
+    for name in left.column_names:
+        column = from_left.column(name)
+        if name in left_names and column.null_count:
+            column = _filled(
+                name, column, from_right.column(right_names[left_names.index(name)]), left_rows
+            )
+        columns[renames[0].get(name, name)] = column
+    for name in right.column_names:
+        if name not in right_names:
+            columns[renames[1].get(name, name)] = from_right.column(name)
+    return pa.table(columns)
+
+
+def _filled(
+    name: str, left: pa.ChunkedArray, right: pa.ChunkedArray, left_rows: pa.Array
+) -> pa.ChunkedArray:
+    """A key column: the left's value, and the right's in rows that have no left."""
+    if not left_rows.null_count:
+        return left
+    both = blocks.concat([pa.table({name: left}), pa.table({name: right})])
+    rows = np.arange(len(left))
+    missing = left_rows.is_null().to_numpy(zero_copy_only=False)
+    return blocks.take(both, np.where(missing, rows + len(left), rows)).column(0)
+
+
+def _renames(
+    left: pa.Table,
+    right: pa.Table,
+    left_names: list[str],
+    right_names: list[str],
+    left_suffix: str | None,
+    right_suffix: str | None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """New names for the columns of both sides that would meet."""
+    right_columns = [name for name in right.column_names if name not in right_names]
+    shared = [name for name in right_columns if name in left.column_names]
+    renames = (
+        {name: name + (left_suffix or "") for name in shared if name not in left_names},
+        {name: name + (right_suffix or "") for name in shared},
+    )
+    names = [renames[0].get(name, name) for name in left.column_names] + [
+        renames[1].get(name, name) for name in right_columns
+    ]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"both sides of the join have {', '.join(map(repr, twice))}: tell them apart with left_suffix and right_suffix "
+            f"(now {left_suffix!r} and {right_suffix!r}), or rename a column before"
+        )
+    return renames

@@ -1,0 +1,121 @@
+"""Rows to partitions: by a hash of keys, by range, or by chance. The result is one table in the
+order of partitions, with offsets.
+
+A reader maps the table and slices its partition out of it: nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.kernels import hashing, sort
+from syncline.data.columnar.kernels import keys as key_columns
+
+_SEED_BITS = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A table whose rows are sorted by partition."""
+
+    table: pa.Table
+    """The rows, partition after partition; within one, in the order of the input (by range:
+    sorted).
+    """
+    offsets: np.ndarray
+    """int64 `(partitions + 1,)`: partition `i` is the rows from `offsets[i]` up to `offsets[i +
+    1]`.
+    """
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def part(self, index: int) -> pa.Table:
+        """One partition, a slice of the table."""
+        start, end = self.offsets[index : index + 2].tolist()
+        return self.table.slice(start, end - start)
+
+
+def by_hash(table: pa.Table, keys: str | Sequence[str], parts: int) -> Partitioned:
+    """Rows with equal keys meet in one partition, in every process and whatever types of numbers,
+    strings or times hold them.
+
+    UnknownColumnError for an unknown key, TypeError for a column that cannot be one.
+    """
+    _check_parts(parts)
+    names = key_columns.names_of(keys)
+    if parts == 1:
+        key_columns.key_table(table, names, "partition by")
+        return _whole(table)
+    return by_number(table, hashing.row_hashes(table, names) % np.uint64(parts), parts)
+
+
+def at_random(table: pa.Table, parts: int, seed: int | Sequence[int]) -> Partitioned:
+    """Every row in a partition drawn for it; the same seed (several numbers: say, of the job and
+    the block) draws the same.
+    """
+    _check_parts(parts)
+    return by_number(table, random_state(seed).randint(parts, size=table.num_rows), parts)
+
+
+def by_range(
+    table: pa.Table,
+    keys: str | Sequence[str],
+    boundaries: pa.Table,
+    descending: bool | Sequence[bool] = False,
+) -> Partitioned:
+    """The sorted rows, cut where boundaries lie: partition `i` begins with the rows that equal
+    boundary `i - 1`.
+
+    `boundaries` has the key columns and one row per cut, sorted as the keys are; `sort.boundaries`
+    makes it.
+    """
+    names = key_columns.names_of(keys)
+    cuts = boundaries.num_rows
+    # A stable sort of the boundaries and the rows together shows where each boundary falls, for any
+    # types and directions.
+    order = sort.order(
+        blocks.concat([boundaries.select(names), sort.checked(table, names)]), names, descending
+    )
+    at = np.flatnonzero(order < cuts)
+    offsets = np.concatenate([[0], at - np.arange(cuts), [table.num_rows]]).astype(np.int64)
+    return Partitioned(blocks.take(table, order[order >= cuts] - cuts), offsets)
+
+
+def by_number(table: pa.Table, numbers: np.ndarray, parts: int) -> Partitioned:
+    """Rows by the number of their partition, `(rows,)` of integers from 0 to `parts - 1`."""
+    _check_parts(parts)
+    if parts == 1:
+        return _whole(table)
+    # numpy sorts integers of 8 and 16 bits by counting, in linear time.
+    small = numbers.astype(
+        np.uint8 if parts <= 2**8 else np.uint16 if parts <= 2**16 else np.uint32
+    )
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(small, minlength=parts))]).astype(np.int64)
+    # Rows without columns are all alike.
+    return Partitioned(
+        blocks.take(table, np.argsort(small, kind="stable")) if table.num_columns else table,
+        offsets,
+    )
+
+
+def random_state(seed: int | Sequence[int]) -> np.random.RandomState:
+    """A generator that draws the same numbers in every version of numpy, which only RandomState
+    promises.
+    """
+    numbers = [seed] if isinstance(seed, int) else list(seed)
+    return np.random.RandomState(np.random.PCG64([number & _SEED_BITS for number in numbers]))
+
+
+def _whole(table: pa.Table) -> Partitioned:
+    return Partitioned(table, np.array([0, table.num_rows], np.int64))
+
+
+def _check_parts(parts: int) -> None:
+    if parts < 1:
+        raise ValueError(f"rows go to at least one partition, not {parts}")

@@ -1,0 +1,183 @@
+"""Joining schemas: the one schema that holds the rows of several tables, and a table brought to it.
+
+Covered: null to anything, int to float and to wider ints, missing columns, tensors of differing
+shapes or dtypes, objects. What does not fit together ends in `SchemaMismatchError`, which says
+column by column how the schemas differ; a column that is asked for but not there in
+`UnknownColumnError`, which knows the nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from syncline.data.columnar import columns, tensors
+from syncline.data.columnar.tensors import PythonObjectType, RaggedTensorType
+
+
+class SchemaMismatchError(ValueError):
+    """Tables whose columns have types that no single type holds."""
+
+
+class UnknownColumnError(KeyError, ValueError):
+    """A column was asked for that the data does not have."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        super().__init__(name, tuple(names))
+        self.name = name
+        self.names = tuple(names)
+
+    def __str__(self) -> str:
+        nearest = difflib.get_close_matches(self.name, self.names, n=1, cutoff=0.5)
+        hint = f": did you mean {nearest[0]!r}?" if nearest else ""
+        return f"there is no column {self.name!r} among {', '.join(map(repr, self.names)) or 'no columns'}{hint}"
+
+
+def require_columns(names: Iterable[str], known: Sequence[str]) -> None:
+    """UnknownColumnError, with the nearest name, for the first of the names that is not a
+    column.
+    """
+    for name in names:
+        if name not in known:
+            raise UnknownColumnError(name, known)
+
+
+def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The schema that holds the rows of all: columns in order of first appearance, each of a type
+    that fits all tables.
+
+    Metadata is dropped, since it describes one of the tables only. SchemaMismatchError lists the
+    columns that do not fit.
+    """
+    types: dict[str, pa.DataType] = {}
+    conflicts: dict[str, tuple[pa.DataType, pa.DataType]] = {}
+    for schema in schemas:
+        for field in schema:
+            known = types.setdefault(field.name, field.type)
+            if known == field.type:
+                continue
+            joined = joined_type(known, field.type)
+            if joined is None:
+                conflicts.setdefault(field.name, (known, field.type))
+            else:
+                types[field.name] = joined
+    if conflicts:
+        raise SchemaMismatchError(_difference(conflicts))
+    return pa.schema(list(types.items()))
+
+
+def joined_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of both, or None."""
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if isinstance(left, PythonObjectType) or isinstance(right, PythonObjectType):
+        return PythonObjectType()
+    if tensors.is_tensor(left) and tensors.is_tensor(right):
+        return _joined_tensor(left, right)
+    if pa.types.is_dictionary(left) or pa.types.is_dictionary(right):
+        return joined_type(_decoded(left), _decoded(right))
+    if pa.types.is_date(left) and pa.types.is_timestamp(right):
+        return right
+    if pa.types.is_timestamp(left) and pa.types.is_date(right):
+        return left
+    if (
+        isinstance(left, pa.BaseExtensionType)
+        or isinstance(right, pa.BaseExtensionType)
+        or _is_text(left) != _is_text(right)
+    ):
+        return None
+    try:
+        fields = [pa.schema([("", type_)]) for type_ in (left, right)]
+        return pa.unify_schemas(fields, promote_options="permissive").field(0).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return None
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns, order and types of `schema`, which `unify` made from its own and
+    others; missing columns are null.
+    """
+    if table.schema.equals(schema):
+        return table
+    found = {}
+    for field in schema:
+        index = table.schema.get_field_index(field.name)
+        if index < 0:
+            found[field.name] = nulls(table.num_rows, field.type)
+        else:
+            found[field.name] = _cast(field.name, table.column(index), field.type)
+    return pa.table(found, schema=schema) if found else table
+
+
+def nulls(rows: int, type_: pa.DataType) -> pa.ChunkedArray:
+    """A column of nulls, of any type."""
+    if isinstance(type_, pa.BaseExtensionType):
+        array = pa.ExtensionArray.from_storage(type_, pa.nulls(rows, type_.storage_type))
+    else:
+        array = pa.nulls(rows, type_)
+    return pa.chunked_array([array])
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _decoded(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _joined_tensor(left: Any, right: Any) -> pa.DataType | None:
+    value_type = joined_type(left.value_type, right.value_type)
+    if value_type is None:
+        return None
+    fixed = [type_ for type_ in (left, right) if isinstance(type_, pa.FixedShapeTensorType)]
+    if (
+        len(fixed) == 2
+        and left.shape == right.shape
+        and left.permutation is None
+        and right.permutation is None
+    ):
+        return pa.fixed_shape_tensor(value_type, left.shape)
+    return RaggedTensorType(value_type)
+
+
+def _cast(name: str, column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if column.type == type_:
+        return column
+    if pa.types.is_null(column.type):
+        return nulls(len(column), type_)
+    try:
+        return pa.chunked_array([_cast_chunk(chunk, type_) for chunk in column.chunks], type_)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"column {name!r} is {column.type} in one block and has to become {type_} to fit the others, but a value does not ({error}): "
+            "cast the column before"
+        ) from error
+
+
+def _cast_chunk(chunk: pa.Array, type_: pa.DataType) -> pa.Array:
+    if isinstance(type_, RaggedTensorType):
+        return tensors.as_ragged(chunk, type_.value_type)
+    if isinstance(type_, PythonObjectType):
+        return tensors.object_array(columns.to_pylist(chunk))
+    if isinstance(type_, pa.FixedShapeTensorType):
+        return pa.ExtensionArray.from_storage(type_, chunk.storage.cast(type_.storage_type))
+    # Unsafe only in that integers beyond 2**53 lose their last digits when they meet floats, as
+    # everywhere.
+    return chunk.cast(type_, safe=not pa.types.is_floating(type_))
+
+
+def _difference(conflicts: dict[str, tuple[pa.DataType, pa.DataType]]) -> str:
+    listed = "; ".join(
+        f"column {name!r} is {left} in one and {right} in another"
+        for name, (left, right) in sorted(conflicts.items())
+    )
+    return (
+        f"blocks with different schemas cannot be put together: {listed}. Make the function or the files that they come from agree on one "
+        "type, or cast the column before"
+    )

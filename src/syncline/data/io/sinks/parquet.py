@@ -1,0 +1,157 @@
+"""Writing Parquet: a file for each write task, or several where rows per file are bounded or
+columns become directories.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sinks.datasink import TaskContext
+from syncline.data.io.sinks.file_datasink import FileDatasink, resolved_arguments, split_extension
+from syncline.data.io.sinks.staging import relative_to
+from syncline.optional import arrow_dataset
+
+# What pyarrow puts into a row group if nobody says; a file that asks for more rows gets larger
+# groups.
+_ROWS_PER_GROUP = 1024 * 1024
+_LARGEST_OFFSET = 2**31 - 1
+
+
+class ParquetDatasink(FileDatasink):
+    """Writes Parquet files.
+
+    Args:
+        path: The directory. partition_cols: Columns that become `name=value` directories.
+        arrow_parquet_args_fn: Returns more of `arrow_parquet_args`, called by each write task.
+        arrow_parquet_args: For `pyarrow.parquet.write_table` (compression, row_group_size, …),
+        besides `schema` and `partitioning_flavor`. min_rows_per_file: Rows of every file but the
+        last at least. max_rows_per_file: Rows of every file at most. min_bytes_per_file: Bytes in
+        memory of the rows of every file but the last at least; not together with the other two.
+        file_datasink_kwargs: As `FileDatasink` takes them.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_cols: Sequence[str] | None = None,
+        arrow_parquet_args_fn: Callable[[], Mapping[str, Any]] | None = None,
+        arrow_parquet_args: Mapping[str, Any] | None = None,
+        min_rows_per_file: int | None = None,
+        max_rows_per_file: int | None = None,
+        min_bytes_per_file: int | None = None,
+        **file_datasink_kwargs: Any,
+    ) -> None:
+        super().__init__(path, file_format="parquet", **file_datasink_kwargs)
+        _check_limits(min_rows_per_file, max_rows_per_file, min_bytes_per_file)
+        self._partition_cols = list(partition_cols or [])
+        self._arguments_fn = arrow_parquet_args_fn
+        self._arguments = dict(arrow_parquet_args or {})
+        if "compression" in self.open_stream_args:
+            # The format compresses its pages itself; a compressed stream around them could not be
+            # read.
+            self._arguments.setdefault("compression", self.open_stream_args.pop("compression"))
+        self._min_rows = min_rows_per_file
+        self._max_rows = max_rows_per_file
+        self._min_bytes = min_bytes_per_file
+
+    def write_table(self, table: pa.Table, ctx: TaskContext) -> Iterator[str]:
+        """One file for each partition, more where `max_rows_per_file` asks for them."""
+        arguments = resolved_arguments(self._arguments, self._arguments_fn)
+        schema = arguments.pop("schema", None)
+        flavor = arguments.pop("partitioning_flavor", "hive")
+        self._check_columns(table)
+        table = (
+            _with_long_offsets(table) if schema is None else table.select(schema.names).cast(schema)
+        )
+        stem, extension = split_extension(
+            self.filename_provider.get_filename_for_block(
+                table, self.write_uuid(ctx), ctx.task_idx, 0
+            )
+        )
+        template = f"{stem}{extension}" if "{i}" in stem else f"{stem}-{{i}}{extension}"
+        return iter(self._stage(table, template, flavor, arguments))
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        """`min_rows_per_file`."""
+        return self._min_rows
+
+    @property
+    def min_bytes_per_write(self) -> int | None:
+        """`min_bytes_per_file`."""
+        return self._min_bytes
+
+    def _stage(
+        self, table: pa.Table, template: str, flavor: str | None, arguments: dict[str, Any]
+    ) -> list[str]:
+        group_rows = arguments.pop("row_group_size", None) or min(
+            max(self._min_rows or 0, _ROWS_PER_GROUP), self._max_rows or 2**62
+        )
+        root = self._job.staged("")
+        written: list[str] = []
+
+        def attempt() -> None:
+            written.clear()
+            dataset = arrow_dataset()
+            dataset.write_dataset(
+                table,
+                filesystems.join(root, posixpath.dirname(template)),
+                basename_template=posixpath.basename(template),
+                format="parquet",
+                filesystem=self.filesystem,
+                partitioning=self._partition_cols or None,
+                partitioning_flavor=flavor if self._partition_cols else None,
+                file_options=dataset.ParquetFileFormat().make_write_options(**arguments),
+                file_visitor=lambda file: written.append(relative_to(root, file.path)),
+                # A task that runs again replaces what it wrote.
+                existing_data_behavior="overwrite_or_ignore",
+                max_rows_per_file=self._max_rows or 0,
+                max_rows_per_group=group_rows,
+                min_rows_per_group=0,
+                max_partitions=_LARGEST_OFFSET,
+            )
+
+        filesystems.call_with_retry(attempt, f"writing {template} to {self.path}", self._patterns)
+        return sorted(written)
+
+    def _check_columns(self, table: pa.Table) -> None:
+        missing = [name for name in self._partition_cols if name not in table.column_names]
+        if missing:
+            raise ValueError(
+                f"partition_cols={self._partition_cols}, but the rows have the columns {table.column_names}: {missing} is not there"
+            )
+
+
+def _check_limits(min_rows: int | None, max_rows: int | None, min_bytes: int | None) -> None:
+    for name, value in (
+        ("min_rows_per_file", min_rows),
+        ("max_rows_per_file", max_rows),
+        ("min_bytes_per_file", min_bytes),
+    ):
+        if value is not None and value <= 0:
+            raise ValueError(f"{name}={value}: it must be above 0")
+    if min_rows is not None and max_rows is not None and min_rows > max_rows:
+        raise ValueError(f"min_rows_per_file={min_rows} is more than max_rows_per_file={max_rows}")
+    if min_bytes is not None and (min_rows is not None or max_rows is not None):
+        raise ValueError(
+            "min_bytes_per_file goes alone: leave out min_rows_per_file and max_rows_per_file"
+        )
+
+
+def _with_long_offsets(table: pa.Table) -> pa.Table:
+    """The table with 64-bit offsets in columns of text and bytes that are too long for 32 bits in
+    one row group.
+    """
+    longer = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    for index, field in enumerate(table.schema):
+        if field.type in longer and table.column(index).nbytes > _LARGEST_OFFSET:
+            table = table.set_column(
+                index, field.name, table.column(index).cast(longer[field.type])
+            )
+    return table

@@ -1,0 +1,41 @@
+"""Writing rows through any DB-API connection. Each write task is one transaction; a job that is
+started again writes its rows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+import pyarrow as pa
+
+from syncline.data.columnar import block as block_functions
+from syncline.data.io.sinks.datasink import Datasink, TaskContext
+from syncline.data.io.sources.sql import Connection, connected
+
+_ROWS_PER_CALL = 1024
+
+
+class SQLDatasink(Datasink[None]):
+    """Runs one statement for each row.
+
+    Args:
+        sql: The statement, with a parameter for each column in their order: `INSERT INTO t VALUES
+        (?, ?)`. connection_factory: Opens a connection; called by each write task.
+    """
+
+    def __init__(self, sql: str, connection_factory: Callable[[], Connection]) -> None:
+        self.sql = sql
+        self.connection_factory = connection_factory
+
+    def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> None:
+        """All rows in one transaction, rolled back if one of them fails."""
+        rows = (tuple(row.values()) for block in blocks for row in block_functions.rows(block))
+        with connected(self.connection_factory) as cursor:
+            while values := list(islice(rows, _ROWS_PER_CALL)):
+                try:
+                    cursor.executemany(self.sql, values)
+                except Exception as error:
+                    raise error.with_traceback(
+                        None
+                    )  # the database says what is wrong; how it came there says nothing

@@ -1,0 +1,104 @@
+"""Reading Hugging Face datasets: map-style ones in slices, as the Arrow tables that they are, and
+streamed ones in one task.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from syncline.data.columnar import block as blocks
+from syncline.data.io.sources.datasource import (
+    BlockMetadata,
+    Datasource,
+    ReadTask,
+    digest,
+    slice_bounds,
+)
+
+if TYPE_CHECKING:
+    from syncline.data.context import DataContext
+
+
+class HuggingFaceDatasource(Datasource):
+    """Reads a `datasets.Dataset` or `datasets.IterableDataset`.
+
+    Args:
+        dataset: The dataset; one split, not a dictionary of splits.
+        batch_size: Rows that are read at once.
+
+    Raises:
+        TypeError: Something else.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int = 4096) -> None:
+        if isinstance(dataset, dict):
+            raise TypeError(
+                f"this is a dictionary of splits, and a dataset is one of them: pass dataset[{next(iter(dataset), 'train')!r}]"
+            )
+        if not hasattr(dataset, "with_format"):
+            raise TypeError(
+                f"from_huggingface takes a datasets.Dataset or IterableDataset, not {type(dataset).__name__}"
+            )
+        self._dataset = dataset
+        self._batch_size = batch_size
+        self._rows = len(dataset) if hasattr(dataset, "__len__") else None
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
+    ) -> list[ReadTask]:
+        """Slices of rows, or one task for a stream."""
+        if self._rows is None:
+            read = functools.partial(_stream, self._dataset, self._batch_size)
+            return [
+                ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit, fragment="all")
+            ]
+        size = self.estimate_inmemory_data_size()
+        return [
+            ReadTask(
+                functools.partial(_slices, self._dataset, start, end, self._batch_size),
+                BlockMetadata(
+                    end - start, None if size is None else size * (end - start) // self._rows
+                ),
+                None,
+                per_task_row_limit,
+                fragment=f"rows {start}..{end}",
+            )
+            for start, end in slice_bounds(self._rows, parallelism)
+        ]
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """What the dataset says."""
+        size: int | None = getattr(self._dataset, "dataset_size", None)
+        return size
+
+    def num_rows(self) -> int | None:
+        """None for a stream."""
+        return self._rows
+
+    def identity(self) -> str:
+        """The dataset's fingerprint, which changes with its content; streams are told apart by
+        their class only.
+        """
+        return digest(
+            "HuggingFace", getattr(self._dataset, "_fingerprint", type(self._dataset)), self._rows
+        )
+
+
+def _slices(dataset: Any, start: int, end: int, batch_size: int) -> Iterator[pa.Table]:
+    arrow = dataset.with_format("arrow")
+    for first in range(start, end, batch_size):
+        yield arrow[first : min(end, first + batch_size)]
+
+
+def _stream(dataset: Any, batch_size: int) -> Iterator[pa.Table]:
+    # Some streams answer in a format of their own, whatever they were asked for; all of them are
+    # batches here.
+    for batch in dataset.with_format("arrow").iter(batch_size=batch_size):
+        yield blocks.from_batch(batch)

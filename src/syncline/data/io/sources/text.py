@@ -1,0 +1,65 @@
+"""Reading text files: a row for each line, in the column `text`."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
+
+_CHUNK_BYTES = 16 * 1024**2
+
+
+class TextDatasource(FileBasedDatasource):
+    """Reads lines.
+
+    Args:
+        paths: As `FileBasedDatasource` takes them.
+        drop_empty_lines: Leave out lines that hold only white space.
+        encoding: Of the files.
+        file_based_datasource_kwargs: As `FileBasedDatasource` takes them.
+    """
+
+    _COLUMN_NAME = "text"
+
+    def __init__(
+        self,
+        paths: Any,
+        *,
+        drop_empty_lines: bool = False,
+        encoding: str = "utf-8",
+        **file_based_datasource_kwargs: Any,
+    ) -> None:
+        codecs.lookup(encoding)  # LookupError here and not on a worker
+        super().__init__(paths, **file_based_datasource_kwargs)
+        self.drop_empty_lines = drop_empty_lines
+        self.encoding = encoding
+
+    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
+        decoder = codecs.getincrementaldecoder(self.encoding)()
+        rest = ""
+        ended = False
+        while not ended:
+            chunk = f.read(_CHUNK_BYTES)
+            ended = not chunk
+            try:
+                text = rest + decoder.decode(chunk, final=ended)
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path} is no text in {self.encoding!r} ({error}): pass encoding=…, or read_binary_files"
+                ) from error
+            # Cut after the last line feed: what follows may be half a line, or a carriage return
+            # whose line feed is still to come.
+            cut = len(text) if ended else text.rfind("\n") + 1
+            rest = text[cut:]
+            lines = text[:cut].splitlines()
+            if self.drop_empty_lines:
+                lines = [line for line in lines if line.strip()]
+            if lines or ended:
+                yield pa.table({"text": pa.array(lines, pa.string())})
+
+    def _options(self) -> object:
+        return (self._open_stream_args, self.drop_empty_lines, self.encoding)

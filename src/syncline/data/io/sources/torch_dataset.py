@@ -1,0 +1,106 @@
+"""Reading PyTorch datasets: the items in the column `item`. Map-style ones in slices, iterable ones
+in one task.
+
+Nothing here needs torch: a dataset is what has `__getitem__` and `__len__`, or `__iter__`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.data.columnar import block as blocks
+from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, slice_bounds
+
+if TYPE_CHECKING:
+    from syncline.data.context import DataContext
+
+_ROWS_PER_BLOCK = 128
+
+
+class TorchDatasource(Datasource):
+    """Reads a `torch.utils.data.Dataset` or `IterableDataset`; a tensor, too, is a dataset of its
+    rows.
+
+    Args:
+        dataset: The dataset. Tasks get a copy of it. local_read: Read in one task on the program's
+        own machine, for datasets that refer to files there.
+
+    Raises:
+        TypeError: It is neither map-style nor iterable.
+    """
+
+    def __init__(self, dataset: Any, local_read: bool = False) -> None:
+        self._is_map_style = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if not self._is_map_style and not hasattr(dataset, "__iter__"):
+            raise TypeError(
+                f"from_torch takes a dataset with __getitem__ and __len__, or with __iter__; {type(dataset).__name__} has none"
+            )
+        self._dataset = dataset
+        self._local_read = local_read
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
+    ) -> list[ReadTask]:
+        """Slices of items, or one task for a stream."""
+        rows = self.num_rows()
+        if rows is None:
+            read = functools.partial(_iterated, self._dataset)
+            return [
+                ReadTask(read, BlockMetadata(None, None), None, per_task_row_limit, fragment="all")
+            ]
+        return [
+            ReadTask(
+                functools.partial(_indexed, self._dataset, start, end),
+                BlockMetadata(end - start, None),
+                None,
+                per_task_row_limit,
+                fragment=f"items {start}..{end}",
+            )
+            for start, end in slice_bounds(rows, 1 if self._local_read else parallelism)
+        ]
+
+    def num_rows(self) -> int | None:
+        """Length of a map-style dataset. That of an iterable one is not asked for, since it may
+        have to be counted.
+        """
+        return len(self._dataset) if self._is_map_style else None
+
+    @property
+    def reads_in_threads(self) -> bool:
+        """False: the dataset's own code makes the items."""
+        return False
+
+    @property
+    def supports_distributed_reads(self) -> bool:
+        """False with `local_read`."""
+        return not self._local_read
+
+
+def _indexed(dataset: Any, start: int, end: int) -> Iterator[pa.Table]:
+    for first in range(start, end, _ROWS_PER_BLOCK):
+        yield _block([dataset[index] for index in range(first, min(end, first + _ROWS_PER_BLOCK))])
+
+
+def _iterated(dataset: Any) -> Iterator[pa.Table]:
+    items = iter(dataset)
+    while batch := list(islice(items, _ROWS_PER_BLOCK)):
+        yield _block(batch)
+
+
+def _block(items: list[Any]) -> pa.Table:
+    # Tensors become arrays here; what else an item is (tuples, images, dicts) is for the conversion
+    # of rows to say.
+    arrays = [
+        np.asarray(item) if hasattr(item, "__array__") and hasattr(item, "shape") else item
+        for item in items
+    ]
+    return blocks.from_rows([{"item": item} for item in arrays])
