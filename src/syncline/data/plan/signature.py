@@ -337,4 +337,7 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _name(type_: type) -> str:
-    return f"{type_.__module__}.{type_.__qualname__}"
+    # Sources and sinks moved below `data.io`. Their old names stay in signatures, so that cursors,
+    # caches and write jobs of earlier versions are still found.
+    module = type_.__module__.replace("syncline.data.io.", "syncline.data.")
+    return f"{module}.{type_.__qualname__}"
