@@ -1,7 +1,6 @@
-"""What all tests share: the `processes` marker's reruns, an environment that does not depend on who
-runs the suite, and small engines.
+"""Shared by all tests: a neutral environment, small engines, and the limit on flaky marks.
 
-Fixtures for one area live in that area's own conftest.
+Fixtures of one area are in that area's own conftest.
 """
 
 import gc
@@ -13,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from syncline.core.embedded import processes
+from syncline.core.embedded import worker_processes as processes
 
-RERUNS_OF_PROCESS_TESTS = 2
+MAX_FLAKY_TESTS = 10
 OWN_VARIABLES = "SYNCLINE_"
 TOPICS = frozenset(
     {
@@ -30,38 +29,34 @@ TOPICS = frozenset(
         "tune",
     }
 )
-"""Parts of the names of modules that workers get from the template; the other modules cost
-little.
-"""
+"""Parts of module names that workers inherit from the template process; other modules are cheap."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests with real processes two more chances: a machine that others load may starve a
-    worker past any limit.
-    """
-    for item in items:
-        if item.get_closest_marker("processes") and not item.get_closest_marker("flaky"):
-            item.add_marker(pytest.mark.flaky(reruns=RERUNS_OF_PROCESS_TESTS))
+    """Refuse more than a handful of tests that may be run again, and marks without a reason."""
+    marks = {item.nodeid: mark for item in items if (mark := item.get_closest_marker("flaky"))}
+    without_reason = [name for name, mark in marks.items() if not mark.kwargs.get("reason")]
+    if len(marks) > MAX_FLAKY_TESTS or without_reason:
+        raise pytest.UsageError(
+            f"{len(marks)} tests are marked flaky, of which {without_reason} give no reason. "
+            f"At most {MAX_FLAKY_TESTS} may be: fix the test or the product, or delete the test."
+        )
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests are no garbage: many tests collect that, and would look at them, for half a
-    second, each time.
-    """
+    """Freeze modules and tests: each garbage collection would look at them for half a second."""
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No setting of the person who runs the suite reaches the tests, and no default path leads into
-    their home.
-    """
+    """Hide the user's settings and home directory from the tests."""
     patch = pytest.MonkeyPatch()
     for name in [name for name in os.environ if name.startswith(OWN_VARIABLES)]:
         patch.delenv(name)
     patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    # With its metrics on, Ray takes most of a minute to leave a cluster in a process that used
-    # another one, gone by now, before.
+    # With metrics on, Ray takes most of a minute to leave a cluster if the process used another
+    # cluster before.
     patch.setenv("RAY_enable_open_telemetry", "0")
     yield
     patch.undo()
@@ -69,9 +64,7 @@ def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(scope="module", autouse=True)
 def no_engine_left() -> Iterator[None]:
-    """What a module has started ends with it: the first use of a task or a dataset starts an
-    engine, and `init` refuses a second one.
-    """
+    """Shut down the engine that a module's tests started, because `init` refuses a second one."""
     yield
     lifecycle = sys.modules.get("syncline.core.lifecycle")
     if lifecycle is not None:
@@ -80,24 +73,22 @@ def no_engine_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def template_of_the_module(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Engines start as if the module's file ran alone: their templates import what it speaks of,
-    not all that the suite has imported.
+    """Let template processes import only the heavy modules that the test file itself uses.
 
-    That would be torch and every library of frameworks, some seconds of work for each of the many
-    engines.
+    Otherwise each engine would import torch and every framework that the suite has loaded.
     """
-    spoken_of = _topics_of(request.path)
+    topics = _topics_of(request.path)
     with pytest.MonkeyPatch.context() as patch:
         modules = tuple(
             name
             for name in processes.HEAVY_MODULES
-            if TOPICS.intersection(name.split(".")) <= spoken_of
+            if TOPICS.intersection(name.split(".")) <= topics
         )
         patch.setattr(processes, "HEAVY_MODULES", modules)
         yield
 
 
 def _topics_of(path: Path) -> set[str]:
-    """Words of the lines that import something, anywhere in the file, and of its place."""
+    """Return the words of a file's import lines and of its path."""
     lines = re.findall(r"^\s*(?:import|from) .*", path.read_text(), re.MULTILINE)
     return set(re.findall(r"\w+", " ".join([str(path.relative_to(Path(__file__).parent)), *lines])))

@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # Single files -> what they may import of other packages, besides. The Dask scheduler stands on core
 # alone, and is no part of data.
 MAY_ALSO: dict[str, frozenset[str]] = {
-    "data/converting.py": frozenset({"syncline.util.dask"}),
+    "data/io/conversion.py": frozenset({"syncline.util.dask"}),
     "data/from_libraries.py": frozenset({"syncline.util.dask"}),
     # Trainers of the older API as trials; loaded by `TorchTrainer.as_trainable` alone, and nothing
     # in tune knows them.
@@ -106,9 +106,24 @@ READS_ENVIRONMENT = ("settings.py", "testing")
 HEAVY = ("torch", "pyarrow", "numpy", "pandas", "ray")
 
 
+# The only files that import modules of syncline by name: public packages that load on first use,
+# commands that load when they run, and tools that look modules up by names that users write.
+LOADS_OWN_MODULES_BY_NAME = frozenset(
+    {
+        "__init__.py",
+        "cli/__init__.py",
+        "cli/app.py",
+        "data/__init__.py",
+        "train/__init__.py",
+        "tune/__init__.py",
+        "tune/search/__init__.py",
+        "util/sgd/__init__.py",
+    }
+)
+
+
 @functools.lru_cache(maxsize=1)
 def parsed(source: str) -> ast.Module:
-    """The syntax tree of the file that is looked at."""
     return ast.parse(source)
 
 
@@ -149,6 +164,56 @@ def imported_modules(tree: ast.AST, path: PurePosixPath) -> Iterator[tuple[int, 
                 node.args[0].value, str
             ):
                 yield node.lineno, node.args[0].value
+
+
+def names_own_module_in_call(call: ast.Call) -> bool:
+    """Return True for `import_module("syncline…")` and for f-strings that begin like that."""
+    if not call.args:
+        return False
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    argument = call.args[0]
+    if isinstance(argument, ast.JoinedStr):
+        if isinstance(argument.values[0], ast.FormattedValue):
+            return name in ("import_module", "__import__") and "__name__" in ast.dump(argument)
+        argument = argument.values[0]
+    is_own = isinstance(argument, ast.Constant) and str(argument.value).startswith(PACKAGE)
+    return name in ("import_module", "__import__") and is_own
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return module -> the modules of syncline that it imports anywhere, also for types only."""
+    modules = {}
+    for file in source_files():
+        path = below_package(file)
+        parts = path.with_suffix("").parts
+        name = ".".join([PACKAGE, *(parts[:-1] if parts[-1] == "__init__" else parts)])
+        modules[name] = (file.read_text(encoding="utf-8"), path)
+    graph = {}
+    for module, (source, path) in modules.items():
+        names = {name for _, name in imported_modules(ast.parse(source), path)}
+        # `from a import b` yields a.b; where that is no module, the import is of a.
+        targets = {name if name in modules else name.rpartition(".")[0] for name in names}
+        graph[module] = (targets & set(modules)) - {module}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that reach each other."""
+    reachable: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        pending = [start]
+        while pending:
+            for target in graph[pending.pop()] - seen:
+                seen.add(target)
+                pending.append(target)
+        reachable[start] = seen
+    groups = {
+        tuple(sorted(other for other in reachable[start] if start in reachable[other]))
+        for start in graph
+        if start in reachable[start]
+    }
+    return sorted(map(list, groups))
 
 
 def layer_violations(source: str, path: PurePosixPath) -> list[str]:
@@ -243,6 +308,26 @@ def test_file_obeys_the_import_law(file: Path) -> None:
     assert not violations, "\n".join(violations)
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(import_graph()) == []
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}
+    assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_own_modules_are_imported_by_statements() -> None:
+    """Importing by name would hide an import from the law above."""
+    found = {
+        str(below_package(file))
+        for file in source_files()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and names_own_module_in_call(node)
+    }
+    assert found - LOADS_OWN_MODULES_BY_NAME == set()
+
+
 def test_importing_syncline_loads_no_heavy_library() -> None:
     program = f"import sys, syncline; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run(
@@ -269,10 +354,10 @@ def test_importing_syncline_loads_no_heavy_library() -> None:
         ("core/embedded/engine.py", "from .. import refs", True),
         ("core/embedded/engine.py", "def f():\n    import syncline.data.dataset", False),
         ("data/dataset.py", "import importlib\nimportlib.import_module('syncline.train')", False),
-        ("data/converting.py", "load('syncline.util.dask', purpose='to_dask')", True),
+        ("data/io/conversion.py", "load('syncline.util.dask', purpose='to_dask')", True),
         ("data/dataset.py", "load('syncline.util.dask', purpose='to_dask')", False),
-        ("runs/record.py", "from syncline.core import api", False),
-        ("runs/record.py", "from syncline.exceptions import RayTaskError", False),
+        ("runs/run_record.py", "from syncline.core import api", False),
+        ("runs/run_record.py", "from syncline.exceptions import RayTaskError", False),
         ("train/result.py", "from syncline.cli import main", False),
         ("settings.py", "from syncline.core import api", False),
         ("train/result.py", "from syncline import get", False),
@@ -301,7 +386,7 @@ def test_layer_rules_tell_allowed_from_forbidden(path: str, source: str, allowed
         ("core/lifecycle.py", "import ray", False),
         ("train/controller/driver.py", "from ray import get", False),
         ("core/serialization.py", "import pyarrow as pa", False),
-        ("train/storage.py", "import pyarrow.fs", True),
+        ("train/storage/context.py", "import pyarrow.fs", True),
     ],
 )
 def test_library_rules_tell_allowed_from_forbidden(path: str, source: str, allowed: bool) -> None:
