@@ -13,9 +13,9 @@ import time
 from collections import deque
 
 from bench.programs import common
-from syncline.data.execute import stages
+from syncline.data.execute import program as stages
 from syncline.data.execute.messages import (
-    BlockFacts,
+    BlockInfo,
     Deliver,
     Event,
     Finish,
@@ -39,10 +39,10 @@ def pipeline(blocks: int) -> tuple[stages.Stage, ...]:
     actors = stages.Actors(min_size=1, max_size=NODES * SLOTS_PER_NODE, initial_size=1)
     return (
         stages.Stage(
-            name="read", grouping=stages.Listed(payloads=range(blocks // BLOCKS_PER_READ))
+            name="read", grouping=stages.SourceTasks(payloads=range(blocks // BLOCKS_PER_READ))
         ),
-        stages.Stage(name="map", inputs=(0,), grouping=stages.Bundled(), lane=stages.Workers()),
-        stages.Stage(name="predict", inputs=(1,), grouping=stages.Bundled(), lane=actors),
+        stages.Stage(name="map", inputs=(0,), grouping=stages.BundleBlocks(), executor=stages.Workers()),
+        stages.Stage(name="predict", inputs=(1,), grouping=stages.BundleBlocks(), executor=actors),
     )
 
 
@@ -83,7 +83,7 @@ class Simulation:
             events.append(
                 Produced(
                     task=task,
-                    facts=BlockFacts(self.block, BLOCK_ROWS, BLOCK_BYTES),
+                    info=BlockInfo(self.block, BLOCK_ROWS, BLOCK_BYTES),
                     is_last=is_last,
                 )
             )

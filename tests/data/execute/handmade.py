@@ -8,21 +8,21 @@ from typing import Any
 import pyarrow as pa
 
 from syncline.data.context import DataContext
-from syncline.data.execute.chain import Chain
 from syncline.data.execute.execution import Execution
-from syncline.data.execute.program import Program
-from syncline.data.execute.shape import Shape
-from syncline.data.execute.stages import (
+from syncline.data.execute.program import (
     Actors,
-    Bundled,
-    Lane,
-    Listed,
-    Passed,
+    BundleBlocks,
+    Chain,
+    ExecutionLimits,
+    ExecutorKind,
+    Program,
+    SourceBlocks,
+    SourceTasks,
     Stage,
     Threads,
     Workers,
 )
-from syncline.data.execute.steps.batches import MapBatchesStep
+from syncline.data.execute.steps.function_steps import MapBatchesStep
 from syncline.data.execute.steps.heads import BlocksHead, ReadHead
 from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.plan.compute import Resources
@@ -32,14 +32,14 @@ MIB = 2**20
 
 
 def numbers(
-    rows: int, tasks: int, *, lane: Lane | None = None, steps: Sequence[Any] = (), **chain: Any
+    rows: int, tasks: int, *, executor: ExecutorKind | None = None, steps: Sequence[Any] = (), **chain: Any
 ) -> Stage:
     """Reads `id` from 0 to `rows - 1` in so many tasks."""
     return Stage(
         name="ReadRange",
-        grouping=Listed(payloads=RangeDatasource(rows).get_read_tasks(tasks)),
+        grouping=SourceTasks(payloads=RangeDatasource(rows).get_read_tasks(tasks)),
         chain=Chain(head=ReadHead(), steps=tuple(steps), context=DataContext(), **chain),
-        lane=lane or Threads(),
+        executor=executor or Threads(),
     )
 
 
@@ -51,7 +51,7 @@ def held(*tables: pa.Table) -> Stage:
         )
         for table in tables
     ]
-    return Stage(name="InputData", grouping=Passed(blocks=blocks))
+    return Stage(name="InputData", grouping=SourceBlocks(blocks=blocks))
 
 
 def batch_step(
@@ -68,12 +68,12 @@ def mapped(
     function: Callable[..., Any],
     *,
     on: int = 0,
-    lane: Lane | None = None,
+    executor: ExecutorKind | None = None,
     batch_size: int | None = None,
     context: Any = None,
     **spec: Any,
 ) -> Stage:
-    """Applies a function to the batches of stage `on`, in workers unless `lane` says otherwise."""
+    """Applies a function to the batches of stage `on`, in workers unless `executor` says otherwise."""
     step = batch_step(function, batch_size=batch_size, **spec)
     chain = Chain(
         head=BlocksHead(),
@@ -82,7 +82,7 @@ def mapped(
         timeout_s=spec.get("timeout_s"),
     )
     return Stage(
-        name=step.name, inputs=(on,), grouping=Bundled(), chain=chain, lane=lane or Workers()
+        name=step.name, inputs=(on,), grouping=BundleBlocks(), chain=chain, executor=executor or Workers()
     )
 
 
@@ -102,10 +102,10 @@ def execute(
     *stages: Stage, context: DataContext | None = None, budget_bytes: int = 64 * MIB, **program: Any
 ) -> Execution:
     """Runs stages."""
-    shape = Shape(cpus=2, budget_bytes=budget_bytes)
+    limits = ExecutionLimits(cpus=2, budget_bytes=budget_bytes)
     return Execution(
         Program(
-            stages=stages, context=context or DataContext(), shape=shape, **{"seed": 7, **program}
+            stages=stages, context=context or DataContext(), limits=limits, **{"seed": 7, **program}
         )
     )
 

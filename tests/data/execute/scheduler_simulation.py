@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncline.data.execute import stages as s
+from syncline.data.execute import program as s
 from syncline.data.execute.messages import (
     Abandoned,
-    BlockFacts,
+    BlockInfo,
     Cancel,
     Deliver,
     Drop,
@@ -59,10 +59,10 @@ def task_output(stage: s.Stage, number: int, ports: Sequence[Blocks], payload: A
     """The blocks of a task; their bounds, and which rows are left out, depend on the rows and the
     task's number.
     """
-    if isinstance(stage.grouping, s.Listed):
+    if isinstance(stage.grouping, s.SourceTasks):
         return [list(block) for block in payload.blocks]
     columns = [[row for block in port for row in block] for port in ports]
-    if isinstance(stage.grouping, s.Aligned):
+    if isinstance(stage.grouping, s.ZipInputs):
         rows: Rows = list(zip(*columns, strict=True))
     else:
         rows = [row for column in columns for row in column]
@@ -94,14 +94,14 @@ def expected_blocks(stages: Sequence[s.Stage], number: int | None = None) -> Blo
         ]
 
     match grouping:
-        case s.Listed():
+        case s.SourceTasks():
             read = [each for at, each in enumerate(grouping.payloads) if at not in grouping.done]
             return [list(block) for each in read for block in each.blocks]
-        case s.Passed():
+        case s.SourceBlocks():
             return [list(each.blocks[0]) for each in grouping.blocks]
-        case s.Bundled() | s.Cut():
+        case s.BundleBlocks() | s.RebatchRows():
             return run([[task] for task in _collected(inputs[0], grouping)])
-        case s.CutEvenly():
+        case s.RepartitionRows():
             rows = _rows(inputs[0])
             bounds = [len(rows) * part // grouping.parts for part in range(grouping.parts + 1)]
             return run(
@@ -109,23 +109,23 @@ def expected_blocks(stages: Sequence[s.Stage], number: int | None = None) -> Blo
                 if inputs[0]
                 else []
             )
-        case s.First():
+        case s.LimitRows():
             return _first(inputs[0], grouping.rows)
-        case s.Chained():
+        case s.UnionInputs():
             return [block for each in inputs for block in each]
-        case s.Shuffled():
+        case s.ShuffleBlocks():
             random.Random(grouping.seed).shuffle(inputs[0])
             return inputs[0]
-        case s.Aligned():
+        case s.ZipInputs():
             cuts = sorted({cut for each in inputs for cut in _cuts(each)} | {0})
             tasks = [
                 [[_rows(each)[start:stop]] for each in inputs]
                 for start, stop in zip(cuts, cuts[1:], strict=False)
             ]
             return run(tasks or [inputs] if all(inputs) else tasks)
-        case s.Interleaved():
+        case s.MixInputs():
             return _interleaved(inputs, grouping)
-        case s.Exchanged():
+        case s.ExchangeRows():
             return run(_exchanged(inputs, grouping))
 
 
@@ -137,11 +137,11 @@ def _cuts(blocks: Blocks) -> list[int]:
     return [sum(map(len, blocks[:count])) for count in range(1, len(blocks) + 1)]
 
 
-def _collected(blocks: Blocks, grouping: s.Bundled | s.Cut) -> list[Blocks]:
+def _collected(blocks: Blocks, grouping: s.BundleBlocks | s.RebatchRows) -> list[Blocks]:
     tasks: list[Blocks] = []
     current: Blocks = []
     for block in blocks:
-        if isinstance(grouping, s.Bundled):
+        if isinstance(grouping, s.BundleBlocks):
             current.append(block)
             if len(_rows(current)) >= grouping.min_rows and _rows(current):
                 tasks.append(current)
@@ -169,7 +169,7 @@ def _first(blocks: Blocks, rows: int) -> Blocks:
     return taken
 
 
-def _interleaved(inputs: list[Blocks], grouping: s.Interleaved) -> Blocks:
+def _interleaved(inputs: list[Blocks], grouping: s.MixInputs) -> Blocks:
     passed, positions, out = [0] * len(inputs), [0] * len(inputs), []
     live = set(range(len(inputs)))
     while live:
@@ -186,7 +186,7 @@ def _interleaved(inputs: list[Blocks], grouping: s.Interleaved) -> Blocks:
     return out
 
 
-def _exchanged(inputs: list[Blocks], grouping: s.Exchanged) -> list[list[Blocks]]:
+def _exchanged(inputs: list[Blocks], grouping: s.ExchangeRows) -> list[list[Blocks]]:
     size = ROW_BYTES * sum(len(_rows(each)) for each in inputs)
     count = grouping.default_parts if grouping.parts is None else grouping.parts
     if not size or (grouping.parts is None and size <= grouping.direct_bytes) or count == 1:
@@ -245,7 +245,7 @@ class Simulation:
         self.dropped: set[int] = set()
         self.untaken: list[int] = []
         self.number = 0
-        uncounted = s.Passed | s.CutEvenly | s.Shuffled | s.Exchanged  # (or not yet known here)
+        uncounted = s.SourceBlocks | s.RepartitionRows | s.ShuffleBlocks | s.ExchangeRows  # (or not yet known here)
         self.counts_all = not any(isinstance(stage.grouping, uncounted) for stage in self.stages)
 
     def run(self) -> "Simulation":
@@ -309,7 +309,7 @@ class Simulation:
             task.runs = False
             if is_last:
                 del self.tasks[task_id]
-            self.handle(Produced(task=task_id, facts=self.new_block(rows), is_last=is_last))
+            self.handle(Produced(task=task_id, info=self.new_block(rows), is_last=is_last))
 
     def partition(self, task: Running) -> Partitioned:
         rows = self.read(task.launch.ports[0][0])
@@ -318,25 +318,25 @@ class Simulation:
             for part in range(task.launch.parts)
         ]
         if self.random.random() < 0.5:  # one object, or one per partition
-            facts = [self.new_block([row for part in split for row in part])]
+            info = [self.new_block([row for part in split for row in part])]
             cuts = [sum(map(len, split[:part])) for part in range(len(split) + 1)]
             pieces = [
-                Piece(facts[0].block, *bounds) if part else None
+                Piece(info[0].block, *bounds) if part else None
                 for part, *bounds in zip(split, cuts, cuts[1:], strict=False)
             ]
         else:
             made = [self.new_block(part) if part else None for part in split]
-            facts = [each for each in made if each]
+            info = [each for each in made if each]
             pieces = [Piece(each.block, 0, each.rows) if each else None for each in made]
-        return Partitioned(task=task.launch.task, blocks=tuple(facts), parts=tuple(pieces))
+        return Partitioned(task=task.launch.task, blocks=tuple(info), parts=tuple(pieces))
 
-    def new_block(self, rows: Rows) -> BlockFacts:
+    def new_block(self, rows: Rows) -> BlockInfo:
         self.number += 1
         self.blocks[self.number] = rows
         self.sizes[self.number] = (
             len(rows) * ROW_BYTES if self.block_bytes is None else self.block_bytes
         )
-        return BlockFacts(self.number, len(rows), self.sizes[self.number])
+        return BlockInfo(self.number, len(rows), self.sizes[self.number])
 
     def handle(self, event: Event) -> list[Instruction]:
         idle_before = not any(task.runs for task in self.tasks.values()) and not self.preparing
@@ -466,7 +466,7 @@ class StageDrawer:
     def put(
         self, grouping: s.Grouping, *inputs: int, name: str = "", keeps_rows: bool = False
     ) -> int:
-        lane: s.Lane = self.draw.choice(
+        executor: s.ExecutorKind = self.draw.choice(
             [
                 s.Threads(),
                 s.Workers(size=2),
@@ -479,7 +479,7 @@ class StageDrawer:
                 name=name,
                 inputs=inputs,
                 grouping=grouping,
-                lane=lane,
+                executor=executor,
                 slots=slots,
                 keeps_rows=keeps_rows,
             )
@@ -495,10 +495,10 @@ class StageDrawer:
                 Read((tuple(range(first + start, first + stop)),), stop - start)
                 for start, stop in zip(bounds, bounds[1:], strict=False)
             ]
-            return self.put(s.Passed(blocks=blocks))
+            return self.put(s.SourceBlocks(blocks=blocks))
         known = self.draw.random() < 0.5
         return self.put(
-            s.Listed(payloads=reads(self.draw, rows, first=first, known=known)), keeps_rows=known
+            s.SourceTasks(payloads=reads(self.draw, rows, first=first, known=known)), keeps_rows=known
         )
 
     def tree(self, depth: int) -> int:
@@ -511,14 +511,14 @@ class StageDrawer:
         if kind == "aligned":
             first = self.tree(depth - 1)
             rows = len(_rows(expected_blocks(self.stages, first)))
-            second = self.put(s.Bundled(), self.source(rows), name="map", keeps_rows=True)
-            return self.put(s.Aligned(), first, second, name="zip", keeps_rows=True)
+            second = self.put(s.BundleBlocks(), self.source(rows), name="map", keeps_rows=True)
+            return self.put(s.ZipInputs(), first, second, name="zip", keeps_rows=True)
         inputs = [self.tree(self.draw.randrange(depth)) for _ in range(2)]
         if kind == "chained":
-            return self.put(s.Chained(), *inputs)
+            return self.put(s.UnionInputs(), *inputs)
         if kind == "interleaved":
             return self.put(
-                s.Interleaved(weights=(0.7, 0.3), until_shortest=self.draw.random() < 0.5), *inputs
+                s.MixInputs(weights=(0.7, 0.3), until_shortest=self.draw.random() < 0.5), *inputs
             )
         return self.put(self.exchange(2), *inputs, name="join")
 
@@ -529,40 +529,40 @@ class StageDrawer:
         match draw.choice(["bundled"] * 3 + ["cut", "evenly", "first", "shuffled", "exchanged"]):
             case "bundled":
                 return self.put(
-                    s.Bundled(min_rows=draw.choice([1, 1, 4, 9])),
+                    s.BundleBlocks(min_rows=draw.choice([1, 1, 4, 9])),
                     below,
                     name=name,
                     keeps_rows=keeps_rows,
                 )
             case "cut":
                 return self.put(
-                    s.Cut(rows=draw.randint(1, 6), strict=draw.random() < 0.5),
+                    s.RebatchRows(rows=draw.randint(1, 6), strict=draw.random() < 0.5),
                     below,
                     name=name,
                     keeps_rows=keeps_rows,
                 )
             case "evenly":
                 return self.put(
-                    s.CutEvenly(parts=draw.randint(1, 5)), below, name=name, keeps_rows=keeps_rows
+                    s.RepartitionRows(parts=draw.randint(1, 5)), below, name=name, keeps_rows=keeps_rows
                 )
             case "first":
-                return self.put(s.First(rows=draw.choice([0, 1, 7, 20, 100])), below)
+                return self.put(s.LimitRows(rows=draw.choice([0, 1, 7, 20, 100])), below)
             case "shuffled":
-                return self.put(s.Shuffled(seed=draw.randrange(9)), below)
+                return self.put(s.ShuffleBlocks(seed=draw.randrange(9)), below)
             case _:
                 return self.put(self.exchange(1), below, name=name)
 
-    def exchange(self, ports: int) -> s.Exchanged:
+    def exchange(self, ports: int) -> s.ExchangeRows:
         draw = self.draw
         sample: Any = draw.choice([None, max])
-        return s.Exchanged(
+        return s.ExchangeRows(
             partition=(max,) * ports,  # type: ignore[arg-type]
             parts=draw.choice([None, None, 1, 4]),
             default_parts=3,
             direct_bytes=draw.choice([0, 100, 10_000]),
             sample=sample,
             prepare=sample,
-            lane=s.Threads(size=draw.choice([None, 1])),
+            executor=s.Threads(size=draw.choice([None, 1])),
         )
 
 

@@ -4,12 +4,11 @@ import pytest
 from handmade import actors, mapped, numbers
 
 from syncline.data.context import DataContext
-from syncline.data.execute.attempts import crash, is_tried_again, raised, survives
-from syncline.data.execute.inbox import Inbox
-from syncline.data.execute.jobs import Job
+from syncline.data.execute.data_worker import WorkKey
+from syncline.data.execute.driver_queues import Inbox
 from syncline.data.execute.messages import Launch, TaskId
-from syncline.data.execute.turns import Request, failure
-from syncline.data.execute.worker import WorkKey
+from syncline.data.execute.task_attempts import Job, crash, is_tried_again, raised, survives
+from syncline.data.execute.task_run import Request, failure
 from syncline.exceptions import (
     ActorDiedError,
     ObjectLostError,
@@ -62,8 +61,8 @@ def test_errors_of_functions_are_tried_again_as_the_context_says(
 def test_actors_have_a_setting_of_their_own():
     error = failure("Map(f)", KeyError("x"))
     context = DataContext(actor_task_retry_on_errors=[KeyError])
-    assert is_tried_again(job(retries=2), error, mapped(len, lane=actors()), context)
-    assert not is_tried_again(job(retries=3), error, mapped(len, lane=actors()), context)
+    assert is_tried_again(job(retries=2), error, mapped(len, executor=actors()), context)
+    assert not is_tried_again(job(retries=3), error, mapped(len, executor=actors()), context)
     assert not is_tried_again(job(), error, numbers(1, 1), context)
 
 

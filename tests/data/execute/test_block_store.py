@@ -11,17 +11,22 @@ from handmade import actors, held, mapped, numbers
 
 import syncline
 from syncline.core.refs import ObjectRef
-from syncline.data.execute.outbox import Outbox, OutputBlock
-from syncline.data.execute.stages import (
-    Chained,
-    CutEvenly,
-    Exchanged,
-    First,
+from syncline.data.execute.block_store import (
+    BlockStore,
+    Outbox,
+    OutputBlock,
+    Stored,
+    stages_to_store,
+)
+from syncline.data.execute.program import (
+    ExchangeRows,
+    LimitRows,
+    RepartitionRows,
     Stage,
     Threads,
+    UnionInputs,
     Workers,
 )
-from syncline.data.execute.store import BlockStore, Stored, stages_to_store
 from syncline.data.iterate.position import Restart
 
 
@@ -59,15 +64,15 @@ def passing(grouping, *inputs: int) -> Stage:
     return Stage(name="passes", inputs=inputs, grouping=grouping)
 
 
-def exchange(lane) -> Stage:
+def exchange(executor) -> Stage:
     def partition(table, parts, prepared, number):
         raise NotImplementedError
 
     return Stage(
         name="Sort",
         inputs=(0,),
-        grouping=Exchanged(
-            partition=(partition,), parts=None, default_parts=2, direct_bytes=0, lane=lane
+        grouping=ExchangeRows(
+            partition=(partition,), parts=None, default_parts=2, direct_bytes=0, executor=executor
         ),
     )
 
@@ -77,14 +82,14 @@ def exchange(lane) -> Stage:
     [
         ((numbers(4, 2),), set()),
         ((numbers(4, 2), mapped(len)), {0}),
-        ((numbers(4, 2), mapped(len, lane=actors())), {0}),
-        ((numbers(4, 2), mapped(len, lane=Threads())), set()),
+        ((numbers(4, 2), mapped(len, executor=actors())), {0}),
+        ((numbers(4, 2), mapped(len, executor=Threads())), set()),
         ((numbers(4, 2), exchange(Threads())), {0}),
         ((numbers(4, 2), exchange(Workers())), {0}),
-        ((numbers(4, 2), passing(First(rows=1), 0)), set()),
-        ((numbers(4, 2), passing(First(rows=1), 0), mapped(len, on=1)), {0, 1}),
-        ((numbers(4, 2), numbers(4, 2), passing(Chained(), 0, 1), mapped(len, on=2)), {0, 1, 2}),
-        ((numbers(4, 2), passing(CutEvenly(parts=2), 0)), {0}),
+        ((numbers(4, 2), passing(LimitRows(rows=1), 0)), set()),
+        ((numbers(4, 2), passing(LimitRows(rows=1), 0), mapped(len, on=1)), {0, 1}),
+        ((numbers(4, 2), numbers(4, 2), passing(UnionInputs(), 0, 1), mapped(len, on=2)), {0, 1, 2}),
+        ((numbers(4, 2), passing(RepartitionRows(parts=2), 0)), {0}),
         ((held(TABLE), mapped(len)), set()),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from syncline.data.context import DataContext
-from syncline.data.execute import progress
-from syncline.data.execute.progress import Display, Progress, is_watched, lines
+from syncline.data.execute import progress_display as progress
+from syncline.data.execute.progress_display import Display, Progress, is_watched, lines
 from syncline.data.execute.scheduler import Counts, StageCounts
 from syncline.data.execute.stats import ExecutionStats, OperatorStats
 

@@ -2,7 +2,7 @@
 get.
 """
 
-from syncline.data.execute.chain import SkippedRows
+from syncline.data.execute.program import SkippedRows
 from syncline.data.execute.stats import (
     ExecutionStats,
     Meter,
@@ -10,7 +10,7 @@ from syncline.data.execute.stats import (
     SkippedInTask,
     size_text,
 )
-from syncline.data.execute.turns import Turn
+from syncline.data.execute.task_run import Turn
 
 
 class Clock:

@@ -21,8 +21,8 @@ from syncline.data.columnar.expressions import col, random
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
 from syncline.data.execute.cache import Origin, settle
-from syncline.data.execute.shape import Shape
-from syncline.data.execute.start import start
+from syncline.data.execute.execution import start
+from syncline.data.execute.program import ExecutionLimits
 from syncline.data.from_memory import from_arrow, from_items
 from syncline.data.iterate.position import Restart
 from syncline.data.plan import nodes as n
@@ -398,7 +398,7 @@ def test_an_execution_that_starts_in_the_middle_keeps_nothing(
         restart = next(execution).restart
     assert continued(ds, restart, seed=1) == list(range(restart.index + 1, 101))
     assert (
-        settle(ds._node, Origin(seed=0, shape=Shape(cpus=1, budget_bytes=1))).states[0][0] is False
+        settle(ds._node, Origin(seed=0, limits=ExecutionLimits(cpus=1, budget_bytes=1))).states[0][0] is False
     )
 
 

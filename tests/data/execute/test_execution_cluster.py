@@ -12,8 +12,7 @@ from handmade import actors, execute, ids, mapped, numbers
 import syncline
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
-from syncline.data.execute.chain import Chain
-from syncline.data.execute.stages import Exchanged, Stage, Threads
+from syncline.data.execute.program import Chain, ExchangeRows, Stage, Threads
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException
 from syncline.testing.clusters import RayCluster
@@ -47,8 +46,8 @@ def test_an_exchange_delivers_every_row_once():
             table, (table["id"].to_numpy() % 2 == 0).astype("int64") * 2, parts
         )
 
-    grouping = Exchanged(
-        partition=(in_two,), parts=3, default_parts=3, direct_bytes=0, lane=Threads()
+    grouping = ExchangeRows(
+        partition=(in_two,), parts=3, default_parts=3, direct_bytes=0, executor=Threads()
     )
     stage = Stage(
         name="Exchange",
@@ -86,5 +85,5 @@ def test_actors_keep_their_objects():
             return {"id": batch["id"] + self.amount}
 
     assert ids(
-        execute(numbers(20, 4), mapped(Adds, lane=actors(1, 2), constructor_args=(5,)))
+        execute(numbers(20, 4), mapped(Adds, executor=actors(1, 2), constructor_args=(5,)))
     ) == list(range(5, 25))

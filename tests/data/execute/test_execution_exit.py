@@ -10,7 +10,7 @@ PROGRAM = """
 import time
 import syncline
 from syncline.data.context import DataContext
-from syncline.data.execute.start import start
+from syncline.data.execute.execution import start
 from syncline.data.plan.nodes import MapBatches, Read, UserFunction
 from syncline.data.io.sources.range import RangeDatasource
 

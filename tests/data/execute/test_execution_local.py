@@ -15,8 +15,7 @@ from handmade import actors, batch_step, execute, held, ids, mapped, numbers
 import syncline
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
-from syncline.data.execute.chain import Chain
-from syncline.data.execute.stages import Exchanged, Stage, Threads
+from syncline.data.execute.program import Chain, ExchangeRows, Stage, Threads
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException
 
@@ -154,14 +153,14 @@ def exchange(sample=None, prepare=None, *, direct_bytes=0) -> Stage:
     def at_random(table, parts, prepared, number):
         return partition.at_random(table, parts, [7, number])
 
-    grouping = Exchanged(
+    grouping = ExchangeRows(
         partition=(at_random,),
         parts=3,
         default_parts=3,
         direct_bytes=direct_bytes,
         sample=sample,
         prepare=prepare,
-        lane=Threads(),
+        executor=Threads(),
     )
     return Stage(
         name="Shuffle",
@@ -210,11 +209,11 @@ def test_a_class_is_constructed_once_and_its_error_is_the_program_s():
         def __call__(self, batch):
             return {"id": batch["id"] + made[0]}
 
-    stage = mapped(Adds, lane=actors(), constructor_args=(5,))
+    stage = mapped(Adds, executor=actors(), constructor_args=(5,))
     assert ids(execute(numbers(20, 4), stage)) == list(range(5, 25))
     assert made == [5]
     with pytest.raises(ValueError, match="only more"):
-        ids(execute(numbers(20, 4), mapped(Adds, lane=actors(), constructor_args=(-1,))))
+        ids(execute(numbers(20, 4), mapped(Adds, executor=actors(), constructor_args=(-1,))))
 
 
 def test_a_closed_execution_lets_go_of_its_blocks_and_ends():

@@ -12,9 +12,8 @@ import pytest
 import syncline
 from syncline import data
 from syncline.data.context import DataContext
-from syncline.data.execute import outbox
-from syncline.data.execute.execution import Execution
-from syncline.data.execute.start import start
+from syncline.data.execute import block_store as outbox
+from syncline.data.execute.execution import Execution, start
 from syncline.exceptions import ObjectLostError
 
 pytestmark = pytest.mark.processes

@@ -17,8 +17,7 @@ import syncline
 from syncline.core import api
 from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
-from syncline.data.execute.chain import Chain
-from syncline.data.execute.stages import Exchanged, Stage, Workers
+from syncline.data.execute.program import Chain, ExchangeRows, Stage, Workers
 from syncline.data.execute.steps.heads import ConcatHead
 from syncline.exceptions import UserCodeException, WorkerCrashedError
 from syncline.testing.waiting import eventually
@@ -71,7 +70,7 @@ def test_held_tables_reach_workers():
 
 def test_tasks_of_several_blocks_go_on_block_by_block():
     stage = numbers(
-        100, 2, lane=Workers(), steps=[batch_step(doubled, batch_size=5)], max_block_rows=5
+        100, 2, executor=Workers(), steps=[batch_step(doubled, batch_size=5)], max_block_rows=5
     )
     blocks = list(execute(stage))
     assert [block.num_rows for block in blocks] == [5] * 20
@@ -99,7 +98,7 @@ def test_a_worker_that_dies_is_replaced_and_no_row_is_lost_or_repeated(tmp_path:
         return batch
 
     stage = numbers(
-        100, 2, lane=Workers(), steps=[batch_step(dies_once, batch_size=10)], max_block_rows=10
+        100, 2, executor=Workers(), steps=[batch_step(dies_once, batch_size=10)], max_block_rows=10
     )
     execution = execute(stage)
     assert ids(execution) == list(range(100))
@@ -205,15 +204,15 @@ def test_an_exchange_in_workers_delivers_every_row_once():
     def by_hash(table, parts, prepared, number):
         return partition.by_hash(table, "id", parts)
 
-    grouping = Exchanged(
-        partition=(by_hash,), parts=4, default_parts=4, direct_bytes=0, lane=Workers()
+    grouping = ExchangeRows(
+        partition=(by_hash,), parts=4, default_parts=4, direct_bytes=0, executor=Workers()
     )
     stage = Stage(
         name="Exchange",
         inputs=(0,),
         grouping=grouping,
         chain=Chain(head=ConcatHead(), context=DataContext()),
-        lane=Workers(),
+        executor=Workers(),
     )
     assert sorted(ids(execute(numbers(1000, 10), stage))) == list(range(1000))
 

@@ -2,7 +2,7 @@
 says so as it says.
 """
 
-from syncline.data.execute.places import Places, roomiest
+from syncline.data.execute.worker_handles import Places, roomiest
 
 
 def node(name: str, cpus: float, *, alive: bool = True) -> dict[str, object]:

@@ -13,13 +13,11 @@ from handmade import actors, execute, ids, mapped, numbers
 
 import syncline
 from syncline.data.context import DataContext
-from syncline.data.execute.pools import ActorLane, is_listed
-from syncline.data.execute.processes import Process, WarmProcesses, options_of, warm
-from syncline.data.execute.program import Program
-from syncline.data.execute.shape import Shape
-from syncline.data.execute.stages import Workers
-from syncline.data.execute.turns import ChainWork, Request
-from syncline.data.execute.worker import WorkKey
+from syncline.data.execute.data_worker import WorkKey
+from syncline.data.execute.program import ExecutionLimits, Program, Workers
+from syncline.data.execute.task_run import ChainWork, Request
+from syncline.data.execute.worker_handles import Process, WarmProcesses, options_of, warm
+from syncline.data.execute.worker_pools import ActorExecutor, is_listed
 from syncline.data.plan.compute import Resources
 from syncline.exceptions import GetTimeoutError, UserCodeException
 from syncline.testing.waiting import eventually
@@ -59,7 +57,7 @@ def pids(execution) -> set[int]:
 
 @marked
 def test_each_actor_constructs_its_object_once(tmp_path: Path):
-    stage = mapped(Model, lane=actors(2), constructor_args=(tmp_path,))
+    stage = mapped(Model, executor=actors(2), constructor_args=(tmp_path,))
     used = pids(execute(numbers(100, 20), stage))
     assert used <= {int(path.name) for path in tmp_path.iterdir()}
     assert len(list(tmp_path.iterdir())) == 2
@@ -68,7 +66,7 @@ def test_each_actor_constructs_its_object_once(tmp_path: Path):
 @marked
 def test_actors_end_with_their_execution(tmp_path: Path):
     used = pids(
-        execute(numbers(10, 2), mapped(Model, lane=actors(1), constructor_args=(tmp_path,)))
+        execute(numbers(10, 2), mapped(Model, executor=actors(1), constructor_args=(tmp_path,)))
     )
     eventually(
         lambda: not any(os.path.exists(f"/proc/{pid}") for pid in used),
@@ -78,7 +76,7 @@ def test_actors_end_with_their_execution(tmp_path: Path):
 
 @marked
 def test_a_pool_grows_while_all_its_actors_are_busy(tmp_path: Path):
-    stage = mapped(Model, lane=actors(1, 2), constructor_args=(tmp_path,))
+    stage = mapped(Model, executor=actors(1, 2), constructor_args=(tmp_path,))
     assert ids(execute(numbers(400, 80), stage)) == list(range(400))
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -93,7 +91,7 @@ def test_an_actor_that_dies_is_replaced_and_its_task_runs_again(tmp_path: Path):
                 os._exit(1)
             return batch
 
-    assert ids(execute(numbers(50, 5), mapped(Dies, lane=actors(1)))) == list(range(50))
+    assert ids(execute(numbers(50, 5), mapped(Dies, executor=actors(1)))) == list(range(50))
 
 
 class Refuses:
@@ -111,7 +109,7 @@ class Refuses:
 
 @marked
 def test_an_error_of_a_constructor_is_the_program_s(tmp_path: Path):
-    stage = mapped(Refuses, lane=actors(1), constructor_args=(tmp_path, 10))
+    stage = mapped(Refuses, executor=actors(1), constructor_args=(tmp_path, 10))
     with pytest.raises(OSError, match="no licence") as caught:
         ids(execute(numbers(10, 2), stage))
     assert isinstance(caught.value, UserCodeException)
@@ -124,7 +122,7 @@ def test_an_error_of_a_constructor_is_the_program_s(tmp_path: Path):
 @marked
 def test_a_constructor_is_tried_again_after_errors_that_the_context_lists(tmp_path: Path):
     context = DataContext(actor_init_retry_on_errors=[OSError], actor_init_max_retries=2)
-    stage = mapped(Refuses, lane=actors(1), constructor_args=(tmp_path, 2))
+    stage = mapped(Refuses, executor=actors(1), constructor_args=(tmp_path, 2))
     assert ids(execute(numbers(10, 2), stage, context=context)) == list(range(10))
 
 
@@ -140,7 +138,7 @@ def test_a_constructor_that_kills_its_process_is_an_error():
     with pytest.raises(
         RuntimeError, match=r"actors of MapBatches\(Exits\) died 3 times .* exited with code 7"
     ):
-        ids(execute(numbers(10, 2), mapped(Exits, lane=actors(1))))
+        ids(execute(numbers(10, 2), mapped(Exits, executor=actors(1))))
 
 
 @marked
@@ -154,7 +152,7 @@ def test_too_few_actors_in_time_are_an_error():
 
     context = DataContext(wait_for_min_actors_s=1)
     with pytest.raises(GetTimeoutError, match=r"MapBatches\(Slow\) has 0 of at least 1 actors"):
-        ids(execute(numbers(10, 2), mapped(Slow, lane=actors(1)), context=context))
+        ids(execute(numbers(10, 2), mapped(Slow, executor=actors(1)), context=context))
 
 
 LICENSED = Resources(options={"resources": {"licence": 1}})
@@ -165,16 +163,16 @@ def test_tasks_share_the_processes_that_there_are_resources_for():
     def pid(batch):
         return {"pid": batch["id"] * 0 + os.getpid()}
 
-    assert len(pids(execute(numbers(40, 8), mapped(pid, lane=Workers(resources=LICENSED))))) == 1
+    assert len(pids(execute(numbers(40, 8), mapped(pid, executor=Workers(resources=LICENSED))))) == 1
 
 
 @marked
 def test_what_idle_processes_hold_goes_to_the_next_stage():
-    first = mapped(lambda batch: batch, lane=Workers(resources=LICENSED))
+    first = mapped(lambda batch: batch, executor=Workers(resources=LICENSED))
     second = mapped(
         lambda batch: batch,
         on=1,
-        lane=Workers(resources=Resources(num_cpus=1, options=LICENSED.options)),
+        executor=Workers(resources=Resources(num_cpus=1, options=LICENSED.options)),
     )
     assert ids(execute(numbers(20, 1), first, second)) == list(range(20))
 
@@ -187,7 +185,7 @@ def test_what_no_machine_has_is_an_error():
                 numbers(4, 2),
                 mapped(
                     lambda batch: batch,
-                    lane=Workers(resources=Resources(options={"resources": {"gold": 1}})),
+                    executor=Workers(resources=Resources(options={"resources": {"gold": 1}})),
                 ),
             )
         )
@@ -232,16 +230,16 @@ def test_idle_actors_above_the_least_number_are_let_go():
         def close(self, execution: int) -> None:
             ended.append(self.idle_since)
 
-    class Pool(ActorLane):
+    class Pool(ActorExecutor):
         """Its processes are never started."""
 
         def _start_one(self) -> None:
             self._idle.append(Idle(float(len(self._idle))))
 
     program = Program(
-        stages=(numbers(1, 1),), context=DataContext(), shape=Shape(cpus=1, budget_bytes=1), seed=0
+        stages=(numbers(1, 1),), context=DataContext(), limits=ExecutionLimits(cpus=1, budget_bytes=1), seed=0
     )
-    lane = Pool(
+    executor = Pool(
         WorkKey(1, 0, "task"),
         actors(1, 3, first=3),
         None,
@@ -251,12 +249,12 @@ def test_idle_actors_above_the_least_number_are_let_go():
         idle_s=10,
         clock=lambda: 0.0,
     )
-    lane.tick(9.0)
+    executor.tick(9.0)
     assert ended == []
-    lane.tick(11.5)
+    executor.tick(11.5)
     assert ended == [0.0, 1.0]
-    lane.tick(100.0)
-    assert lane.size == 1
+    executor.tick(100.0)
+    assert executor.size == 1
 
 
 def test_engines_are_asked_for_everything_but_cpus():

@@ -14,7 +14,7 @@ import torch
 
 import syncline
 from syncline import data
-from syncline.data.execute import randomness
+from syncline.data.execute import task_run as randomness
 
 
 @pytest.fixture(

@@ -5,10 +5,10 @@ import random
 import pytest
 from scheduler_simulation import Read, Simulation, random_stages
 
-from syncline.data.execute import stages as s
+from syncline.data.execute import program as s
 from syncline.data.execute.messages import (
     Abandoned,
-    BlockFacts,
+    BlockInfo,
     Cancel,
     Drop,
     Fail,
@@ -21,7 +21,7 @@ from syncline.data.execute.messages import (
 )
 
 READ = s.Stage(
-    name="read", grouping=s.Listed(payloads=[Read(((number, number),)) for number in range(6)])
+    name="read", grouping=s.SourceTasks(payloads=[Read(((number, number),)) for number in range(6)])
 )
 ERROR = ZeroDivisionError("boom")
 
@@ -67,7 +67,7 @@ def test_failures_of_the_machine_are_never_excused() -> None:
 
 
 def test_a_task_may_fail_while_it_waits() -> None:
-    source = s.Stage(name="read", grouping=s.Listed(payloads=[Read(((1, 1), (2, 2)))] * 2))
+    source = s.Stage(name="read", grouping=s.SourceTasks(payloads=[Read(((1, 1), (2, 2)))] * 2))
     run = Simulation(stages=[source], slots=1, budget_bytes=10, max_errored_blocks=-1, consumer=0.0)
     run.begin()
     run.go_on(run.tasks[TaskId(0, "task", 0)])
@@ -95,7 +95,7 @@ def test_excused_failures_leave_no_execution_stuck_and_nothing_behind() -> None:
             failing=failing,
             budget_bytes=draw.choice([1, 300]),
         ).run()
-        is_unequal = any(isinstance(stage.grouping, s.Aligned) for stage in stages)
+        is_unequal = any(isinstance(stage.grouping, s.ZipInputs) for stage in stages)
         assert isinstance(run.end, Finish) or (
             is_unequal and isinstance(run.end, Fail) and isinstance(run.end.error, ValueError)
         )
@@ -104,11 +104,11 @@ def test_excused_failures_leave_no_execution_stuck_and_nothing_behind() -> None:
 def test_a_limit_gets_its_rows_although_tasks_fail() -> None:
     source = s.Stage(
         name="read",
-        grouping=s.Listed(payloads=[Read(((number, number),), 2) for number in range(9)]),
+        grouping=s.SourceTasks(payloads=[Read(((number, number),), 2) for number in range(9)]),
         keeps_rows=True,
     )
-    between = s.Stage(name="map", inputs=(0,), grouping=s.Bundled(), keeps_rows=True)
-    limit = s.Stage(name="limit", inputs=(1,), grouping=s.First(rows=6))
+    between = s.Stage(name="map", inputs=(0,), grouping=s.BundleBlocks(), keeps_rows=True)
+    limit = s.Stage(name="limit", inputs=(1,), grouping=s.LimitRows(rows=6))
     failing = frozenset({TaskId(0, "task", 1), TaskId(1, "task", 0)})
     run = Simulation(
         stages=[source, between, limit], slots=4, max_errored_blocks=2, failing=failing
@@ -129,12 +129,12 @@ def test_abandoned_executions_cancel_and_drop_everything_and_finish() -> None:
 def test_after_the_end_only_blocks_are_dropped() -> None:
     run = begun()
     run.abandon()
-    facts = BlockFacts(77, 1, 10)
-    assert run.scheduler.handle(Produced(task=TaskId(0, "task", 1), facts=facts, is_last=True)) == [
+    info = BlockInfo(77, 1, 10)
+    assert run.scheduler.handle(Produced(task=TaskId(0, "task", 1), info=info, is_last=True)) == [
         Drop(block=77)
     ]
     late = Partitioned(
-        task=TaskId(0, "partition", 1), blocks=(facts, BlockFacts(78, 1, 10)), parts=()
+        task=TaskId(0, "partition", 1), blocks=(info, BlockInfo(78, 1, 10)), parts=()
     )
     assert run.scheduler.handle(late) == [Drop(block=77), Drop(block=78)]
     assert run.scheduler.handle(failed(1)) == []

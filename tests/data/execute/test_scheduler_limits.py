@@ -6,22 +6,22 @@ from collections import Counter
 import pytest
 from scheduler_simulation import Read, Simulation
 
-from syncline.data.execute import stages as s
+from syncline.data.execute import program as s
 from syncline.data.execute.messages import Resume, Started, TaskId
 
 BLOCK = 100
 
 
 def read(tasks: int, blocks: int = 1) -> s.Stage:
-    return s.Stage(name="read", grouping=s.Listed(payloads=[Read(((1, 2),) * blocks)] * tasks))
+    return s.Stage(name="read", grouping=s.SourceTasks(payloads=[Read(((1, 2),) * blocks)] * tasks))
 
 
-def mapped(below: int, lane: s.Lane | None = None, slots: float = 1.0) -> s.Stage:
+def mapped(below: int, executor: s.ExecutorKind | None = None, slots: float = 1.0) -> s.Stage:
     return s.Stage(
         name="map rows",
         inputs=(below,),
-        grouping=s.Bundled(),
-        lane=lane or s.Threads(),
+        grouping=s.BundleBlocks(),
+        executor=executor or s.Threads(),
         slots=slots,
     )
 
@@ -73,12 +73,12 @@ def test_blocks_larger_than_the_budget_go_through_one_at_a_time() -> None:
     )  # the four first tasks, started before a size was known, and one that goes on
 
 
-SORTED = s.Exchanged(
+SORTED = s.ExchangeRows(
     partition=(max,), parts=4, default_parts=1, direct_bytes=0, sample=max, prepare=max
 )  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("grouping", [SORTED, s.CutEvenly(parts=50), s.Shuffled(seed=1)])
+@pytest.mark.parametrize("grouping", [SORTED, s.RepartitionRows(parts=50), s.ShuffleBlocks(seed=1)])
 def test_what_needs_all_of_its_input_takes_more_than_the_budget(grouping: s.Grouping) -> None:
     run = simulation(
         read(100),
@@ -94,7 +94,7 @@ def test_what_needs_all_of_its_input_takes_more_than_the_budget(grouping: s.Grou
 def test_shuffled_blocks_come_out_only_as_far_as_there_is_room() -> None:
     run = simulation(
         read(100),
-        s.Stage(name="shuffle", inputs=(0,), grouping=s.Shuffled(seed=1)),
+        s.Stage(name="shuffle", inputs=(0,), grouping=s.ShuffleBlocks(seed=1)),
         budget_bytes=8 * BLOCK,
         consumer=0.0,
     )
@@ -112,12 +112,12 @@ def test_stages_upstream_use_half_of_the_budget() -> None:
 
 def test_a_branch_that_is_not_needed_yet_uses_less() -> None:
     first = s.Stage(
-        name="slow", grouping=s.Listed(payloads=[Read(((1,),))] * 9), lane=s.Threads(size=1)
+        name="slow", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 9), executor=s.Threads(size=1)
     )
     run = simulation(
         first,
         read(100),
-        s.Stage(name="union", inputs=(0, 1), grouping=s.Chained()),
+        s.Stage(name="union", inputs=(0, 1), grouping=s.UnionInputs()),
         slots=4,
         budget_bytes=16 * BLOCK,
     )
@@ -139,7 +139,7 @@ def go_on_alone(run: Simulation, stage: int) -> None:
 
 
 def test_rows_side_by_side_are_in_order_even_where_order_is_not_asked_for() -> None:
-    numbered = s.Listed(payloads=[Read(((number, number),)) for number in range(20)])
+    numbered = s.SourceTasks(payloads=[Read(((number, number),)) for number in range(20)])
     stages = [
         s.Stage(name="read", grouping=numbered),
         s.Stage(name="read", grouping=numbered),
@@ -147,7 +147,7 @@ def test_rows_side_by_side_are_in_order_even_where_order_is_not_asked_for() -> N
     ]
     run = simulation(
         *stages,
-        s.Stage(name="zip", inputs=(0, 2), grouping=s.Aligned()),
+        s.Stage(name="zip", inputs=(0, 2), grouping=s.ZipInputs()),
         slots=4,
         preserve_order=False,
     ).run()
@@ -157,9 +157,9 @@ def test_rows_side_by_side_are_in_order_even_where_order_is_not_asked_for() -> N
 @pytest.mark.parametrize("slow", [0, 1])
 def test_a_slow_branch_is_waited_for_and_the_other_does_not_take_its_room(slow: int) -> None:
     for grouping in (
-        s.Chained(),
-        s.Aligned(),
-        s.Interleaved(weights=(1.0, 1.0), until_shortest=False),
+        s.UnionInputs(),
+        s.ZipInputs(),
+        s.MixInputs(weights=(1.0, 1.0), until_shortest=False),
     ):
         run = simulation(
             read(60),
@@ -193,7 +193,7 @@ def test_slots_are_counted_as_stages_ask() -> None:
     answers = {}
     for slots in (0.5, 1.0, 3.0, 5.0):
         run = simulation(
-            s.Stage(name="read", grouping=s.Listed(payloads=[Read(((1,),))] * 99), slots=slots),
+            s.Stage(name="read", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 99), slots=slots),
             slots=4,
         )
         run.begin()
@@ -216,9 +216,9 @@ def test_without_any_slot_one_task_runs_beyond_them() -> None:
         (s.Actors(min_size=1, max_size=None, initial_size=1), 8),
     ],
 )
-def test_lanes_limit_the_tasks_at_once(lane: s.Lane, most: int) -> None:
+def test_lanes_limit_the_tasks_at_once(executor: s.ExecutorKind, most: int) -> None:
     run = simulation(
-        s.Stage(name="read", grouping=s.Listed(payloads=[Read(((1,),))] * 30), lane=lane),
+        s.Stage(name="read", grouping=s.SourceTasks(payloads=[Read(((1,),))] * 30), executor=executor),
         slots=8,
         budget_bytes=10**9,
     ).run()
@@ -226,9 +226,9 @@ def test_lanes_limit_the_tasks_at_once(lane: s.Lane, most: int) -> None:
 
 
 def test_a_task_that_waits_keeps_its_actor() -> None:
-    lane = s.Actors(min_size=1, max_size=2, initial_size=1)
+    executor = s.Actors(min_size=1, max_size=2, initial_size=1)
     source = s.Stage(
-        name="read", grouping=s.Listed(payloads=[Read(((1,), (2,), (3,)))] * 9), lane=lane
+        name="read", grouping=s.SourceTasks(payloads=[Read(((1,), (2,), (3,)))] * 9), executor=executor
     )
     run = simulation(source, slots=8, budget_bytes=3 * BLOCK, consumer=0.0)
     run.begin()
@@ -258,7 +258,7 @@ def test_the_earliest_task_is_resumed_before_others_and_before_new_ones_start() 
 
 
 def test_producers_of_needed_branches_share_the_slots() -> None:
-    stages = (read(50), read(50), s.Stage(name="zip", inputs=(0, 1), grouping=s.Aligned()))
+    stages = (read(50), read(50), s.Stage(name="zip", inputs=(0, 1), grouping=s.ZipInputs()))
     run = simulation(*stages, slots=4)
     run.begin()
     assert Counter(each.task.stage for each in run.launched) == {0: 2, 1: 2}
@@ -266,7 +266,7 @@ def test_producers_of_needed_branches_share_the_slots() -> None:
 
 def test_the_branch_that_is_needed_now_comes_first() -> None:
     run = simulation(
-        read(50), read(50), s.Stage(name="union", inputs=(0, 1), grouping=s.Chained()), slots=4
+        read(50), read(50), s.Stage(name="union", inputs=(0, 1), grouping=s.UnionInputs()), slots=4
     )
     run.begin()
     assert {each.task.stage for each in run.launched} == {0}

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from syncline.data.iterate.batching import BatchOptions, Cut, Piece, cut_batches
 from syncline.data.iterate.cursor import Beginning, Cursor
-from syncline.data.iterate.dealing import Dealer, Rounds
 from syncline.data.iterate.position import Restart
-from syncline.data.iterate.windows import Windows
+from syncline.data.iterate.sharding import Dealer, Rounds, Windows
 
 
 @dataclass(kw_only=True)

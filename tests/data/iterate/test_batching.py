@@ -14,9 +14,8 @@ import pytest
 from syncline.data.columnar import block
 from syncline.data.iterate.batching import Batches, BatchOptions, Pass, Piece, Rows, cut_batches
 from syncline.data.iterate.cursor import Cursor, Progress, first_beginning
-from syncline.data.iterate.dealing import Rounds
 from syncline.data.iterate.position import Restart
-from syncline.data.iterate.windows import Windows
+from syncline.data.iterate.sharding import Rounds, Windows
 
 
 def pieces_of(*sizes: int, columns: int = 1) -> Iterator[Piece]:

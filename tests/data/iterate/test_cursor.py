@@ -17,9 +17,8 @@ from syncline.data.iterate.cursor import (
     first_beginning,
     merge,
 )
-from syncline.data.iterate.dealing import Rounds
 from syncline.data.iterate.position import Position, Restart
-from syncline.data.iterate.windows import Windows
+from syncline.data.iterate.sharding import Rounds, Windows
 
 
 def cursors(

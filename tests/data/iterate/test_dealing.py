@@ -2,8 +2,8 @@
 
 import pytest
 
-from syncline.data.iterate.dealing import Deal, Dealer, Equal, Rounds, equal_mode
 from syncline.data.iterate.position import Position, Restart
+from syncline.data.iterate.sharding import Deal, Dealer, Equal, Rounds, equal_mode
 
 
 def deal(

@@ -10,8 +10,7 @@ import pytest
 from iterate_simulation import SimulatedPipeline, SimulatedRanks, expected_own_rows
 
 from syncline.data.iterate.cursor import Cursor, continue_from, first_beginning
-from syncline.data.iterate.dealing import Rounds
-from syncline.data.iterate.windows import Windows
+from syncline.data.iterate.sharding import Rounds, Windows
 
 CASES = 400
 

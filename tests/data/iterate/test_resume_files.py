@@ -24,9 +24,8 @@ import syncline
 from syncline.data.columnar.expressions import col
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
-from syncline.data.execute.start import start
-from syncline.data.iterate.dealing import Rounds, equal_mode
-from syncline.data.iterate.windows import windows_for
+from syncline.data.execute.execution import start
+from syncline.data.iterate.sharding import Rounds, equal_mode, windows_for
 from syncline.data.iterator import DataIterator
 from syncline.data.plan.nodes import RandomSeedConfig
 from syncline.data.read_files import read_parquet

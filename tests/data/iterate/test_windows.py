@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from syncline.data.iterate.windows import Windows, windows_for
+from syncline.data.iterate.sharding import Windows, windows_for
 
 
 def test_an_order_is_a_permutation_that_only_its_arguments_decide() -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 from execution_fake import FakeDataset, keep
 
-from syncline.data.iterate.dealing import equal_mode
+from syncline.data.iterate.sharding import equal_mode
+from syncline.data.iterate.split_coordinator import Coordinator, Limits
+from syncline.data.iterate.streaming_split import LocalLink, SplitFeed
 from syncline.data.iterator import DataIterator
 from syncline.data.plan.signature import signature
-from syncline.data.split.consumer import SplitFeed
-from syncline.data.split.coordinator import Coordinator, Limits
-from syncline.data.split.link import LocalLink
 
 QUICK = Limits(answer_s=0.2, check_s=0.02, warn_s=0.05, give_up_s=60.0)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from syncline.data.iterate.cursor import Beginning, first_beginning
-from syncline.data.iterate.dealing import Equal, Rounds
 from syncline.data.iterate.position import Restart
-from syncline.data.split.hands import Hands
+from syncline.data.iterate.shard_queues import Hands
+from syncline.data.iterate.sharding import Equal, Rounds
 
 MIB = 1024 * 1024
 

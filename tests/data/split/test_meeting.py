@@ -1,9 +1,7 @@
 """Who has come to a pass, and who keeps the others waiting."""
 
 from syncline.data.iterate.batching import BatchOptions
-from syncline.data.split.liveness import Process
-from syncline.data.split.meeting import Meeting
-from syncline.data.split.messages import Join
+from syncline.data.iterate.split_rendezvous import Join, Meeting, Process
 
 
 def join(rank: int, token: str = "") -> Join:

@@ -14,10 +14,11 @@ import pytest
 import syncline
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset
+from syncline.data.iterate.split_coordinator import Limits
+from syncline.data.iterate.split_rendezvous import ConsumerDiedError
+from syncline.data.iterate.streaming_split import streaming_split
 from syncline.data.iterator import DataIterator
 from syncline.data.read import range as range_of
-from syncline.data.split import ConsumerDiedError, streaming_split
-from syncline.data.split.coordinator import Limits
 from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes

@@ -13,11 +13,10 @@ from execution_fake import FakeDataset
 from split_threads import QUICK, Ranks, coordinator_of, on_all, split_of, values
 
 import syncline
+from syncline.data.iterate import streaming_split as consumer
 from syncline.data.iterate.cursor import CursorError
+from syncline.data.iterate.split_rendezvous import Process, SplitError
 from syncline.data.iterator import DataIterator
-from syncline.data.split import consumer
-from syncline.data.split.liveness import Process
-from syncline.data.split.messages import SplitError
 from syncline.testing.waiting import eventually
 
 

@@ -35,9 +35,9 @@ from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
 from syncline.core import api
-from syncline.data.execute import held_blocks as held
-from syncline.data.execute.shape import Shape
-from syncline.data.execute.steps.keep import KeepStep
+from syncline.data.execute import block_store as held
+from syncline.data.execute.program import ExecutionLimits
+from syncline.data.execute.steps.block_steps import CacheWriteStep
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.staging import DirectoryLock
 from syncline.data.io.sources import arrow_files
@@ -47,7 +47,7 @@ from syncline.data.plan.signature import signature
 
 if TYPE_CHECKING:
     from syncline.data.context import DataContext
-    from syncline.data.execute.outbox import OutputBlock
+    from syncline.data.execute.block_store import OutputBlock
 
 logger = logging.getLogger("syncline")
 
@@ -62,14 +62,14 @@ class Origin:
 
     seed: int
     """What its input draws from."""
-    shape: Shape
+    limits: ExecutionLimits
     """What its input is laid out for."""
     inner: tuple[Origin, ...] = ()
     """Those of the caches that its input reads."""
 
     def to_list(self) -> list[Any]:
         """A form for JSON."""
-        return [self.seed, *self.shape.to_list(), [each.to_list() for each in self.inner]]
+        return [self.seed, *self.limits.to_list(), [each.to_list() for each in self.inner]]
 
     @classmethod
     def from_list(cls, listed: Sequence[Any]) -> Origin:
@@ -77,7 +77,7 @@ class Origin:
         seed, cpus, budget_bytes, inner = listed
         return cls(
             seed=seed,
-            shape=Shape(cpus=cpus, budget_bytes=budget_bytes),
+            limits=ExecutionLimits(cpus=cpus, budget_bytes=budget_bytes),
             inner=tuple(map(cls.from_list, inner)),
         )
 
@@ -186,13 +186,13 @@ class CacheUses:
         """
         return self.by_slot.get(id(node.slot)) or CacheUse(origin=otherwise)
 
-    def keeper(self, use: CacheUse, context: DataContext) -> MemoryKeeper | FilesKeeper | None:
+    def writer(self, use: CacheUse, context: DataContext) -> MemoryCacheWriter | FileCacheWriter | None:
         """For one stage; None where nothing is to be kept."""
         if use.node is None or not self.keeps:
             return None
         if use.node.path is None:
-            return MemoryKeeper(use.node.slot, use.origin)
-        return FilesKeeper(
+            return MemoryCacheWriter(use.node.slot, use.origin)
+        return FileCacheWriter(
             use.node.slot.place(use.node), use.origin, tuple(context.retried_io_errors)
         )
 
@@ -278,7 +278,7 @@ def _found(node: Node) -> tuple[Cache, ...]:
 # -- keepers
 
 
-class MemoryKeeper:
+class MemoryCacheWriter:
     """Fills a slot with references to the blocks; the object store moves to disk what does not fit
     into memory.
     """
@@ -322,7 +322,7 @@ class MemoryKeeper:
         self._blocks = []
 
 
-class FilesKeeper:
+class FileCacheWriter:
     """Publishes the files that the tasks of a stage have written.
 
     Args:
@@ -342,9 +342,9 @@ class FilesKeeper:
         self._files: list[ArrowFile] = []
         self._schema: pa.Schema | None = None
 
-    def step(self, name: str) -> KeepStep:
+    def step(self, name: str) -> CacheWriteStep:
         """What writes the blocks."""
-        return KeepStep(
+        return CacheWriteStep(
             name=name,
             filesystem=self._place.filesystem,
             directory=self._place.directory,
@@ -359,7 +359,7 @@ class FilesKeeper:
         for left in arrow_files.leftovers(self._place.filesystem, self._place.directory):
             # Elsewhere nobody can know whether the writer lives.
             lock = (
-                DirectoryLock.taken(self._place.filesystem, left)
+                DirectoryLock.try_acquire(self._place.filesystem, left)
                 if filesystems.is_local(self._place.filesystem)
                 else None
             )
@@ -368,7 +368,7 @@ class FilesKeeper:
                     self._delete(left)
                 lock.release()
         filesystems.make_directory(self._place.filesystem, self._own)
-        self._lock = DirectoryLock.taken(self._place.filesystem, self._own)
+        self._lock = DirectoryLock.try_acquire(self._place.filesystem, self._own)
 
     def add(self, block: OutputBlock) -> None:
         """Note a block: the task that made it has written it."""
@@ -445,8 +445,8 @@ def _content_of(block: HeldBlock) -> str:
     """
     table = held.table_of(block)
     sink = _Digest()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
-        writer.write_table(table.combine_chunks())
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as background_writer:
+        background_writer.write_table(table.combine_chunks())
     return sink.hash.hexdigest()
 
 

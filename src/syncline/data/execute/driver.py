@@ -4,7 +4,7 @@ it.
 One thread per execution takes one thing after the other from a queue: answers of tasks, blocks that
 the program took, the end. In local mode there is no thread: the program's own thread takes them
 while it waits for a block. Covered: launching tasks and trying them again, blocks by number, the
-clock. Not covered: what runs next (`scheduler`), where (`lanes`), what a task does (`turns`).
+clock. Not covered: what runs next (`scheduler`), where (`executors`), what a task does (`turns`).
 """
 
 from __future__ import annotations
@@ -24,23 +24,18 @@ from syncline.core import api, lifecycle
 from syncline.core.refs import ObjectRef
 from syncline.data.context import DataContext
 from syncline.data.execute import messages as m
-from syncline.data.execute.attempts import crash, is_tried_again, raised, survives
-from syncline.data.execute.inbox import Inbox, Thunk
-from syncline.data.execute.jobs import Job
-from syncline.data.execute.keeping import Keepers
-from syncline.data.execute.lanes import Lanes
-from syncline.data.execute.outbox import MadeAgain, Outbox, OutputBlock
-from syncline.data.execute.program import Program
-from syncline.data.execute.progress import Progress
-from syncline.data.execute.recording.lines import Ended
-from syncline.data.execute.recording.recorder import Recorder, recorder_for
-from syncline.data.execute.recording.writer import writer
+from syncline.data.execute.block_store import BlockStore, MadeAgain, OutputBlock
+from syncline.data.execute.data_worker import WorkKey
+from syncline.data.execute.driver_queues import CacheWriters, Inbox, Outbox, Thunk
+from syncline.data.execute.execution_journal import Ended, background_writer
+from syncline.data.execute.execution_recorder import Recorder, recorder_for
+from syncline.data.execute.executors import Executors
+from syncline.data.execute.program import ExchangeRows, Program, held_blocks, stages_to_store
+from syncline.data.execute.progress_display import Progress
 from syncline.data.execute.scheduler import Counts, Scheduler
-from syncline.data.execute.stages import Exchanged
 from syncline.data.execute.stats import ExecutionStats, Meter
-from syncline.data.execute.store import BlockStore, stages_to_store
-from syncline.data.execute.turns import Request, Turn, failure
-from syncline.data.execute.worker import WorkKey
+from syncline.data.execute.task_attempts import Job, crash, is_tried_again, raised, survives
+from syncline.data.execute.task_run import Request, Turn, failure
 from syncline.data.iterate.position import Restart
 
 logger = logging.getLogger("syncline")
@@ -79,13 +74,13 @@ class Driver:
             max_errored_blocks=program.context.max_errored_blocks,
             start=program.point,
         )
-        self._store = BlockStore(program.stages)
+        self._store = BlockStore(held_blocks(program.stages))
         self._stored_stages = stages_to_store(program.stages)
-        self._keepers = Keepers(program.stages)
+        self._cache_writers = CacheWriters(program.stages)
         self._jobs: dict[m.TaskId, Job] = {}
         self._preparing = 0
         self._samples: dict[int, dict[int, pa.Table | ObjectRef[Any]]] = {}
-        self._lanes = Lanes(
+        self._executors = Executors(
             program,
             self._number,
             self._inbox.put,
@@ -231,16 +226,16 @@ class Driver:
 
     @property
     def _is_at_work(self) -> bool:
-        return bool(self._jobs) or self._lanes.have_pools
+        return bool(self._jobs) or self._executors.have_pools
 
     def _begin(self) -> None:
-        self._lanes.open(self)
+        self._executors.open(self)
         if self._program.context.enable_progress_bars and not self.is_local:
             self._progress = Progress.where_people_look(self._program.context, self._program.name)
         if not self.is_local:
             self._recorder = recorder_for(self._program)
         self._slots = self._free_slots()
-        self._tell(m.Started(slots=self._slots, budget_bytes=self._program.shape.budget_bytes))
+        self._tell(m.Started(slots=self._slots, budget_bytes=self._program.limits.budget_bytes))
 
     def _tick(self) -> None:
         now = self._ticked_at = time.monotonic()
@@ -250,13 +245,13 @@ class Driver:
             self._recorder.look(now - self._began, self._scheduler.held_bytes, self)
 
     def _work_tick(self, now: float) -> None:
-        self._lanes.tick(now)
+        self._executors.tick(now)
         if self._over:
             return
         slots = self._free_slots()
         if slots != self._slots:
             self._slots = slots
-            self._tell(m.Started(slots=slots, budget_bytes=self._program.shape.budget_bytes))
+            self._tell(m.Started(slots=slots, budget_bytes=self._program.limits.budget_bytes))
         self._watch_progress(now)
         if self._progress is not None:
             self._progress.show(self.stats(), self._scheduler.snapshot())
@@ -283,7 +278,7 @@ class Driver:
             return
         self._moved_at = now
         task = oldest.launch.task
-        waits_for = self._lanes.waits_for(oldest)
+        waits_for = self._executors.waits_for(oldest)
         what = f"its task {task.number} has worked for {now - oldest.turn_began:.0f} s on one block"
         logger.warning(
             "no block was made for %.0f s (execution_no_progress_timeout_s=%g): %s holds the others up; %s. The execution goes on.",
@@ -305,11 +300,11 @@ class Driver:
         self._ended_at = time.monotonic()
         self._inbox.close()
         try:
-            self._lanes.close()
+            self._executors.close()
         except Exception:  # the engine is gone, and with it all processes
             logger.debug("the lanes of an execution could not be closed", exc_info=True)
         self._jobs, self._samples = {}, {}
-        self._keepers.close()
+        self._cache_writers.close()
         self._store.clear()
         if self._recorder is not None:  # before anybody hears of the end, and ends this process
             self._recorder.end(self._ended_at - self._began, ended, error, self)
@@ -369,25 +364,25 @@ class Driver:
         meter.attempts += 1
         meter.turn_begins(max((each.made_at for each in stored), default=None))
         job.in_turn, job.turn_began = True, time.monotonic()
-        self._lanes.start(job, stored)
+        self._executors.start(job, stored)
 
     def _resume(self, instruction: m.Resume) -> None:
         job = self._jobs[instruction.task]
         job.in_turn, job.turn_began = True, time.monotonic()
         self._meters[instruction.task.stage].turn_begins(None)
-        self._lanes.resume(job)
+        self._executors.resume(job)
 
     def _cancel(self, instruction: m.Cancel) -> None:
         task = instruction.task
         job = self._jobs.pop(task)
         if job.in_turn:
             self._meters[task.stage].turn_ends()
-        self._lanes.cancel(job)
+        self._executors.cancel(job)
 
     def _prepare(self, instruction: m.Prepare) -> None:
         number, parts = instruction.stage, instruction.parts
         stage = self._stages[number]
-        assert isinstance(stage.grouping, Exchanged)
+        assert isinstance(stage.grouping, ExchangeRows)
         function = stage.grouping.prepare
         assert function is not None
         samples = [sample for _, sample in sorted(self._samples.pop(number, {}).items())]
@@ -410,11 +405,11 @@ class Driver:
         def prepared(made: Any) -> None:
             self._preparing -= 1
             if not self._over:
-                self._lanes.keep_prepared(number, made)
+                self._executors.keep_prepared(number, made)
                 self._tell(m.Prepared(stage=number))
 
         self._preparing += 1
-        self._lanes.submit(prepare)
+        self._executors.submit(prepare)
 
     def _deliver(self, instruction: m.Deliver) -> None:
         piece = instruction.piece
@@ -436,17 +431,17 @@ class Driver:
         self._moved_at = time.monotonic()
         self.outbox.deliver(block)
 
-    def _keep(self, instruction: m.Keep) -> None:
+    def _keep(self, instruction: m.TeeBlock) -> None:
         piece = instruction.piece
         stored, rows = self._store[piece.block], piece.stop - piece.start
         size = stored.size_bytes if rows == stored.rows else stored.size_bytes * rows // stored.rows
         block = OutputBlock(
             num_rows=rows, size_bytes=size, restart=Restart(), _stored=stored, _start=piece.start
         )
-        self._keepers.add(instruction.stage, block)
+        self._cache_writers.add(instruction.stage, block)
 
-    def _keep_all(self, instruction: m.Kept) -> None:
-        self._keepers.complete(instruction.stage)
+    def _keep_all(self, instruction: m.TeeEnded) -> None:
+        self._cache_writers.complete(instruction.stage)
 
     def _drop(self, instruction: m.Drop) -> None:
         self._store.drop(instruction.block)
@@ -496,7 +491,7 @@ class Driver:
             self._tell(
                 m.Produced(
                     task=task,
-                    facts=m.BlockFacts(number, turn.rows, turn.size_bytes),
+                    info=m.BlockInfo(number, turn.rows, turn.size_bytes),
                     is_last=turn.is_last,
                 )
             )
@@ -505,16 +500,16 @@ class Driver:
         add = self._store.add
         if isinstance(value, ObjectRef):
             number = add(value, turn.rows or 0, turn.size_bytes)
-            facts = (m.BlockFacts(number, turn.rows or 0, turn.size_bytes),)
+            info = (m.BlockInfo(number, turn.rows or 0, turn.size_bytes),)
             parts = tuple(
                 m.Piece(number, part.start, part.stop) if part.stop > part.start else None
                 for part in turn.parts
             )
-            return m.Partitioned(task=task, blocks=facts, parts=parts)
+            return m.Partitioned(task=task, blocks=info, parts=parts)
         made = [
             None
             if part.stop == part.start
-            else m.BlockFacts(
+            else m.BlockInfo(
                 add(ref, part.stop - part.start, part.size_bytes),
                 part.stop - part.start,
                 part.size_bytes,
@@ -535,7 +530,7 @@ class Driver:
             job.retries += 1
         else:
             del self._jobs[job.launch.task]
-            self._keepers.spoil(job.launch.task.stage)
+            self._cache_writers.spoil(job.launch.task.stage)
             self._tell(
                 m.Failed(
                     task=job.launch.task,
@@ -577,8 +572,8 @@ _DO: dict[type, Callable[[Driver, Any], None]] = {
     m.Resume: Driver._resume,
     m.Prepare: Driver._prepare,
     m.Deliver: Driver._deliver,
-    m.Keep: Driver._keep,
-    m.Kept: Driver._keep_all,
+    m.TeeBlock: Driver._keep,
+    m.TeeEnded: Driver._keep_all,
     m.Drop: Driver._drop,
     m.Cancel: Driver._cancel,
     m.Finish: Driver._finish,
@@ -598,7 +593,7 @@ def _end_all() -> None:
                 "the execution of a dataset ended because syncline was shut down: iterate before `shutdown()`"
             )
         )
-    writer().drain(_RECORDS_S)
+    background_writer().drain(_RECORDS_S)
 
 
 lifecycle.shutdown_hooks.append(_end_all)

@@ -17,17 +17,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
+from syncline.data.context import DataContext
+from syncline.data.execute.block_store import OutputBlock
+from syncline.data.execute.cache import Origin, settle
 from syncline.data.execute.driver import Driver
-from syncline.data.execute.outbox import OutputBlock
-from syncline.data.execute.program import Program, point_of
+from syncline.data.execute.program import (
+    ExecutionLimits,
+    Program,
+    SourceBlocks,
+    Stage,
+    TeeBlocks,
+    limits_for,
+    point_of,
+    restart_point,
+)
 from syncline.data.execute.scheduler import point_after
-from syncline.data.execute.stages import Keeping, Passed, Stage
 from syncline.data.execute.stats import ExecutionStats
 from syncline.data.iterate.position import Restart
+from syncline.data.plan import explain, seeds
+from syncline.data.plan.lowering import lower
+from syncline.data.plan.nodes import Node
+from syncline.data.plan.rules import optimize
 from syncline.exceptions import ObjectLostError
 
 __all__ = ["Execution", "OutputBlock", "Program"]
@@ -162,7 +177,7 @@ class Execution(Iterator[OutputBlock]):
                 f"Rows without a fixed order (preserve_order=False) cannot be made again. {error}"
             ) from None
         if self._losses > _MOST_LOSSES:
-            is_held = any(isinstance(stage.grouping, Passed) for stage in self._program.stages)
+            is_held = any(isinstance(stage.grouping, SourceBlocks) for stage in self._program.stages)
             raise ObjectLostError(
                 f"Row {row} was lost {self._losses} times. {_REMEDY_FOR_HELD if is_held else ''}{error}"
             ) from None
@@ -213,8 +228,8 @@ def _beginning_at(program: Program, restart: Restart) -> Program:
     all.
     """
     stages = tuple(
-        replace(stage, grouping=Keeping(keeper=None))
-        if isinstance(stage.grouping, Keeping)
+        replace(stage, grouping=TeeBlocks(writer=None))
+        if isinstance(stage.grouping, TeeBlocks)
         else stage
         for stage in program.stages
     )
@@ -234,3 +249,72 @@ def _made_again(
         return execution._again(restart, rows, error)
     with Execution(_beginning_at(program, restart)) as apart:
         return apart.first_rows(rows)
+
+
+def start(
+    node: Node,
+    context: DataContext,
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    restart: Restart | None = None,
+    name: str = "",
+) -> Execution:
+    """Begin to execute a plan.
+
+    Args:
+        node: The plan, as the program wrote it. context: The dataset's. seed: What random operators
+        without a seed of their own draw from; None for one that is drawn now (`Execution.seed`).
+        epoch: Number of the pass: operators that draw anew in each pass depend on it. restart:
+        Where to start instead of at the first row: what `OutputBlock.restart` was in an execution
+        of the same plan with the same
+            seed and epoch, on whatever machine. The execution may begin before that row, if caches
+            were filled or emptied meanwhile; its blocks say where they are.
+        name: For people, in progress.
+    """
+    point: Any = None
+    limits = limits_for(context)
+    recorded: list[Any] | None = None
+    if restart is not None and restart.point is not None:
+        cpus, budget_bytes, point, *states = restart.point
+        limits = ExecutionLimits(cpus=cpus, budget_bytes=budget_bytes)
+        recorded = states[0] if states else None
+    seed = seeds.of_execution(context) if seed is None else seed
+    caches = settle(node, Origin(seed=seed, limits=limits), recorded)
+    if not caches.as_recorded:
+        point = None
+    caches = replace(caches, keeps=point is None)
+    stages = lower(
+        optimize(node, context), context.for_tasks(), limits, seed=seed, epoch=epoch, caches=caches
+    )
+    if context.print_on_execution_start:
+        logger.info(
+            "%s begins: %s", name or "an execution", " -> ".join(stage.name for stage in stages)
+        )
+    for stage in stages:
+        if isinstance(stage.grouping, TeeBlocks) and stage.grouping.writer is not None:
+            stage.grouping.writer.begin()
+    return Execution(
+        Program(
+            stages=tuple(stages),
+            context=context,
+            limits=limits,
+            seed=seed,
+            epoch=epoch,
+            first_row=0 if restart is None or point is None else restart.index,
+            point=point,
+            caches=caches.states,
+            name=name,
+            is_pass=restart is not None,
+            plan=partial(explain.executed, node, stages),
+        )
+    )
+
+
+def first_restart(node: Node, context: DataContext, *, seed: int) -> Restart:
+    """The first row of an execution that begins now: with it, a later one has the same blocks, also
+    on another machine.
+    """
+    limits = limits_for(context)
+    caches = settle(node, Origin(seed=seed, limits=limits))
+    return Restart(index=0, point=restart_point(limits, None, caches.states))

@@ -21,7 +21,7 @@ class TaskId(NamedTuple):
     """
 
 
-class BlockFacts(NamedTuple):
+class BlockInfo(NamedTuple):
     """What is known of a block."""
 
     block: int
@@ -34,7 +34,7 @@ class Piece(NamedTuple):
     """Rows `start` to `stop` of a block."""
 
     block: int
-    """The driver's number; or a negative one for a block of a `Passed` stage, where the last block
+    """The driver's number; or a negative one for a block of a `SourceBlocks` stage, where the last block
     of the last such stage is -1, the one before it -2, and so on through all stages' blocks:
     `held_blocks(stages)[block]` (in `stages`) is it.
     """
@@ -60,7 +60,7 @@ class Produced:
     """A running task has made a block, and waits until it is resumed, unless that was its last."""
 
     task: TaskId
-    facts: BlockFacts
+    info: BlockInfo
     is_last: bool
     """The task has ended with it."""
 
@@ -72,7 +72,7 @@ class Partitioned:
     """
 
     task: TaskId
-    blocks: tuple[BlockFacts, ...]
+    blocks: tuple[BlockInfo, ...]
     """The blocks that it made."""
     parts: tuple[Piece | None, ...]
     """For each partition its rows; None where there are none."""
@@ -89,7 +89,7 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """`Exchanged.prepare` of a stage has run."""
+    """`ExchangeRows.prepare` of a stage has run."""
 
     stage: int
 
@@ -134,7 +134,7 @@ class Launch:
     ports: tuple[tuple[Piece, ...], ...] = ()
     """The pieces that it works on; for "sample" and "partition" one piece."""
     payload: Any = None
-    """For `Listed`."""
+    """For `SourceTasks`."""
     skip_rows: int = 0
     """Rows of its output that are not wanted: an earlier execution has delivered them."""
     parts: int = 0
@@ -154,7 +154,7 @@ class Resume:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """Run `Exchanged.prepare` on the samples of a stage's "sample" tasks, in order."""
+    """Run `ExchangeRows.prepare` on the samples of a stage's "sample" tasks, in order."""
 
     stage: int
     parts: int
@@ -171,16 +171,16 @@ class Deliver:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keep:
-    """The next rows that pass through a `Keeping` stage."""
+class TeeBlock:
+    """The next rows that pass through a `TeeBlocks` stage."""
 
     stage: int
     piece: Piece
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """All rows have passed through a `Keeping` stage."""
+class TeeEnded:
+    """All rows have passed through a `TeeBlocks` stage."""
 
     stage: int
 
@@ -216,5 +216,5 @@ class Fail:
 
 
 Instruction: TypeAlias = (
-    Launch | Resume | Prepare | Deliver | Keep | Kept | Drop | Cancel | Finish | Fail
+    Launch | Resume | Prepare | Deliver | TeeBlock | TeeEnded | Drop | Cancel | Finish | Fail
 )

@@ -7,7 +7,7 @@ Covered: order, budget, slots, choice, failures, restart points. How blocks beco
 **Budget.** The bytes of the blocks that exist, plus the expected size of the next block of every
 running task, stay within the budget: a task is started or resumed only if its next block fits. A
 stage may use only its share of the budget (`_share`), so that there is always room for what comes
-after it. Blocks that a stage gathers, and partitioned ones, do not count (see `Ledger`).
+after it. Blocks that a stage gathers, and partitioned ones, do not count (see `BlockTracker`).
 
 **Progress.** If nothing runs, nothing fits, and the consumer has nothing left to take, the stage
 that the consumer waits for goes on by one block all the same, beyond the budget and, if need be,
@@ -46,11 +46,10 @@ from syncline.data.execute.messages import (
     TaskId,
 )
 from syncline.data.execute.operators import operators_for
-from syncline.data.execute.operators.base import Move, Operator
-from syncline.data.execute.operators.exchanged import ExchangedOperator
-from syncline.data.execute.operators.ledger import Ledger, Part
-from syncline.data.execute.operators.tasked import Task, TaskedOperator
-from syncline.data.execute.stages import Stage
+from syncline.data.execute.operators.base import Action, BlockTracker, Operator, Part
+from syncline.data.execute.operators.exchange import ExchangeOperator
+from syncline.data.execute.operators.task_operator import Task, TaskOperator
+from syncline.data.execute.program import Stage
 
 # The part of the budget that stages without inputs may use; those between them and the consumer may
 # use more, the last one all of it.
@@ -59,7 +58,7 @@ _FIRST_SHARE = 0.5
 # branch that is not needed now.
 _AHEAD_SHARE = 0.75
 # Before a stage has made a block, blocks are assumed to be this part of the budget per slot, as
-# `Shape.block_bytes` lays them out.
+# `ExecutionLimits.block_bytes` lays them out.
 _BLOCKS_IN_BUDGET_PER_SLOT = 4
 # Slots are fractions; sums of them are a little off.
 _SLOT_TOLERANCE = 1e-6
@@ -110,25 +109,25 @@ class Counts:
     """Failed tasks that were excused."""
 
 
-class Delivery:
+class OutputBuffer:
     """The consumer, as the last operator sees it."""
 
-    def __init__(self, ledger: Ledger, *, has_points: bool) -> None:
-        self._ledger = ledger
+    def __init__(self, tracker: BlockTracker, *, has_points: bool) -> None:
+        self._tracker = tracker
         self._has_points = has_points
-        self._untaken: deque[Part] = deque()
+        self._parts_left: deque[Part] = deque()
         self.bytes = 0
         self.ended = False
 
     def __len__(self) -> int:
-        return len(self._untaken)
+        return len(self._parts_left)
 
     def add(self, port: int, part: Part) -> None:
         """Delivers a part."""
-        self._untaken.append(part)
+        self._parts_left.append(part)
         self.bytes += part.size_bytes
         point = part.point if self._has_points else None
-        self._ledger.instructions.append(
+        self._tracker.instructions.append(
             Deliver(piece=part.piece, size_bytes=part.size_bytes, point=point)
         )
 
@@ -138,16 +137,16 @@ class Delivery:
 
     def taken(self) -> None:
         """The consumer has taken the oldest part."""
-        part = self._untaken.popleft()
+        part = self._parts_left.popleft()
         self.bytes -= part.size_bytes
-        self._ledger.release(part.block)
+        self._tracker.release(part.block)
 
 
 def point_after(stages: Sequence[Stage], point: Any, rows: int, *, at_end: bool) -> Any:
     """The restart point that lies so many rows after that of a delivered piece: in the piece, or
     (`at_end`) behind it.
     """
-    return operators_for(stages, Ledger(len(stages)), preserve_order=True)[-1].advance(
+    return operators_for(stages, BlockTracker(len(stages)), preserve_order=True)[-1].advance(
         point, rows, at_end=at_end
     )
 
@@ -176,17 +175,17 @@ class Scheduler:
                 "an execution can only start in the middle of a fixed order: set preserve_order=True, or start=None"
             )
         self._max_errored = max_errored_blocks
-        self._ledger = Ledger(len(stages))
-        self._operators = operators_for(stages, self._ledger, preserve_order=preserve_order)
+        self._tracker = BlockTracker(len(stages))
+        self._operators = operators_for(stages, self._tracker, preserve_order=preserve_order)
         self._last = self._operators[-1]
-        self._delivery = Delivery(self._ledger, has_points=preserve_order)
-        self._last.target = self._delivery
-        self._last.restore(self._last.beginning() if start is None else start)
+        self._output = OutputBuffer(self._tracker, has_points=preserve_order)
+        self._last.target = self._output
+        self._last.restore(self._last.first_point() if start is None else start)
         # Nearest to the consumer first; where there are branches this is sorted anew for every
         # choice.
         self._by_depth = sorted(self._operators, key=lambda each: (each.depth, each.number))
         self._has_branches = any(len(each.inputs) > 1 for each in self._operators)
-        self._most_depth = max(each.depth for each in self._operators)
+        self._max_depth = max(each.depth for each in self._operators)
         self._tasks: dict[TaskId, Task] = {}  # that run or wait to be resumed
         self._running = 0
         self._slots = 0.0
@@ -202,18 +201,18 @@ class Scheduler:
     def handle(self, event: Event) -> list[Instruction]:
         """What is to be done after an event, in this order."""
         instructions: list[Instruction] = []
-        self._ledger.instructions = instructions
+        self._tracker.instructions = instructions
         if self._over:
             instructions.extend(Drop(block=block) for block in _blocks_of(event))
             return instructions
         self._apply(event)
-        self._take_off_cancelled()
+        self._cancel_released_tasks()
         if self._started and not self._over:
-            while self._ledger.failure is None and self._go_on():
-                self._take_off_cancelled()
-            if self._ledger.failure is not None:
-                self._stop(Fail(error=self._ledger.failure))
-            elif self._delivery.ended and not self._delivery:
+            while self._tracker.failure is None and self._start_next():
+                self._cancel_released_tasks()
+            if self._tracker.failure is not None:
+                self._stop(Fail(error=self._tracker.failure))
+            elif self._output.ended and not self._output:
                 self._stop(Finish())
         return instructions
 
@@ -222,21 +221,21 @@ class Scheduler:
             case Produced(task=task_id):
                 task = self._tasks.get(task_id)
                 if task is None:  # cancelled
-                    self._ledger.instructions.append(Drop(block=event.facts.block))
+                    self._tracker.instructions.append(Drop(block=event.info.block))
                     return
-                self._halt(task, is_over=event.is_last)
-                task.operator.produced(task, event.facts, is_last=event.is_last)
+                self._deactivate(task, is_over=event.is_last)
+                task.operator.produced(task, event.info, is_last=event.is_last)
             case Taken():
-                self._delivery.taken()
+                self._output.taken()
             case Ended(task=task_id):
                 if task := self._tasks.get(task_id):
-                    self._halt(task, is_over=True)
+                    self._deactivate(task, is_over=True)
                     task.operator.ended(task)
             case Partitioned(task=task_id):
                 self._partitioned(event)
             case Prepared(stage=stage):
                 operator = self._operators[stage]
-                assert isinstance(operator, ExchangedOperator), (
+                assert isinstance(operator, ExchangeOperator), (
                     f"stage {stage} has nothing to prepare"
                 )
                 if not operator.closed:
@@ -252,7 +251,7 @@ class Scheduler:
         self._slots, self._budget_bytes = event.slots, event.budget_bytes
         laid_out = int(self._budget_bytes / (_BLOCKS_IN_BUDGET_PER_SLOT * max(1.0, self._slots)))
         for operator in self._operators:
-            if isinstance(operator, TaskedOperator):
+            if isinstance(operator, TaskOperator):
                 chain = operator.stage.chain
                 most = chain.max_block_bytes if chain is not None else None
                 operator.guess_bytes = laid_out if most is None else min(laid_out, most)
@@ -265,10 +264,10 @@ class Scheduler:
     def _partitioned(self, event: Partitioned) -> None:
         task = self._tasks.get(event.task)
         if task is None:
-            self._ledger.instructions.extend(Drop(block=block) for block in _blocks_of(event))
+            self._tracker.instructions.extend(Drop(block=block) for block in _blocks_of(event))
             return
-        self._halt(task, is_over=True)
-        assert isinstance(task.operator, ExchangedOperator), f"{task.id} partitions nothing"
+        self._deactivate(task, is_over=True)
+        assert isinstance(task.operator, ExchangeOperator), f"{task.id} partitions nothing"
         task.operator.partitioned(task, event)
 
     def _failed(self, event: Failed) -> None:
@@ -276,16 +275,16 @@ class Scheduler:
         if task is None:
             return
         if not event.counts_as_errored_block or 0 <= self._max_errored <= self._errored:
-            self._ledger.failure = event.error
+            self._tracker.failure = event.error
             del self._tasks[task.id]
             return
         self._errored += 1
-        self._halt(task, is_over=True)
+        self._deactivate(task, is_over=True)
         task.operator.failed(task)
 
     # -- tasks
 
-    def _halt(self, task: Task, *, is_over: bool) -> None:
+    def _deactivate(self, task: Task, *, is_over: bool) -> None:
         """A task does not run any more: it waits, or is over."""
         if task.running:
             task.running = False
@@ -296,43 +295,43 @@ class Scheduler:
         if is_over:
             del self._tasks[task.id]
 
-    def _take_off_cancelled(self) -> None:
-        for task in self._ledger.cancelled:
+    def _cancel_released_tasks(self) -> None:
+        for task in self._tracker.cancelled:
             if task.id in self._tasks:
-                self._halt(task, is_over=True)
-                self._ledger.instructions.append(Cancel(task=task.id))
-        self._ledger.cancelled.clear()
+                self._deactivate(task, is_over=True)
+                self._tracker.instructions.append(Cancel(task=task.id))
+        self._tracker.cancelled.clear()
 
     def _stop(self, last: Finish | Fail) -> None:
         """Nothing of it goes on, nothing is kept."""
         self._over = True
-        instructions = self._ledger.instructions
+        instructions = self._tracker.instructions
         instructions.extend(Cancel(task=task_id) for task_id in self._tasks)
-        instructions.extend(Drop(block=block) for block in self._ledger.blocks)
+        instructions.extend(Drop(block=block) for block in self._tracker.blocks)
         instructions.append(last)
         self._tasks.clear()
-        self._ledger.blocks.clear()
+        self._tracker.blocks.clear()
         for operator in self._operators:
             operator.inputs = ()  # operators refer to each other both ways: without this, stages would stay until a garbage collection
 
     # -- choice
 
-    def _go_on(self) -> bool:
+    def _start_next(self) -> bool:
         """Makes the most urgent move that fits; False if none does."""
-        for operator in self._by_urgency():
-            move = None if operator.closed else operator.next_move()
-            if move is not None and self._fits(operator, move):
-                self._make(operator, move)
+        for operator in self._by_priority():
+            action = None if operator.closed else operator.next_action()
+            if action is not None and self._fits(operator, action):
+                self._perform(operator, action)
                 return True
-        if self._running or self._delivery:
+        if self._running or self._output:
             return False
-        found = _needed_move(self._last)
+        found = _blocking_action(self._last)
         if found is None:
             return False
-        self._make(*found)
+        self._perform(*found)
         return True
 
-    def _by_urgency(self) -> Iterable[Operator[Any]]:
+    def _by_priority(self) -> Iterable[Operator[Any]]:
         if not self._has_branches:
             return self._by_depth
         for operator in reversed(self._operators):
@@ -341,20 +340,20 @@ class Scheduler:
                 each.needed = port in needed
         return sorted(self._by_depth, key=lambda each: (not each.needed, each.depth, each.running))
 
-    def _fits(self, operator: Operator[Any], move: Move) -> bool:
-        if self._is_beyond_slots(move):
+    def _fits(self, operator: Operator[Any], action: Action) -> bool:
+        if self._is_beyond_slots(action):
             return False
-        if not move.size_bytes:
+        if not action.size_bytes:
             return True
-        share = self._share(operator) * (_AHEAD_SHARE if move.is_ahead else 1.0)
+        share = self._share(operator) * (_AHEAD_SHARE if action.is_ahead else 1.0)
         return (
-            self._ledger.counted_bytes + self._reserved_bytes + move.size_bytes
+            self._tracker.counted_bytes + self._reserved_bytes + action.size_bytes
             <= share * self._budget_bytes
         )
 
-    def _is_beyond_slots(self, move: Move) -> bool:
+    def _is_beyond_slots(self, action: Action) -> bool:
         # Who asks for more than there is gets all there is.
-        needed = min(move.slots, self._slots) if self._slots else move.slots
+        needed = min(action.slots, self._slots) if self._slots else action.slots
         return self._used_slots + needed > self._slots + _SLOT_TOLERANCE
 
     def _share(self, operator: Operator[Any]) -> float:
@@ -362,30 +361,30 @@ class Scheduler:
         if not operator.needed:
             return _FIRST_SHARE * _AHEAD_SHARE
         return (
-            1.0 - (1.0 - _FIRST_SHARE) * operator.depth / self._most_depth
-            if self._most_depth
+            1.0 - (1.0 - _FIRST_SHARE) * operator.depth / self._max_depth
+            if self._max_depth
             else 1.0
         )
 
-    def _make(self, operator: Operator[Any], move: Move) -> None:
-        task = move.make(self._is_beyond_slots(move))
+    def _perform(self, operator: Operator[Any], action: Action) -> None:
+        task = action.perform(self._is_beyond_slots(action))
         if task is None:
             return
         task.running = True
-        task.slots = move.slots
-        task.reserved_bytes = move.size_bytes
+        task.slots = action.slots
+        task.reserved_bytes = action.size_bytes
         operator.running += 1
         self._tasks[task.id] = task
         self._running += 1
-        self._used_slots += move.slots
-        self._reserved_bytes += move.size_bytes
+        self._used_slots += action.slots
+        self._reserved_bytes += action.size_bytes
 
     # -- counts
 
     @property
     def held_bytes(self) -> int:
         """Of blocks that count against the budget."""
-        return self._ledger.counted_bytes
+        return self._tracker.counted_bytes
 
     def snapshot(self) -> Counts:
         """Where everything stands; costs the same whatever is queued."""
@@ -394,20 +393,20 @@ class Scheduler:
             slots=self._slots,
             used_slots=self._used_slots,
             budget_bytes=self._budget_bytes,
-            held_bytes=self._ledger.counted_bytes,
+            held_bytes=self._tracker.counted_bytes,
             expected_bytes=self._reserved_bytes,
-            delivered_blocks=len(self._delivery),
-            delivered_bytes=self._delivery.bytes,
+            delivered_blocks=len(self._output),
+            delivered_bytes=self._output.bytes,
             errored_tasks=self._errored,
         )
 
     def _stage_counts(self, operator: Operator[Any]) -> StageCounts:
-        tasked = operator if isinstance(operator, TaskedOperator) else None
+        tasked = operator if isinstance(operator, TaskOperator) else None
         return StageCounts(
             queued_blocks=operator.queued_blocks,
             queued_rows=operator.queued_rows,
             queued_bytes=operator.queued_bytes,
-            held_bytes=self._ledger.stage_bytes[operator.number],
+            held_bytes=self._tracker.stage_bytes[operator.number],
             running=operator.running,
             waiting=0 if tasked is None else tasked.waiting,
             done=0 if tasked is None else tasked.done,
@@ -419,24 +418,24 @@ class Scheduler:
         )
 
 
-def _needed_move(operator: Operator[Any]) -> tuple[Operator[Any], Move] | None:
+def _blocking_action(operator: Operator[Any]) -> tuple[Operator[Any], Action] | None:
     """The move that the consumer waits for: of the last operator, or of the inputs that it cannot
     go on without.
     """
     if operator.closed:
         return None
-    move = operator.next_move()
-    if move is not None:
-        return operator, move
-    found = (_needed_move(operator.inputs[port]) for port in operator.needed_ports())
+    action = operator.next_action()
+    if action is not None:
+        return operator, action
+    found = (_blocking_action(operator.inputs[port]) for port in operator.needed_ports())
     return next((each for each in found if each is not None), None)
 
 
 def _blocks_of(event: Event) -> list[int]:
     match event:
         case Produced():
-            return [event.facts.block]
+            return [event.info.block]
         case Partitioned():
-            return [facts.block for facts in event.blocks]
+            return [info.block for info in event.blocks]
         case _:
             return []

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from syncline.data.execute.chain import SkippedRows, rows_text
-from syncline.data.execute.turns import Turn
+from syncline.data.execute.program import SkippedRows, rows_text
+from syncline.data.execute.task_run import Turn
 
 _SHOWN_SKIPS = 10
 

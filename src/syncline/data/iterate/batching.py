@@ -19,7 +19,7 @@ from syncline.data.columnar.block import Block
 from syncline.data.iterate.cursor import Cursor, Mark, Progress
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.prefetch import Prefetcher
-from syncline.data.iterate.windows import Windows, windows_for
+from syncline.data.iterate.sharding import Windows, windows_for
 
 T = TypeVar("T")
 Ready = TypeVar("Ready")
@@ -302,3 +302,23 @@ class Rows:
         except (Exception, KeyboardInterrupt) as error:
             shorten(error)
             raise
+
+
+def _no_device() -> None:
+    return None
+
+
+_find: Callable[[], Any] = _no_device
+
+
+def set_device_finder(find: Callable[[], Any] | None) -> None:
+    """From now on `find()` says which device the calling code should use, None for none; `None`
+    forgets the finder.
+    """
+    global _find
+    _find = find or _no_device
+
+
+def worker_device() -> Any:
+    """The `torch.device` of the training worker that this is; None outside of training."""
+    return _find()

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.data.iterate.dealing import Rounds, equal_mode
 from syncline.data.iterate.position import (
     Position,
     Restart,
@@ -26,7 +25,7 @@ from syncline.data.iterate.position import (
     restart_to_list,
 )
 from syncline.data.iterate.prefetch import Meter
-from syncline.data.iterate.windows import Windows
+from syncline.data.iterate.sharding import Rounds, Windows, equal_mode
 
 VERSION = 1
 

@@ -16,18 +16,23 @@ import pytest
 
 from syncline.core import lifecycle
 from syncline.data.context import DataContext
-from syncline.data.execute.recording import journals
-from syncline.data.execute.recording import writer as writers
-from syncline.data.execute.recording.journals import OwnRun, RunFile, file_name, journal_for
-from syncline.data.execute.recording.place import RecordPlace
-from syncline.data.execute.recording.recorder import recorder_for
-from syncline.data.execute.recording.writer import Writer
-from syncline.data.execute.shape import Shape
+from syncline.data.execute import execution_journal as journal_module
+from syncline.data.execute import execution_journal as journals
+from syncline.data.execute.execution_journal import (
+    BackgroundWriter,
+    OwnRun,
+    RecordPlace,
+    RunFile,
+    file_name,
+    journal_for,
+)
+from syncline.data.execute.execution_recorder import recorder_for
+from syncline.data.execute.program import ExecutionLimits
 from syncline.runs import LocalFiles
 from syncline.testing.waiting import eventually
 
 
-class AtOnce(Writer):
+class AtOnce(BackgroundWriter):
     """Does what it is given in the calling thread."""
 
     def post(self, job):
@@ -62,7 +67,7 @@ def program(**changes):
         "seed": 7,
         "epoch": 0,
         "plan": lambda: "Read",
-        "shape": Shape(cpus=2, budget_bytes=10),
+        "shape": ExecutionLimits(cpus=2, budget_bytes=10),
         "context": DataContext(),
     }
     return SimpleNamespace(**{**facts, **changes})
@@ -228,42 +233,42 @@ def test_any_name_becomes_a_part_of_a_file_name(name, file):
 
 
 def test_the_writer_does_jobs_in_order_and_outlives_those_that_fail():
-    writer, done = Writer(), []
-    writer.post(lambda: done.append(1))
-    writer.post(lambda: 1 / 0)
-    writer.post(lambda: done.append(2))
-    assert writer.drain(60.0)
+    background_writer, done = BackgroundWriter(), []
+    background_writer.post(lambda: done.append(1))
+    background_writer.post(lambda: 1 / 0)
+    background_writer.post(lambda: done.append(2))
+    assert background_writer.drain(60.0)
     assert done == [1, 2]
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody():
-    writer, answers = Writer(), threading.Event()
-    writer.post(answers.wait)
+    background_writer, answers = BackgroundWriter(), threading.Event()
+    background_writer.post(answers.wait)
     for _ in range(5000):
-        writer.post(lambda: None)
-    assert not writer.drain(0.01)
-    assert writer._jobs.qsize() < 3000
+        background_writer.post(lambda: None)
+    assert not background_writer.drain(0.01)
+    assert background_writer._jobs.qsize() < 3000
     answers.set()
-    assert writer.drain(60.0)
+    assert background_writer.drain(60.0)
 
 
 def test_a_writer_without_work_has_no_thread(monkeypatch):
-    monkeypatch.setattr(writers, "_IDLE_S", 0.01)
-    before, writer, done = threading.active_count(), Writer(), []
-    assert writer.drain(0.0)
+    monkeypatch.setattr(journal_module, "_IDLE_S", 0.01)
+    before, background_writer, done = threading.active_count(), BackgroundWriter(), []
+    assert background_writer.drain(0.0)
     for number in range(3):
-        writer.post(partial(done.append, number))
+        background_writer.post(partial(done.append, number))
         eventually(lambda: threading.active_count() == before)
     assert done == [0, 1, 2]
-    assert writer.drain(0.0)
+    assert background_writer.drain(0.0)
 
 
 def test_no_job_is_lost_where_threads_end_as_jobs_come(monkeypatch):
-    monkeypatch.setattr(writers, "_IDLE_S", 0.0)
-    writer, done = Writer(), []
+    monkeypatch.setattr(journal_module, "_IDLE_S", 0.0)
+    background_writer, done = BackgroundWriter(), []
     for number in range(2000):
-        writer.post(partial(done.append, number))
-    assert writer.drain(60.0)
+        background_writer.post(partial(done.append, number))
+    assert background_writer.drain(60.0)
     assert done == list(range(2000))
 
 

@@ -2,16 +2,16 @@
 
 import json
 
-from syncline.data.execute.recording import lines
+from syncline.data.execute import execution_recorder as lines
+from syncline.data.execute.program import Stage, UnionInputs
 from syncline.data.execute.scheduler import Counts, StageCounts
-from syncline.data.execute.stages import Chained, Stage
 from syncline.data.execute.stats import ExecutionStats, OperatorStats
-from syncline.runs.values import encode
+from syncline.runs.json_values import encode
 
 
 def stages(count: int) -> list[Stage]:
     return [
-        Stage(name=f"Map({number})", inputs=(number - 1,) if number else (), grouping=Chained())
+        Stage(name=f"Map({number})", inputs=(number - 1,) if number else (), grouping=UnionInputs())
         for number in range(count)
     ]
 
@@ -109,7 +109,7 @@ def test_an_error_is_short_and_without_secrets():
 
 
 def test_names_of_any_length_are_cut():
-    stage = Stage(name="Map(" + "f" * 10_000, grouping=Chained())
+    stage = Stage(name="Map(" + "f" * 10_000, grouping=UnionInputs())
     assert (
         len(lines.beginning([stage], time_s=0.0, dataset="", number=0)["operators"][0]["name"])
         <= 200

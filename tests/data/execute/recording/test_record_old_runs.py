@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from syncline.data.execute.recording import old_runs
-from syncline.data.execute.recording.old_runs import remove_old, surplus
+from syncline.data.execute import execution_journal as old_runs
+from syncline.data.execute.execution_journal import remove_old, surplus
 
 
 def record(

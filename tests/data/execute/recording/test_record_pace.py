@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncline.data.execute.recording.pace import LEAST_INTERVAL_S, Pace
+from syncline.data.execute.execution_recorder import LEAST_INTERVAL_S, Pace
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 from test_record_lines import counts, stages, stats
 
-from syncline.data.execute.recording.pace import Pace
-from syncline.data.execute.recording.recorder import RECORD_AFTER_S, Recorder
+from syncline.data.execute.execution_recorder import RECORD_AFTER_S, Pace, Recorder
 
 
 class Clock:

@@ -7,11 +7,15 @@ import pytest
 from syncline.data.columnar.aggregate import Count, Sum
 from syncline.data.columnar.expressions import col, monotonically_increasing_id, random, star, uuid
 from syncline.data.columnar.schemas import UnknownColumnError
-from syncline.data.execute.chain import TaskState
-from syncline.data.execute.steps.aggregate import AggregateStep
-from syncline.data.execute.steps.columns import FilterExprStep, ProjectStep, RandomSampleStep
+from syncline.data.execute.program import TaskState
+from syncline.data.execute.steps.block_steps import (
+    AggregateStep,
+    FilterExprStep,
+    ProjectStep,
+    RandomSampleStep,
+)
 from syncline.data.execute.steps.heads import AggregateHead
-from syncline.data.execute.steps.user import UserFunctionError
+from syncline.data.execute.steps.user_functions import UserFunctionError
 
 Run = Callable[..., pa.Table]
 TABLE = pa.table({"a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})

@@ -8,11 +8,11 @@ import pytest
 
 from syncline.data.columnar import block as block_functions
 from syncline.data.context import DataContext
-from syncline.data.execute.chain import Chain, TaskState
-from syncline.data.execute.steps.groups import MapGroupsStep
+from syncline.data.execute.program import Chain, TaskState
+from syncline.data.execute.steps.function_steps import MapGroupsStep
 from syncline.data.execute.steps.heads import GroupsHead
-from syncline.data.execute.steps.run import run_chain
-from syncline.data.execute.steps.user import UserFunctionError
+from syncline.data.execute.steps.user_functions import UserFunctionError
+from syncline.data.execute.task_run import run_chain
 from syncline.data.plan.nodes import UserFunction
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncline.data.execute.steps.partition import (
+from syncline.data.execute.steps.heads import (
     ChooseBoundaries,
     PartitionAtRandom,
     PartitionByHash,

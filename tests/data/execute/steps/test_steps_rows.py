@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.columnar import block as block_functions
-from syncline.data.execute.chain import TaskState
-from syncline.data.execute.steps.rows import FilterRowsStep, FlatMapStep, MapRowsStep
-from syncline.data.execute.steps.user import UserFunctionError
+from syncline.data.execute.program import TaskState
+from syncline.data.execute.steps.function_steps import FilterRowsStep, FlatMapStep, MapRowsStep
+from syncline.data.execute.steps.user_functions import UserFunctionError
 from syncline.data.plan.nodes import UserFunction
 
 Run = Callable[..., pa.Table]

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from syncline.data.context import DataContext
-from syncline.data.execute.chain import Chain, Ports, Step, TaskState
+from syncline.data.execute.program import Chain, Ports, Step, TaskState
+from syncline.data.execute.steps.function_steps import MapRowsStep
 from syncline.data.execute.steps.heads import BlocksHead
-from syncline.data.execute.steps.rows import MapRowsStep
-from syncline.data.execute.steps.run import close_chain, open_chain, run_chain
-from syncline.data.execute.steps.user import UserFunctionError
+from syncline.data.execute.steps.user_functions import UserFunctionError
+from syncline.data.execute.task_run import close_chain, open_chain, run_chain
 from syncline.data.io.sinks.datasink import TaskContext
 from syncline.data.plan.nodes import UserFunction
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from syncline.data.execute.chain import TaskState
-from syncline.data.execute.steps.rows import MapRowsStep
-from syncline.data.execute.steps.user import UserFunctionError
-from syncline.data.execute.steps.write import WriteStep
+from syncline.data.execute.program import TaskState
+from syncline.data.execute.steps.block_steps import WriteStep
+from syncline.data.execute.steps.function_steps import MapRowsStep
+from syncline.data.execute.steps.user_functions import UserFunctionError
 from syncline.data.io.sinks.datasink import Datasink, TaskContext, WriteResult
 from syncline.data.io.sinks.parquet import ParquetDatasink
 from syncline.data.plan.nodes import UserFunction
@@ -19,7 +19,7 @@ Run = Callable[..., pa.Table]
 TABLES = [pa.table({"id": [1, 2]}), pa.table({"id": [3]})]
 
 
-class Keeping(Datasink[dict[str, Any]]):
+class TeeBlocks(Datasink[dict[str, Any]]):
     """Returns what it was given."""
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class Keeping(Datasink[dict[str, Any]]):
 
 def test_a_task_is_one_call_on_its_blocks_and_one_row(run_steps: Run) -> None:
     made = run_steps(
-        TABLES, WriteStep(name="Write", sink=Keeping(), job="j1"), task=TaskState(task=4)
+        TABLES, WriteStep(name="Write", sink=TeeBlocks(), job="j1"), task=TaskState(task=4)
     )
     (row,) = made.to_pylist()
     assert row["num_rows"] == 3
@@ -47,14 +47,14 @@ def test_a_task_is_one_call_on_its_blocks_and_one_row(run_steps: Run) -> None:
 
 
 def test_a_task_without_rows_is_written_too(run_steps: Run) -> None:
-    (row,) = run_steps([TABLES[0].slice(0, 0)], WriteStep(name="Write", sink=Keeping())).to_pylist()
+    (row,) = run_steps([TABLES[0].slice(0, 0)], WriteStep(name="Write", sink=TeeBlocks())).to_pylist()
     assert row["num_rows"] == 0
 
 
 def test_errors_of_steps_before_are_not_those_of_the_sink(run_steps: Run) -> None:
     fails = MapRowsStep(function=UserFunction(function=lambda row: row["nothing"]), name="Map")
     with pytest.raises(UserFunctionError, match="Map failed"):
-        run_steps(TABLES, fails, WriteStep(name="Write", sink=Keeping()))
+        run_steps(TABLES, fails, WriteStep(name="Write", sink=TeeBlocks()))
 
 
 def test_errors_of_the_sink_are_raised_as_they_are(run_steps: Run) -> None:

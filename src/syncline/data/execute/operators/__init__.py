@@ -1,9 +1,9 @@
 """The moving parts of stages, one class per grouping, used by the scheduler alone.
 
-`ledger` (blocks: references and bytes), `base` (what all operators have in common), `tasked` (those
-with tasks), then one class per grouping: `listed`, `bundled` (`Bundled`, `Cut`), `gathered`
-(`CutEvenly`, `Shuffled`), `aligned`, `exchanged`, and without tasks `reserve` (`Passed`), `passing`
-(`First`, `Keeping`, `Chained`), `interleaved`.
+`tracker` (blocks: references and bytes), `base` (what all operators have in common), `tasked` (those
+with tasks), then one class per grouping: `listed`, `bundled` (`BundleBlocks`, `RebatchRows`), `gathered`
+(`RepartitionRows`, `ShuffleBlocks`), `aligned`, `exchanged`, and without tasks `reserve` (`SourceBlocks`), `passing`
+(`LimitRows`, `TeeBlocks`, `UnionInputs`), `interleaved`.
 """
 
 from __future__ import annotations
@@ -11,36 +11,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from syncline.data.execute import stages
-from syncline.data.execute.operators.aligned import AlignedOperator
-from syncline.data.execute.operators.base import Operator
-from syncline.data.execute.operators.bundled import BundledOperator, CutOperator
-from syncline.data.execute.operators.exchanged import ExchangedOperator
-from syncline.data.execute.operators.gathered import CutEvenlyOperator, ShuffledOperator
-from syncline.data.execute.operators.interleaved import InterleavedOperator
-from syncline.data.execute.operators.ledger import Ledger
-from syncline.data.execute.operators.listed import ListedOperator
-from syncline.data.execute.operators.passing import ChainedOperator, FirstOperator, KeepingOperator
-from syncline.data.execute.operators.reserve import PassedOperator
+from syncline.data.execute import program as stages
+from syncline.data.execute.operators.base import BlockTracker, Operator
+from syncline.data.execute.operators.exchange import ExchangeOperator
+from syncline.data.execute.operators.grouping import (
+    BundleOperator,
+    RebatchOperator,
+    RepartitionOperator,
+    ZipOperator,
+)
+from syncline.data.execute.operators.passthrough import (
+    LimitOperator,
+    MixOperator,
+    ShuffleOperator,
+    SourceBlockOperator,
+    TeeOperator,
+    UnionOperator,
+)
+from syncline.data.execute.operators.task_operator import SourceTaskOperator
 
 _CLASSES: dict[type[Any], type[Operator[Any]]] = {
-    stages.Listed: ListedOperator,
-    stages.Passed: PassedOperator,
-    stages.Bundled: BundledOperator,
-    stages.Cut: CutOperator,
-    stages.CutEvenly: CutEvenlyOperator,
-    stages.First: FirstOperator,
-    stages.Keeping: KeepingOperator,
-    stages.Chained: ChainedOperator,
-    stages.Shuffled: ShuffledOperator,
-    stages.Aligned: AlignedOperator,
-    stages.Interleaved: InterleavedOperator,
-    stages.Exchanged: ExchangedOperator,
+    stages.SourceTasks: SourceTaskOperator,
+    stages.SourceBlocks: SourceBlockOperator,
+    stages.BundleBlocks: BundleOperator,
+    stages.RebatchRows: RebatchOperator,
+    stages.RepartitionRows: RepartitionOperator,
+    stages.LimitRows: LimitOperator,
+    stages.TeeBlocks: TeeOperator,
+    stages.UnionInputs: UnionOperator,
+    stages.ShuffleBlocks: ShuffleOperator,
+    stages.ZipInputs: ZipOperator,
+    stages.MixInputs: MixOperator,
+    stages.ExchangeRows: ExchangeOperator,
 }
 
 
 def operators_for(
-    all_stages: Sequence[stages.Stage], ledger: Ledger, *, preserve_order: bool
+    all_stages: Sequence[stages.Stage], tracker: BlockTracker, *, preserve_order: bool
 ) -> list[Operator[Any]]:
     """An operator for each stage, with its inputs and where its blocks go; that of the last one is
     left open.
@@ -59,7 +66,7 @@ def operators_for(
         inputs = [operators[each] for each in stage.inputs]
         operator_class = _CLASSES[type(stage.grouping)]
         operators.append(
-            operator_class(number, stage, stage.grouping, inputs, ledger, ordered=ordered[number])
+            operator_class(number, stage, stage.grouping, inputs, tracker, ordered=ordered[number])
         )
     for number, (target, port) in reader.items():
         operators[number].target = operators[target]
@@ -84,7 +91,7 @@ def _ordered(
         ordered[number] = (
             ordered[number]
             or ordered[target]
-            or isinstance(all_stages[target].grouping, stages.Aligned | stages.Keeping)
+            or isinstance(all_stages[target].grouping, stages.ZipInputs | stages.TeeBlocks)
         )
     return ordered
 
@@ -93,6 +100,6 @@ def _name_held_blocks(operators: Sequence[Operator[Any]]) -> None:
     """Blocks that exist have negative names, as `stages.held_blocks` counts them."""
     count = 0
     for operator in reversed(operators):
-        if isinstance(operator, PassedOperator):
+        if isinstance(operator, SourceBlockOperator):
             count += len(operator.grouping.blocks)
             operator.first_name = -count

@@ -1,10 +1,5 @@
-"""What all operators have in common: where their blocks come from and go to, what they need, and
-how they start in the middle.
-
-An operator is the moving part of a `Stage`. Parts of blocks are handed from one to the next by
-`add`, the end of an input by `end`; what it may do beyond that (start a task, say) it offers as a
-`Move`, and the scheduler decides when. Restart points are described on each class; a point of an
-operator stands for a row of its output.
+"""The blocks of an execution: who needs them, which count against the budget, and what is to be
+said to the driver about them.
 """
 
 from __future__ import annotations
@@ -12,11 +7,121 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from syncline.data.execute.operators.ledger import Ledger, Part
-from syncline.data.execute.stages import Grouping, Stage
+from syncline.data.execute.messages import BlockInfo, Drop, Instruction, Piece
+from syncline.data.execute.program import Grouping, Stage
 
 if TYPE_CHECKING:
-    from syncline.data.execute.operators.tasked import Task
+    from syncline.data.execute.operators.task_operator import Task
+
+
+class Block:
+    """A block that exists."""
+
+    __slots__ = ("counted", "maker", "number", "references", "rows", "size_bytes")
+
+    def __init__(self, number: int, rows: int, size_bytes: int, maker: int) -> None:
+        self.number = number
+        self.rows = rows
+        self.size_bytes = size_bytes
+        self.maker = maker
+        """Number of the stage that it comes from."""
+        self.references = 1
+        """Parts of it that somebody holds."""
+        self.counted = False
+        """Whether it counts against the budget."""
+
+
+class Part(NamedTuple):
+    """Rows of a block on their way. Who holds one holds one reference to the block."""
+
+    block: Block
+    start: int
+    stop: int
+    point: Any
+    """Where a later execution may start so that the stage which passed it on begins with these
+    rows.
+    """
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def size_bytes(self) -> int:
+        """Its share of the block's bytes; those of all parts of a block add up to the block's."""
+        block = self.block
+        if self.stop - self.start == block.rows:
+            return block.size_bytes
+        return (
+            block.size_bytes * self.stop // block.rows - block.size_bytes * self.start // block.rows
+        )
+
+    @property
+    def piece(self) -> Piece:
+        return Piece(self.block.number, self.start, self.stop)
+
+
+class BlockTracker:
+    """Counts references and bytes; a block is dropped, once, when its last reference is released.
+
+    Blocks that a stage needs all of before it can go on (`ExchangeRows`, `RepartitionRows`, `ShuffleBlocks`) do
+    not count against the budget, nor do partitioned ones: they cannot be bounded, and they lie in
+    the object store, which moves to disk what does not fit.
+    """
+
+    def __init__(self, stages: int) -> None:
+        self.blocks: dict[int, Block] = {}
+        """All that exist, by number."""
+        self.counted_bytes = 0
+        """Of the blocks that count against the budget."""
+        self.stage_bytes = [0] * stages
+        """Of the blocks that exist, by the stage that they come from."""
+        self.instructions: list[Instruction] = []
+        """For the driver, as answer to the current event."""
+        self.cancelled: list[Task] = []
+        """Running or waiting tasks that an operator needs no more; the scheduler takes them off its
+        books.
+        """
+        self.failure: BaseException | None = None
+        """Set by an operator that cannot go on."""
+
+    def admit(self, info: BlockInfo, maker: int, *, counted: bool = True) -> Block:
+        """A block that exists from now on, with one reference."""
+        block = Block(info.block, info.rows, info.size_bytes, maker)
+        self.blocks[info.block] = block
+        self.stage_bytes[maker] += info.size_bytes
+        if counted:
+            self.count(block)
+        return block
+
+    def share(self, block: Block) -> None:
+        """One reference more."""
+        block.references += 1
+
+    def release(self, block: Block) -> None:
+        """One reference less."""
+        block.references -= 1
+        assert block.references >= 0, (
+            f"block {block.number} was released more often than it was held"
+        )
+        if not block.references:
+            self.uncount(block)
+            self.stage_bytes[block.maker] -= block.size_bytes
+            del self.blocks[block.number]
+            self.instructions.append(Drop(block=block.number))
+
+    def count(self, block: Block) -> None:
+        """Let it count against the budget."""
+        if not block.counted:
+            block.counted = True
+            self.counted_bytes += block.size_bytes
+
+    def uncount(self, block: Block) -> None:
+        """Let it not count."""
+        if block.counted:
+            block.counted = False
+            self.counted_bytes -= block.size_bytes
+
 
 G = TypeVar("G", bound=Grouping)
 
@@ -31,7 +136,7 @@ class Receiver(Protocol):
         """There are no more parts in an input."""
 
 
-class Move(NamedTuple):
+class Action(NamedTuple):
     """Something that an operator could do now."""
 
     size_bytes: int
@@ -42,7 +147,7 @@ class Move(NamedTuple):
     """CPUs that it needs."""
     is_ahead: bool
     """Whether its blocks are not those that come next in the operator's output."""
-    make: Callable[[bool], Task | None]
+    perform: Callable[[bool], Task | None]
     """Does it (the argument: although there is no free slot), and returns the task that runs now,
     if it is one.
     """
@@ -52,7 +157,7 @@ class Operator(Generic[G]):
     """Base of the operators; not for several threads.
 
     Subclasses define, unless they have no inputs, `add` and `_input_ended`; those that do more than
-    to pass blocks on, `next_move`.
+    to pass blocks on, `next_action`.
     """
 
     holds_blocks: ClassVar[bool] = True
@@ -66,7 +171,7 @@ class Operator(Generic[G]):
         stage: Stage,
         grouping: G,
         inputs: Sequence[Operator[Any]],
-        ledger: Ledger,
+        tracker: BlockTracker,
         *,
         ordered: bool,
     ) -> None:
@@ -74,7 +179,7 @@ class Operator(Generic[G]):
         self.stage = stage
         self.grouping = grouping
         self.inputs = tuple(inputs)
-        self.ledger = ledger
+        self.tracker = tracker
         self.ordered = ordered
         """Whether its output is in the order of its tasks, else as they come."""
         self.target: Receiver
@@ -140,7 +245,7 @@ class Operator(Generic[G]):
 
     # -- what it may do, and needs
 
-    def next_move(self) -> Move | None:
+    def next_action(self) -> Action | None:
         """What it would do next if there was room; None if there is nothing."""
         return None
 
@@ -148,19 +253,19 @@ class Operator(Generic[G]):
         """The inputs that it cannot go on without."""
         return sorted(self.live_ports)
 
-    def expect_at_most(self, rows: int) -> None:
+    def limit_rows(self, rows: int) -> None:
         """No more than so many rows of its output will be used; it, and what is before it, need not
         start more than that takes.
         """
 
-    def expect_more(self, rows: int) -> None:
+    def extend_row_limit(self, rows: int) -> None:
         """So many of the rows that it was expected to make did not come out: as many more may be
         used.
         """
 
     # -- restart points
 
-    def beginning(self) -> Any:
+    def first_point(self) -> Any:
         """The point of the very first row."""
         raise NotImplementedError
 
@@ -176,13 +281,13 @@ class Operator(Generic[G]):
 
     # -- for subclasses
 
-    def _restore_inputs_from_beginning(self) -> None:
+    def _restart_inputs(self) -> None:
         for each in self.inputs:
-            each.restore(each.beginning())
+            each.restore(each.first_point())
 
     def _sliced(self, port: int, part: Part, start: int, stop: int) -> Part:
         """Rows of a part, numbered from its first one, with a reference of its own."""
-        self.ledger.share(part.block)
+        self.tracker.share(part.block)
         point = self.inputs[port].advance(part.point, start) if start else part.point
         return Part(part.block, part.start + start, part.start + stop, point)
 
@@ -199,7 +304,7 @@ class Operator(Generic[G]):
 
     def _release(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            self.ledger.release(part.block)
+            self.tracker.release(part.block)
 
     def _count_output(self, part: Part) -> None:
         self.output_blocks += 1

@@ -1,0 +1,248 @@
+"""All to all (`ExchangeRows`): gather, perhaps sample, partition, then a task per partition.
+
+    blocks come -> (sample each -> Prepare ->) partition each -> one task per partition
+    blocks come, and are few -> one task with all of them
+
+Neither the input nor what partitioning makes of it counts against the budget (see `BlockTracker`).
+Restart point of a row: `[partition, rows of its output before that]`; everything upstream starts
+from its beginning, and the pieces of earlier partitions are dropped as they come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from syncline.data.execute import program as stages
+from syncline.data.execute.messages import Launch, Partitioned, Prepare, TaskId
+from syncline.data.execute.operators.base import Action, BlockTracker, Operator, Part
+from syncline.data.execute.operators.task_operator import Task, TaskOperator, TaskSpec, max_running
+from syncline.data.execute.program import Stage
+
+
+class ExchangeOperator(TaskOperator[stages.ExchangeRows]):
+    """Blocks are numbered through the inputs in turns; those without rows are left out, but one
+    where an input has no others.
+    """
+
+    needs_all = True
+
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.ExchangeRows,
+        inputs: Sequence[Operator[Any]],
+        tracker: BlockTracker,
+        *,
+        ordered: bool,
+    ) -> None:
+        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+        self._count = grouping.default_parts if grouping.parts is None else grouping.parts
+        self._max_exchange_tasks = max_running(grouping.executor)
+        self._phase: Literal["gather", "partition", "reduce"] = "gather"
+        self._received = [0] * len(self.inputs)
+        self._bytes = 0
+        self._held: dict[int, Part] = {}  # not partitioned yet, by number
+        self._exchange_tasks: dict[TaskId, Task] = {}  # tasks that sample or partition
+        self._to_sample: deque[int] = deque()
+        self._to_partition: deque[int] = deque()
+        self._prepared = grouping.sample is None
+        self._parts: dict[int, tuple[Part | None, ...]] = {}  # by number of the block
+        self._schemas: dict[
+            int, Part
+        ] = {}  # by input: no rows, but columns, for tasks that get no rows of it
+        self._next = 0  # partition
+
+    # -- gathering
+
+    def add(self, port: int, part: Part) -> None:
+        self.tracker.uncount(part.block)
+        if not part.rows:
+            self._keep_schema(port, part)
+            return
+        number = self._received[port] * len(self.inputs) + port
+        self._received[port] += 1
+        self._bytes += part.size_bytes
+        self._queue(part)
+        self._held[number] = part
+        if self._phase == "partition":
+            self._enqueue(number)
+        elif self._count > 1 and (
+            self.grouping.parts is not None or self._bytes > self.grouping.direct_bytes
+        ):
+            self._phase = "partition"
+            for each in sorted(self._held):
+                self._enqueue(each)
+
+    def _keep_schema(self, port: int, part: Part) -> None:
+        if port in self._schemas:
+            self.tracker.release(part.block)
+        else:
+            self._schemas[port] = part
+
+    def _enqueue(self, number: int) -> None:
+        (self._to_partition if self.grouping.sample is None else self._to_sample).append(number)
+
+    def _input_ended(self, port: int) -> None:
+        self._advance_phase()
+
+    def _advance_phase(self) -> None:
+        """To the next phase, if this one is over."""
+        if (
+            self.live_ports
+            or self._exchange_tasks
+            or self._to_sample
+            or self._to_partition
+            or self._phase == "reduce"
+        ):
+            return
+        if self._phase == "gather":
+            self._count = 1
+            self._parts = {number: (part,) for number, part in self._held.items()}
+            self._held.clear()
+        elif not self._prepared:
+            self.tracker.instructions.append(Prepare(stage=self.number, parts=self._count))
+            return
+        self._phase = "reduce"
+        self._parts = dict(sorted(self._parts.items()))
+        self._complete_schemas()
+        self._check_end()
+
+    def prepared(self) -> None:
+        """What partitioning needs to know is there."""
+        self._prepared = True
+        self._to_partition.extend(sorted(self._held))
+        self._advance_phase()
+
+    def _complete_schemas(self) -> None:
+        """Where an input has rows, one of its blocks tells the columns."""
+        found = {}
+        for number, parts in self._parts.items():
+            port = number % len(self.inputs)
+            first = next((part for part in parts if part is not None), None)
+            if port not in found and first is not None:
+                self.tracker.share(first.block)
+                found[port] = first._replace(stop=first.start)
+        for port in found.keys() & self._schemas.keys():
+            self.tracker.release(self._schemas[port].block)
+        self._schemas |= found
+
+    # -- sampling and partitioning
+
+    def next_action(self) -> Action | None:
+        if not self._to_sample and not self._to_partition:
+            return super().next_action()
+        if len(self._exchange_tasks) >= self._max_exchange_tasks:
+            return None
+        return Action(0, 1.0, False, self._launch_exchange_task)
+
+    def _launch_exchange_task(self, beyond_slots: bool) -> Task:
+        kind: Literal["sample", "partition"] = "sample" if self._to_sample else "partition"
+        number = (self._to_sample or self._to_partition).popleft()
+        part = self._held[number]
+        task = Task(TaskId(self.number, kind, number), self, TaskSpec(number, None, ((part,),)))
+        self._exchange_tasks[task.id] = task
+        port = number % len(self.inputs)
+        parts = self._count if kind == "partition" else 0
+        self.tracker.instructions.append(
+            Launch(
+                task=task.id,
+                ports=((part.piece,),),
+                parts=parts,
+                port=port,
+                beyond_slots=beyond_slots,
+            )
+        )
+        return task
+
+    def partitioned(self, task: Task, event: Partitioned) -> None:
+        """A block is partitioned: the pieces take its place."""
+        blocks = {
+            info.block: self.tracker.admit(info, self.number, counted=False)
+            for info in event.blocks
+        }
+        parts: list[Part | None] = [None] * self._next
+        for piece in event.parts[self._next :]:
+            part = None
+            if piece is not None:
+                part = Part(blocks[piece.block], piece.start, piece.stop, None)
+                self.tracker.share(part.block)
+                self._queue(part)
+            parts.append(part)
+        self._parts[task.spec.number] = tuple(parts)
+        for block in blocks.values():
+            self.tracker.release(block)
+        self._release_input(task)
+
+    def ended(self, task: Task) -> None:
+        if task.id not in self._exchange_tasks:
+            super().ended(task)
+            return
+        del self._exchange_tasks[task.id]
+        self._advance_phase()
+
+    def failed(self, task: Task) -> None:
+        if task.id in self._exchange_tasks:
+            self._release_input(task)
+        else:
+            super().failed(task)
+
+    def _release_input(self, task: Task) -> None:
+        """The block that a task worked on is needed no more."""
+        part = self._held.pop(task.spec.number)
+        self._unqueue(part)
+        self.tracker.release(part.block)
+        self.ended(task)
+
+    # -- a task per partition
+
+    def _has_spec(self) -> bool:
+        return self._phase == "reduce" and self._next < self._count
+
+    def _take_spec(self) -> TaskSpec:
+        partition = self._next
+        ports: list[list[Part]] = [[] for _ in self.inputs]
+        for number, parts in self._parts.items():
+            part = parts[partition]
+            if part is not None:
+                ports[number % len(ports)].append(part)
+                self._unqueue(part)
+        for port, schema in self._schemas.items():
+            if not ports[port]:
+                self.tracker.share(schema.block)
+                ports[port].append(schema)
+        self._next += 1
+        if self._next >= self._count:
+            self._parts.clear()
+            self._release_schemas()
+        return TaskSpec(partition, partition, tuple(tuple(port) for port in ports))
+
+    def _release_schemas(self) -> None:
+        self._release(tuple(self._schemas.values()))
+        self._schemas.clear()
+
+    @property
+    def total(self) -> int | None:
+        return None if self._phase == "gather" else self._count
+
+    def first_point(self) -> Any:
+        return [0, 0]
+
+    def restore(self, point: Any) -> None:
+        self._next, self._skip_rows = point
+        self._restart_inputs()
+
+    def _release_all(self) -> None:
+        super()._release_all()
+        self.tracker.cancelled.extend(self._exchange_tasks.values())
+        self._exchange_tasks.clear()
+        self._release(tuple(self._held.values()))
+        self._held.clear()
+        for parts in self._parts.values():
+            self._release([part for part in parts[self._next :] if part is not None])
+        self._parts.clear()
+        self._to_sample.clear()
+        self._to_partition.clear()
+        self._release_schemas()

@@ -1,0 +1,302 @@
+"""Operators that make tasks of one input as it comes: whole blocks (`BundleBlocks`), or so many rows
+(`RebatchRows`).
+
+Restart point of a task: `[its number, point of its first row in the input]`. Which parts a task
+gets depends only on what has come since the task before it, so that starting there gives the same
+tasks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic
+
+from syncline.data.execute import program as stages
+from syncline.data.execute.operators.base import BlockTracker, G, Operator, Part
+from syncline.data.execute.operators.task_operator import QueuedOperator, TaskSpec
+from syncline.data.execute.program import Stage
+
+
+class _CollectingOperator(QueuedOperator[G], Generic[G]):
+    """Collects parts until they make a task."""
+
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: G,
+        inputs: Sequence[Operator[Any]],
+        tracker: BlockTracker,
+        *,
+        ordered: bool,
+    ) -> None:
+        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+        self._collected: list[Part] = []
+        self._collected_rows = 0
+        self._made = 0  # number of the next task
+
+    def _collect(self, part: Part) -> None:
+        self._queue(part)
+        self._collected.append(part)
+        self._collected_rows += part.rows
+
+    def _make_task(self) -> None:
+        parts = tuple(self._collected)
+        self._ready.append(
+            TaskSpec(self._made, [self._made, parts[0].point], (parts,), None, self._collected_rows)
+        )
+        self._made += 1
+        self._collected = []
+        self._collected_rows = 0
+
+    def _input_ended(self, port: int) -> None:
+        # Without any row there is still one task, for the sake of the columns.
+        if self._collected_rows or (self._collected and not self._made):
+            self._make_task()
+        self._release_collected()
+        self._check_end()
+
+    def _release_collected(self) -> None:
+        for part in self._collected:
+            self._unqueue(part)
+        self._release(self._collected)
+        self._collected = []
+
+    def first_point(self) -> Any:
+        return [[0, self.inputs[0].first_point()], 0]
+
+    def restore(self, point: Any) -> None:
+        (self._made, input_point), self._skip_rows = point
+        self.inputs[0].restore(input_point)
+
+    def _release_all(self) -> None:
+        super()._release_all()
+        self._release_collected()
+
+
+class BundleOperator(_CollectingOperator[stages.BundleBlocks]):
+    """A task as soon as there are so many rows. A bundle is kept whatever its size, also beyond the
+    budget.
+    """
+
+    def add(self, port: int, part: Part) -> None:
+        self._collect(part)
+        if self._collected_rows >= max(1, self.grouping.min_rows):
+            self._make_task()
+
+    def _max_collected_rows(self) -> int:
+        return max(0, self.grouping.min_rows - 1)
+
+
+class RebatchOperator(_CollectingOperator[stages.RebatchRows]):
+    """Tasks of so many rows, of several blocks if strict."""
+
+    def add(self, port: int, part: Part) -> None:
+        start = 0
+        while start < part.rows:
+            stop = min(part.rows, start + self.grouping.rows - self._collected_rows)
+            self._collect(self._sliced(port, part, start, stop))
+            start = stop
+            if self._collected_rows == self.grouping.rows or not self.grouping.strict:
+                self._make_task()
+        if part.rows:
+            self.tracker.release(part.block)
+        else:
+            self._collect(part)
+
+    def _max_collected_rows(self) -> int:
+        return self.grouping.rows - 1 if self.grouping.strict else 0
+
+
+class RepartitionOperator(QueuedOperator[stages.RepartitionRows]):
+    """As many tasks as asked for, whose rows differ by one at most."""
+
+    needs_all = True
+
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.RepartitionRows,
+        inputs: Sequence[Operator[Any]],
+        tracker: BlockTracker,
+        *,
+        ordered: bool,
+    ) -> None:
+        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+        self._gathered: deque[Part] = deque()
+        self._first = 0
+
+    def add(self, port: int, part: Part) -> None:
+        self.tracker.uncount(part.block)
+        self._queue(part)
+        self._gathered.append(part)
+
+    def _input_ended(self, port: int) -> None:
+        if self._gathered:
+            self._cut()
+        self._check_end()
+
+    def _cut(self) -> None:
+        """Deals out the rows. A task without rows gets an empty part, for the sake of the
+        columns.
+        """
+        left, count, before = self._gathered, self.grouping.parts, 0
+        total = self.queued_rows
+        for number in range(count):
+            wanted = total * (number + 1) // count - before
+            before += wanted
+            parts = self._take_rows(wanted)
+            if number < self._first:
+                self._release_queued(parts)
+            else:
+                self._ready.append(TaskSpec(number, number, (parts,), None, wanted))
+        self._release_queued(tuple(left))
+        left.clear()
+
+    def _take_rows(self, wanted: int) -> tuple[Part, ...]:
+        left = self._gathered
+        parts: list[Part] = []
+        while wanted or not parts:
+            part = left[0]
+            taken = min(wanted, part.rows)
+            if taken == part.rows and (wanted or len(left) > 1):
+                left.popleft()
+            else:
+                self.tracker.share(part.block)
+                left[0] = part._replace(start=part.start + taken)
+                part = part._replace(stop=part.start + taken)
+                self.queued_blocks += 1
+            parts.append(part)
+            wanted -= taken
+        return tuple(parts)
+
+    def _release_queued(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            self._unqueue(part)
+        self._release(parts)
+
+    def first_point(self) -> Any:
+        return [0, 0]
+
+    def restore(self, point: Any) -> None:
+        self._first, self._skip_rows = point
+        self._restart_inputs()
+
+    def _release_all(self) -> None:
+        super()._release_all()
+        self._release(self._gathered)
+        self._gathered.clear()
+
+
+class ZipOperator(QueuedOperator[stages.ZipInputs]):
+    """Holds the parts of each input until all have some. Fails where one input has ended and
+    another has rows left.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        stage: Stage,
+        grouping: stages.ZipInputs,
+        inputs: Sequence[Operator[Any]],
+        tracker: BlockTracker,
+        *,
+        ordered: bool,
+    ) -> None:
+        super().__init__(number, stage, grouping, inputs, tracker, ordered=ordered)
+        self._held: tuple[deque[Part], ...] = tuple(deque() for _ in inputs)
+        self._received = [0] * len(self.inputs)  # rows of each input so far
+        self._empty: dict[int, Part] = {}  # of inputs without rows so far: tells the columns
+        self._made = 0
+        self._rows_before = 0
+
+    def add(self, port: int, part: Part) -> None:
+        if not part.rows:
+            self._keep_empty(port, part)
+            return
+        self._queue(part)
+        self._held[port].append(part)
+        self._received[port] += part.rows
+        while all(self._held):
+            self._make_task()
+        self._check_equal()
+
+    def _keep_empty(self, port: int, part: Part) -> None:
+        if self._made or port in self._empty:
+            self.tracker.release(part.block)
+        else:
+            self._queue(part)
+            self._empty[port] = part
+
+    def _make_task(self) -> None:
+        rows = min(held[0].rows for held in self._held)
+        ports = tuple((self._take(port, rows),) for port in range(len(self._held)))
+        self._add_task(ports, rows)
+        self._release_empty()
+
+    def _add_task(self, ports: tuple[tuple[Part, ...], ...], rows: int) -> None:
+        point = [self._made, [parts[0].point for parts in ports], self._rows_before]
+        self._ready.append(TaskSpec(self._made, point, ports, None, rows))
+        self._made += 1
+        self._rows_before += rows
+
+    def _take(self, port: int, rows: int) -> Part:
+        held = self._held[port]
+        part = held[0]
+        if part.rows == rows:
+            return held.popleft()
+        self.tracker.share(part.block)
+        self.queued_blocks += 1
+        held[0] = part._replace(
+            start=part.start + rows, point=self.inputs[port].advance(part.point, rows)
+        )
+        return part._replace(stop=part.start + rows)
+
+    def _input_ended(self, port: int) -> None:
+        self._check_equal()
+        if not self.live_ports and not self._made and len(self._empty) == len(self.inputs):
+            self._add_task(tuple((self._empty.pop(each),) for each in range(len(self.inputs))), 0)
+        self._check_end()
+
+    def _check_equal(self) -> None:
+        ended = [
+            port
+            for port in range(len(self.inputs))
+            if port not in self.live_ports and not self._held[port]
+        ]
+        longer = [port for port, held in enumerate(self._held) if held]
+        if not ended or not longer:
+            return
+        short, long = ended[0], longer[0]
+        at_least = "at least " if long in self.live_ports else ""
+        self.tracker.failure = ValueError(
+            f"zip puts rows side by side, but its input {short} has {self._received[short]} rows and its input {long} has {at_least}"
+            f"{self._received[long]}: give it datasets with equally many rows"
+        )
+
+    def needed_ports(self) -> Sequence[int]:
+        return [port for port in sorted(self.live_ports) if not self._held[port]]
+
+    def first_point(self) -> Any:
+        return [[0, [each.first_point() for each in self.inputs], 0], 0]
+
+    def restore(self, point: Any) -> None:
+        (self._made, points, self._rows_before), self._skip_rows = point
+        self._received = [self._rows_before] * len(self.inputs)
+        for each, input_point in zip(self.inputs, points, strict=True):
+            each.restore(input_point)
+
+    def _release_empty(self) -> None:
+        for part in self._empty.values():
+            self._unqueue(part)
+            self.tracker.release(part.block)
+        self._empty.clear()
+
+    def _release_all(self) -> None:
+        super()._release_all()
+        for held in self._held:
+            self._release(held)
+            held.clear()
+        self._release_empty()

@@ -1,0 +1,154 @@
+"""`Query`: a plan with its settings. Datasets, iterators and writers execute a plan through it.
+
+Answers to questions (schema, counts, sizes) come from metadata or from earlier executions if
+possible, and from an execution otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from syncline.data.columnar import block as blocks
+from syncline.data.columnar.aggregate import Count
+from syncline.data.context import DataContext
+from syncline.data.execute import block_store, cache
+from syncline.data.execute.execution import Execution, start
+from syncline.data.plan import properties
+from syncline.data.plan.nodes import Aggregate, Held, HeldBlock, Limit, Node
+
+
+@dataclass(kw_only=True)
+class Observations:
+    """Results of earlier executions of a plan. They are not part of its meaning: a copy of the query
+    may start without them.
+    """
+
+    schema: pa.Schema | None = None
+    num_rows: int | None = None
+    size_bytes: int | None = None
+    executions: int = 0
+    """Number of complete executions: the epoch of the next one, which reseeds shuffles."""
+    stats: Callable[[], str] | None = None
+    """Renders the statistics of the last execution."""
+
+
+class Query:
+    """A plan with its settings. The plan never changes.
+
+    Picklable; a copy in another process has no observations.
+
+    Args:
+        node: Root of the plan.
+        context: Settings; the query does not copy them.
+        name: Name in progress and statistics.
+    """
+
+    def __init__(self, node: Node, context: DataContext, *, name: str | None = None) -> None:
+        self.node = node
+        self.context = context
+        self.name = name
+        self.observations = Observations()
+
+    def __reduce__(self) -> tuple[Callable[..., Query], tuple[Node, DataContext, str | None]]:
+        return _unpickled, (self.node, self.context, self.name)
+
+    def recorded_in(self, place: object) -> Query:
+        """Return the same query with executions that are recorded in a run directory."""
+        context = self.context.copy()
+        context._record_place = place
+        changed = Query(self.node, context, name=self.name)
+        changed.observations = replace(self.observations)
+        return changed
+
+    # -- executions
+
+    @contextmanager
+    def execution(self, node: Node | None = None) -> Iterator[Execution]:
+        """Execute a plan, by default the query's own, until the `with` block ends."""
+        epoch = self.observations.executions if node is None else 0
+        execution = start(node or self.node, self.context, epoch=epoch, name=self.name or "")
+        try:
+            yield execution
+        finally:
+            execution.close()
+            self.observations.executions = epoch + (node is None)
+            self.observations.stats = execution.stats().to_string
+
+    def tables(self, node: Node | None = None) -> Iterator[pa.Table]:
+        """Yield the blocks of a plan, by default the query's own, as they are computed."""
+        with self.execution(node) as execution:
+            for output in execution:
+                yield output.table()
+
+    def blocks(self) -> tuple[HeldBlock, ...]:
+        """Return all blocks, in the object store; blocks that exist already are not copied."""
+        if isinstance(self.node, Held):
+            return self.node.blocks
+        files = tuple(properties.input_files(self.node))
+        with self.execution() as execution:
+            found = tuple(block_store.kept(output, files) for output in execution)
+        self.observations.num_rows = sum(block.num_rows for block in found)
+        self.observations.size_bytes = sum(block.size_bytes for block in found)
+        return found
+
+    def first(self, limit: int) -> list[pa.Table]:
+        """Return the first `limit` rows."""
+        return list(self.tables(Limit(input=self.node, limit=limit))) if limit else []
+
+    def single_row(self, node: Node) -> dict[str, object]:
+        """Return the only row of a plan, such as an aggregation without keys."""
+        (row,) = (row for table in self.tables(node) for row in blocks.rows(table))
+        return row
+
+    # -- questions
+
+    def known_schema(self) -> pa.Schema | None:
+        """Return the schema as far as it is known without an execution."""
+        if self.observations.schema is not None:
+            return self.observations.schema
+        return properties.known_schema(cache.answered(self.node))
+
+    def schema(self) -> pa.Schema | None:
+        """Return the schema; compute the first row if the plan does not tell. None for a dataset
+        without blocks.
+        """
+        known = self.known_schema()
+        if known is None:
+            for table in self.tables(Limit(input=self.node, limit=1)):
+                if known is None or table.num_rows:
+                    known = table.schema
+            self.observations.schema = known
+        return known
+
+    def known_rows(self) -> int | None:
+        """Return the number of rows as far as it is known without an execution."""
+        if self.observations.num_rows is not None:
+            return self.observations.num_rows
+        return properties.known_rows(cache.answered(self.node))
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        known = self.known_rows()
+        if known is None:
+            counts = self.tables(Aggregate(input=self.node, keys=(), aggregates=(Count(),)))
+            known = sum(count for table in counts for count in table.column(0).to_pylist())
+            self.observations.num_rows = known
+        return known
+
+    def size_bytes(self) -> int:
+        """Return the bytes in memory: estimated from metadata, or exact after an execution."""
+        if self.observations.size_bytes is None:
+            known = properties.estimated_bytes(cache.answered(self.node))
+            if known is not None:
+                return known
+            with self.execution() as execution:
+                self.observations.size_bytes = sum(block.size_bytes for block in execution)
+        return self.observations.size_bytes
+
+
+def _unpickled(node: Node, context: DataContext, name: str | None) -> Query:
+    return Query(node, context, name=name)

@@ -1,0 +1,222 @@
+"""Steps on columns: expressions, and samples of rows.
+
+What is drawn or numbered depends on the number of the task and of the row in it alone: a task that
+runs again, or whose input comes in other pieces, gives the same.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs as pyarrow_fs
+
+from syncline import faults
+from syncline.data.columnar import block as block_functions
+from syncline.data.columnar.aggregate import AggregateFn, steps
+from syncline.data.columnar.expressions import EvaluationContext, Expr, filter_rows, project
+from syncline.data.columnar.expressions.generated import seeded, uniform
+from syncline.data.columnar.schemas import require_columns
+from syncline.data.execute.program import Step, TaskState
+from syncline.data.execute.steps.user_functions import UserFunctionError
+from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sinks.datasink import WRITE_UUID, Datasink, TaskContext
+from syncline.data.io.sources import arrow_files
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ColumnStep(Step):
+    """Base of the steps that make one table of each table. Their errors are UserFunctionErrors: the
+    program wrote the expressions.
+    """
+
+    name: str
+
+    def begin(self, task: TaskState) -> ColumnStep:
+        """The step as this task runs it."""
+        return self
+
+    def apply(self, table: pa.Table, context: EvaluationContext) -> pa.Table:
+        """The new table."""
+        raise NotImplementedError
+
+    def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
+        row = 0
+        step = self.begin(task)
+        for block in blocks:
+            if not block.num_columns and not block.num_rows:
+                yield block  # knows nothing of the columns that it would have
+                continue
+            context = EvaluationContext(
+                block_index=task.task, row_offset=row, execution_index=task.epoch
+            )
+            try:
+                made = step.apply(block, context)
+            except Exception as error:
+                raise UserFunctionError(
+                    self.name, range(row, row + block.num_rows), error
+                ) from error
+            yield made
+            row += block.num_rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProjectStep(ColumnStep):
+    """Other columns: `dropped` goes first, then come `expressions`, or new names."""
+
+    expressions: tuple[Expr, ...] = ()
+    dropped: tuple[str, ...] = ()
+    renamed: Mapping[str, str] | None = None
+
+    def begin(self, task: TaskState) -> ProjectStep:
+        return replace(
+            self,
+            expressions=tuple(seeded(expr, _seed(task, expr.name)) for expr in self.expressions),
+        )
+
+    def apply(self, table: pa.Table, context: EvaluationContext) -> pa.Table:
+        if self.dropped:
+            require_columns(self.dropped, table.column_names)
+            table = table.select([name for name in table.column_names if name not in self.dropped])
+        if self.renamed is not None:
+            require_columns(self.renamed, table.column_names)
+            return block_functions.from_batch(
+                table.rename_columns([self.renamed.get(name, name) for name in table.column_names])
+            )
+        return project(table, self.expressions, context) if self.expressions else table
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FilterExprStep(ColumnStep):
+    """The rows for which the predicate is true."""
+
+    predicate: Expr
+
+    def begin(self, task: TaskState) -> FilterExprStep:
+        return replace(self, predicate=seeded(self.predicate, _seed(task, None)))
+
+    def apply(self, table: pa.Table, context: EvaluationContext) -> pa.Table:
+        return filter_rows(table, self.predicate, context)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomSampleStep(ColumnStep):
+    """Each row with a probability, drawn for the seed, the number of the task and that of the
+    row.
+    """
+
+    fraction: float
+    seed: int | None = None
+    """None: the seed of the execution and epoch."""
+
+    def begin(self, task: TaskState) -> RandomSampleStep:
+        return self if self.seed is not None else replace(self, seed=task.seed)
+
+    def apply(self, table: pa.Table, context: EvaluationContext) -> pa.Table:
+        assert self.seed is not None, "begin has set it"
+        numbers = uniform([self.seed, context.block_index], context.row_offset, table.num_rows)
+        rows = np.flatnonzero(numbers < self.fraction)
+        return table if len(rows) == table.num_rows else block_functions.take(table, rows)
+
+
+def _seed(task: TaskState, column: str | None) -> list[int]:
+    """What unseeded random numbers of an expression are drawn from: other ones for each column that
+    is made.
+    """
+    return [task.seed, task.epoch, zlib.crc32((column or "").encode())]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AggregateStep(Step):
+    """States of the groups of each block; `AggregateHead` merges them. Its errors are
+    UserFunctionErrors.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateFn, ...]
+
+    def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
+        row = 0
+        for block in blocks:
+            try:
+                states = steps.partial(block, self.keys, self.aggregates)
+            except Exception as error:
+                raise UserFunctionError(
+                    self.name, range(row, row + block.num_rows), error
+                ) from error
+            yield states
+            row += block.num_rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WriteStep(Step):
+    """One call of `sink.write` per task, on its stream of blocks; gives one row: `return`, pickled,
+    `num_rows` and `size_bytes`.
+    """
+
+    name: str
+    sink: Datasink[Any]
+    job: str = ""
+    """Id of the write job, for file names; the sink's own if empty."""
+
+    def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
+        if task.task in self.sink.positions_done():
+            return  # written by an earlier run of the job, whose result the sink knows
+        counted = _Counted(blocks)
+        kwargs = {WRITE_UUID: self.job} if self.job else {}
+        returned = self.sink.write(
+            counted, TaskContext(task_idx=task.task, op_name=self.name, kwargs=kwargs)
+        )
+        row = {
+            "return": cloudpickle.dumps(returned),
+            "num_rows": counted.num_rows,
+            "size_bytes": counted.size_bytes,
+        }
+        yield block_functions.from_rows([row])
+
+
+class _Counted:
+    """Blocks, counted as they are taken."""
+
+    def __init__(self, blocks: Iterator[pa.Table]) -> None:
+        self._blocks = blocks
+        self.num_rows = 0
+        self.size_bytes = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for block in self._blocks:
+            self.num_rows += block.num_rows
+            self.size_bytes += block_functions.size_bytes(block)
+            yield block
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CacheWriteStep(Step):
+    """Writes the one block of each task, under the task's number; it goes on as it is."""
+
+    name: str
+    filesystem: pyarrow_fs.FileSystem
+    directory: str
+    data: str
+    """Name of the writer's own directory in it."""
+    patterns: tuple[str, ...]
+    """Errors that are tried again."""
+
+    def run(self, blocks: Iterator[pa.Table], task: TaskState) -> Iterator[pa.Table]:
+        path = filesystems.join(self.directory, arrow_files.file_name(self.data, task.task))
+        for table in blocks:
+            self._write(path, table)
+            faults.reach("data.cache.block")
+            yield table
+
+    def _write(self, path: str, table: pa.Table) -> None:
+        write = arrow_files.write_block
+        filesystems.call_with_retry(
+            lambda: write(self.filesystem, path, table), f"keeping {path}", self.patterns
+        )
