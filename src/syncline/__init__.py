@@ -1,11 +1,11 @@
 """syncline trains PyTorch models on one machine or many, with the API that Ray's users know.
 
-Here: tasks, actors and objects (`core`). In submodules, which load on first use: `train`, `data`,
-`tune`, `util`, `air`, `runs`, `testing` and `runtime_env`.
+This module has tasks, actors and objects (`core`). The submodules `train`, `data`, `tune`, `util`,
+`air`, `runs`, `testing` and `runtime_env` load on first use.
 """
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 from syncline import actor, exceptions
 from syncline.core.api import (
@@ -60,14 +60,12 @@ __all__ = [
 _SUBMODULES = frozenset({"air", "data", "runs", "runtime_env", "testing", "train", "tune", "util"})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
     if name in _SUBMODULES:
         try:
             return importlib.import_module(f"{__name__}.{name}")
         except ModuleNotFoundError as error:
-            if (
-                error.name != f"{__name__}.{name}"
-            ):  # the submodule is there, and something that it needs is not
+            if error.name != f"{__name__}.{name}":  # the submodule exists; its dependency does not
                 raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

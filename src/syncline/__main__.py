@@ -1,4 +1,4 @@
-"""`python -m syncline`: the same as the command `syncline`."""
+"""`python -m syncline`: run the `syncline` command."""
 
 import sys
 

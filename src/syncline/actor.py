@@ -1,4 +1,4 @@
-"""`syncline.actor`: what programs import of actors."""
+"""`syncline.actor`: the public types of actors."""
 
 from syncline.core.api import exit_actor
 from syncline.core.remote import ActorClass, ActorHandle, ActorMethod

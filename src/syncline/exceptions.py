@@ -1,32 +1,32 @@
-"""The errors that syncline raises, under the names that Ray's users know.
+"""Errors that syncline raises, under Ray's names.
 
-Covered: every error of tasks, actors and objects. Not covered: the errors of training runs, which
-live in `syncline.train`.
+This module has the errors of tasks, actors and objects. Errors of training runs are in
+`syncline.train`.
 
 RayError (also called SynclineError)
-├── RayTaskError                    user code raised; also an instance of the class of what it raised
-│   └── UserCodeException           in an operator of a dataset
+├── RayTaskError                    user code raised; also an instance of the cause's class
+│   └── UserCodeException           an operator of a dataset failed
 ├── TaskCancelledError              the task was cancelled
-├── RayActorError                   a call to an actor has no answer
-│   ├── ActorDiedError              and never will: the actor is dead
-│   └── ActorUnavailableError       for now: the actor is being restarted
-├── ActorUnschedulableError         what the actor asks for can never be met
-├── TaskUnschedulableError          what the task asks for can never be met
-├── WorkerCrashedError              the process that ran the task died
-├── OutOfMemoryError                the process was ended to save the machine's memory
-│   └── ActorOutOfMemoryError       (ActorDiedError) it was an actor's
-├── NodeDiedError                   the machine that ran the task is gone
+├── RayActorError                   a call to an actor has no result
+│   ├── ActorDiedError              the actor is dead
+│   └── ActorUnavailableError       the actor is restarting
+├── ActorUnschedulableError         no node can ever satisfy the actor's resources
+├── TaskUnschedulableError          no node can ever satisfy the task's resources
+├── WorkerCrashedError              the worker process of the task died
+├── OutOfMemoryError                the process was killed because memory ran out
+│   └── ActorOutOfMemoryError       (also ActorDiedError) the process was an actor's
+├── NodeDiedError                   the node that ran the task died
 ├── LocalRayletDiedError            this machine's engine ended under a running program
-├── GetTimeoutError (TimeoutError)  `get` waited as long as it was told to
-├── ObjectLostError                 an object's value is gone
-│   ├── ObjectFreedError            it was freed
-│   └── OwnerDiedError              the process that made it died
-├── ObjectStoreFullError            no room for an object, in memory or on disk
-├── OutOfDiskError                  no room to move objects to disk
-├── RuntimeEnvSetupError            a `runtime_env` could not be set up in a worker
+├── GetTimeoutError (TimeoutError)  `get` timed out
+├── ObjectLostError                 an object's value is lost
+│   ├── ObjectFreedError            the object was freed
+│   └── OwnerDiedError              the process that created the object died
+├── ObjectStoreFullError            memory and disk have no room for an object
+├── OutOfDiskError                  the disk has no room to spill objects
+├── RuntimeEnvSetupError            a worker could not set up a `runtime_env`
 ├── TaskPlacementGroupRemoved       the task's placement group was removed
 ├── ActorPlacementGroupRemoved      the actor's placement group was removed
-├── PendingCallsLimitExceeded       more calls wait than `max_pending_calls`
+├── PendingCallsLimitExceeded       the actor has `max_pending_calls` pending calls
 └── CrossLanguageError              a value or error of another language
 """
 
@@ -35,7 +35,6 @@ from __future__ import annotations
 import re
 import types
 from functools import lru_cache
-from typing import Any
 
 from syncline.core import error_frames
 
@@ -71,16 +70,17 @@ __all__ = [
 
 
 class RayError(Exception):
-    """The base of everything that syncline's tasks, actors and objects raise."""
+    """Base class of all errors of syncline's tasks, actors and objects."""
 
 
 SynclineError = RayError
-"""The same class under this library's own name."""
+"""The same class under syncline's own name."""
 
 
 class WorkerTraceback(Exception):
-    """What a worker's traceback is printed from: the `__cause__` of an error that crossed
-    processes. Never raised by itself.
+    """A worker's traceback, set as the `__cause__` of an error that crossed processes.
+
+    It is never raised by itself.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -88,12 +88,13 @@ class WorkerTraceback(Exception):
 
 
 class RayTaskError(RayError):
-    """User code raised in a task or an actor. `get` raises it as an instance of this class *and* of
-    the class of its cause.
+    """User code raised an exception in a task or an actor.
 
-    `cause` is the exception as user code raised it (a stand-in where it cannot be built again),
-    `traceback_str` its traceback with the frames of user code; `function_name`, `pid` and `ip` say
-    where it happened. `str()` tells cause and frames.
+    `get` raises an instance of this class and of the cause's class.
+
+    `cause` is the exception as user code raised it (a stand-in if it cannot be rebuilt),
+    `traceback_str` its traceback with the frames of user code. `function_name`, `pid` and `ip` say
+    where it was raised. `str()` includes the cause and the frames.
     """
 
     def __init__(
@@ -105,9 +106,7 @@ class RayTaskError(RayError):
         pid: int | None = None,
         ip: str | None = None,
     ) -> None:
-        if isinstance(
-            cause, RayTaskError
-        ):  # a task that failed because one that it waited for failed: the first error counts
+        if isinstance(cause, RayTaskError):  # an upstream task failed: keep the first error
             cause = cause.cause
         super().__init__(function_name, traceback_str, cause, proctitle, pid, ip)
         self.function_name = function_name
@@ -118,11 +117,11 @@ class RayTaskError(RayError):
         self.ip = ip
 
     def as_instanceof_cause(self) -> RayTaskError:
-        """A new error that is also an instance of the cause's class, with the cause's `args` and
-        attributes.
+        """Return a new error that is also an instance of the cause's class.
 
-        The error itself comes back where no such class can be made, or where raising one would not
-        be an error any more (SystemExit, StopIteration): `.cause` has the original then.
+        It has the cause's `args` and attributes. Returns `self` if Python cannot build such a
+        class, or if raising it would not be an error (SystemExit, StopIteration); `.cause` then has
+        the original.
         """
         cause = self.cause
         if cause is None or isinstance(self, type(cause)):
@@ -140,16 +139,17 @@ class RayTaskError(RayError):
     def __str__(self) -> str:
         if not isinstance(self.__cause__, WorkerTraceback):
             return f"{self._where}\n{self.traceback_str}" if self.traceback_str else self._where
-        # Raised by `get`: Python prints the worker's frames from `__cause__`, so this line only
-        # names them.
+        # Raised by `get`: Python prints the worker's frames from `__cause__`.
         return f"{self._last_line}  [{self._where}{self._trail}]"
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._last_line!r}, function_name={self.function_name!r}, pid={self.pid})"
+        return (
+            f"{type(self).__name__}({self._last_line!r}, "
+            f"function_name={self.function_name!r}, pid={self.pid})"
+        )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # `error_frames` finds a form for any cause, also for those that cannot be pickled or built
-        # again.
+    def __reduce__(self) -> tuple[object, ...]:
+        # `pack_error` can encode any cause, also one that cannot be pickled or rebuilt.
         cause = None if self.cause is None else error_frames.pack_error(self.cause)
         rest = (self.proctitle, self.pid, self.ip)
         plain = UserCodeException if isinstance(self, UserCodeException) else RayTaskError
@@ -183,12 +183,11 @@ class RayTaskError(RayError):
 
 
 class UserCodeException(RayTaskError):
-    """An operator of a dataset failed in a function of the program's, or on what it read; also an
-    instance of the class of its cause.
+    """A user function of a dataset operator raised, or its input could not be read.
 
-    `function_name` is the operator. `traceback_str`, which is also `str()`, begins with a line that
-    says which operator failed on which rows, and goes on with the traceback, the user's frames
-    last.
+    Also an instance of the cause's class. `function_name` is the operator. `traceback_str`, which
+    is also `str()`, starts with a line that names the operator and the rows, followed by the
+    traceback.
     """
 
     def __str__(self) -> str:
@@ -200,7 +199,7 @@ def _restore_task_error(
     function_name: str,
     traceback_str: str,
     cause: bytes | None,
-    rest: tuple[Any, ...],
+    rest: tuple[str | None, int | None, str | None],
     with_cause_class: bool,
 ) -> RayTaskError:
     error = plain(
@@ -216,8 +215,9 @@ def _restore_task_error(
 def _class_with_cause(
     base: type[RayTaskError], cause_class: type[BaseException]
 ) -> type[RayTaskError] | None:
-    """The class that is `base` and the cause's; None where Python cannot make one or raising it
-    would do something else than fail.
+    """Return a class derived from both; None if Python cannot build one.
+
+    Also None if raising the class would not be an error.
     """
     if not issubclass(cause_class, Exception) or issubclass(
         cause_class, (StopIteration, StopAsyncIteration)
@@ -228,7 +228,7 @@ def _class_with_cause(
         made = types.new_class(
             name, (base, cause_class), {}, lambda body: body.update(__module__=__name__)
         )
-    except Exception:  # final classes, metaclasses and `__init_subclass__` that object, layouts that do not fit together
+    except Exception:  # final class, metaclass or `__init_subclass__` that raises, layout conflict
         return None
     return made
 
@@ -238,24 +238,20 @@ def _instance(cls: type[RayTaskError], cause: BaseException) -> RayTaskError | N
     return error if isinstance(error, RayTaskError) else None
 
 
-def _bare_instance(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException | None:
-    """An instance made by the built-in class below, so that no `__new__` or `__init__` of the
-    user's runs.
-    """
+def _bare_instance(cls: type[BaseException], args: tuple[object, ...]) -> BaseException | None:
+    """Create an instance without running a user's `__new__` or `__init__`."""
     for base in cls.__mro__:
         if base.__module__ != "builtins" or not issubclass(base, BaseException):
             continue
         try:
             return base.__new__(cls, *args)
-        except TypeError:  # not the base that decides the layout
+        except TypeError:  # another base decides the layout
             continue
     return None
 
 
 def _slot_names(cls: type) -> list[str]:
-    """Names of the values that built-in exceptions and `__slots__` keep outside of `__dict__`, such
-    as `errno`.
-    """
+    """Return the names of attributes outside of `__dict__`, such as `errno`."""
     kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
     bases = (base for base in cls.__mro__ if base not in (BaseException, object))
     names = (name for base in bases for name, kind in vars(base).items() if isinstance(kind, kinds))
@@ -269,12 +265,12 @@ def _copy_slots(source: BaseException, target: BaseException) -> None:
             continue
         try:
             setattr(target, name, value)
-        except (AttributeError, TypeError):  # read-only: `__new__` set it from `args`
+        except (AttributeError, TypeError):  # read-only: `__new__` has set it from `args`
             continue
 
 
 class TaskCancelledError(RayError):
-    """The task was cancelled, before it began or while it ran."""
+    """The task was cancelled, before its start or while it ran."""
 
     def __init__(
         self,
@@ -287,7 +283,7 @@ class TaskCancelledError(RayError):
 
 
 class _ProcessError(RayError):
-    """An error about a process: its id, how it ended and the tail of its log."""
+    """Base class of errors of a process: its id, its exit cause and the tail of its log."""
 
     def __init__(
         self,
@@ -310,7 +306,7 @@ class _ProcessError(RayError):
 
 
 class RayActorError(_ProcessError):
-    """A call to an actor has no answer because of the actor's state."""
+    """A call to an actor has no result because of the actor's state."""
 
     def __init__(
         self,
@@ -330,44 +326,40 @@ class RayActorError(_ProcessError):
 
     @property
     def error_msg(self) -> str:
-        """The whole text."""
+        """The full message."""
         return str(self)
 
 
 class ActorDiedError(RayActorError):
-    """The actor is dead and will not come back; its calls have no answer."""
+    """The actor is dead and is not restarted; its calls have no result."""
 
 
 class ActorUnavailableError(RayActorError):
-    """The actor's process died and is being started again; whether the call had an effect is
-    unknown.
-    """
+    """The actor's process died and is restarting; the call may or may not have had an effect."""
 
 
 class ActorUnschedulableError(RayError):
-    """The actor asks for what the machine, or its placement group, can never give."""
+    """The machine or the placement group can never satisfy the actor's resources."""
 
 
 class TaskUnschedulableError(RayError):
-    """The task asks for what the machine, or its placement group, can never give."""
+    """The machine or the placement group can never satisfy the task's resources."""
 
 
 class WorkerCrashedError(_ProcessError):
-    """The process that ran the task died, and no retry was left."""
+    """The process that ran the task died, and no retries are left."""
 
 
 class OutOfMemoryError(_ProcessError):
-    """The process was ended because the machine ran out of memory."""
+    """The process was killed because the machine ran out of memory."""
 
 
 class ActorOutOfMemoryError(ActorDiedError, OutOfMemoryError):
-    """The actor's process was ended because the machine ran out of memory; the actor will not come
-    back.
-    """
+    """The actor's process was killed because the machine ran out of memory; no restart follows."""
 
 
 class NodeDiedError(RayError):
-    """The machine that ran the task is gone."""
+    """The node that ran the task died."""
 
 
 class LocalRayletDiedError(RayError):
@@ -375,11 +367,11 @@ class LocalRayletDiedError(RayError):
 
 
 class GetTimeoutError(RayError, TimeoutError):
-    """The values were not there within the timeout; what makes them goes on."""
+    """The values were not ready within the timeout; their tasks continue to run."""
 
 
 class ObjectLostError(RayError):
-    """The value of an object is gone and cannot be made again."""
+    """The value of an object is lost and cannot be recomputed."""
 
     def __init__(self, message: str = "", *, object_id: str | None = None) -> None:
         super().__init__(message)
@@ -387,23 +379,23 @@ class ObjectLostError(RayError):
 
 
 class ObjectFreedError(ObjectLostError):
-    """The object was freed, yet somebody asked for its value."""
+    """The object was freed before it was read."""
 
 
 class OwnerDiedError(ObjectLostError):
-    """The process that made the object died before its value was kept elsewhere."""
+    """The process that created the object died before a copy existed elsewhere."""
 
 
 class ObjectStoreFullError(RayError):
-    """There is no room for the object, neither in shared memory nor on disk."""
+    """Neither shared memory nor the disk has room for the object."""
 
 
 class OutOfDiskError(RayError):
-    """There is no room on disk to move objects to."""
+    """The disk has no room to spill objects."""
 
 
 class RuntimeEnvSetupError(RayError):
-    """A worker could not set up the `runtime_env` that its task asks for."""
+    """A worker could not set up the `runtime_env` of its task."""
 
     def __init__(self, error_message: str = "") -> None:
         super().__init__(error_message)
@@ -411,16 +403,16 @@ class RuntimeEnvSetupError(RayError):
 
 
 class TaskPlacementGroupRemoved(RayError):
-    """The placement group of the task was removed, so the task was ended or never began."""
+    """The task's placement group was removed, so the task was killed or never started."""
 
 
 class ActorPlacementGroupRemoved(RayError):
-    """The placement group of the actor was removed, so the actor was ended or never began."""
+    """The actor's placement group was removed, so the actor was killed or never started."""
 
 
 class PendingCallsLimitExceeded(RayError):
-    """As many calls as `max_pending_calls` allows are waiting for the actor already."""
+    """The actor already has `max_pending_calls` pending calls."""
 
 
 class CrossLanguageError(RayError):
-    """A value or an error of another language, which has no equal in Python."""
+    """A value or an error of another language that has no counterpart in Python."""

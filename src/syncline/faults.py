@@ -1,11 +1,11 @@
-"""Fault injection: named points in the engine at which a test lets a process die, fail or stall.
+"""Fault injection: named points at which a test makes a process die, fail or stall.
 
-`SYNCLINE_FAULTS="worker.before_result=kill:3,store.before_seal=sleep:0.5"` ends a process with
-SIGKILL when it reaches the first point for the third time, and makes it sleep half a second
-whenever it reaches the second one. Actions: `kill[:N]` (at the N-th time, default 1), `raise[:N]`
-(FaultInjected), `exit[:N]` (exit code 3), `sleep:SECONDS` (every time). Times are counted per
-process; `kill:1@FILE` acts in one process only, the first that creates FILE, so that a retry gets
-through. Without faults a point costs one check.
+`SYNCLINE_FAULTS="worker.before_result=kill:3,store.before_seal=sleep:0.5"` kills a process with
+SIGKILL when it reaches the first point for the third time, and delays it by half a second each time
+it reaches the second point. Actions: `kill[:N]` (the N-th time, default 1), `raise[:N]` (raises
+FaultInjected), `exit[:N]` (exit code 3), `sleep:SECONDS` (every time). Each process counts on its
+own. `kill:1@FILE` acts only in the first process that creates FILE, so a retry succeeds. Without
+faults, a point costs one comparison.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ class FaultInjected(RuntimeError):
 
 @dataclass(kw_only=True)
 class Fault:
-    """What happens at one point."""
+    """One fault at one point."""
 
     action: str
     """One of kill, raise, exit, sleep."""
     argument: float
-    """Which time counts; for sleep, seconds."""
+    """Number of the visit that triggers the fault; for sleep, seconds."""
     marker: Path | None = None
-    """The fault happens only where this file does not exist yet, and creates it."""
+    """File that the fault creates; the fault is skipped if the file exists."""
     reached: int = 0
-    """How often this process was at the point."""
+    """Number of times that this process has reached the point."""
 
 
 def parse(text: str) -> dict[str, Fault]:
-    """Faults by point, from the form that the module describes. ValueError names the part that
-    cannot be read.
+    """Parse faults by point from the format in the module docstring.
+
+    Raises ValueError that names the malformed part.
     """
     faults = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -54,7 +55,8 @@ def parse(text: str) -> dict[str, Fault]:
             number = -1
         if not equals or not point or action not in _ACTIONS or number < 0:
             raise ValueError(
-                f"SYNCLINE_FAULTS has {part!r}, which is no fault: write POINT=ACTION:NUMBER with an action of {', '.join(_ACTIONS)}"
+                f"SYNCLINE_FAULTS has {part!r}, which is not a fault: write POINT=ACTION:NUMBER "
+                f"with an action of {', '.join(_ACTIONS)}"
             )
         faults[point] = Fault(
             action=action, argument=number, marker=Path(marker) if marker else None
@@ -66,37 +68,38 @@ _armed: dict[str, Fault] | None = parse(settings.faults()) or None
 
 
 def configure(text: str) -> None:
-    """Replace this process's faults, in the form that the module describes; empty text removes
-    them.
+    """Replace this process's faults; `text` has the format in the module docstring.
+
+    An empty text removes all faults.
     """
     global _armed
     _armed = parse(text) or None
 
 
 def reach(point: str) -> None:
-    """The calling process is at `point` now; whatever fault is set there happens."""
+    """Trigger the fault that is set at `point`, if any."""
     if _armed is None:
         return
     fault = _armed.get(point)
     if fault is not None:
-        _happen(point, fault)
+        _trigger(point, fault)
 
 
-def _happen(point: str, fault: Fault) -> None:
+def _trigger(point: str, fault: Fault) -> None:
     fault.reached += 1
     if fault.action == "sleep":
         time.sleep(fault.argument)
         return
-    if fault.reached != fault.argument or not _first(fault.marker):
+    if fault.reached != fault.argument or not _create(fault.marker):
         return
     if fault.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault.action == "exit":
         os._exit(3)
-    raise FaultInjected(f"the fault that SYNCLINE_FAULTS sets at {point!r}")
+    raise FaultInjected(f"SYNCLINE_FAULTS injected an error at {point!r}")
 
 
-def _first(marker: Path | None) -> bool:
+def _create(marker: Path | None) -> bool:
     if marker is None:
         return True
     try:

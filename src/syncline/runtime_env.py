@@ -1,4 +1,4 @@
-"""`syncline.runtime_env.RuntimeEnv`, where programs expect it."""
+"""`syncline.runtime_env`: the public path of `RuntimeEnv`."""
 
 from syncline.core.runtime_env import RuntimeEnv
 

@@ -1,9 +1,8 @@
-"""Settings from environment variables: this module is the only one that reads them.
+"""Settings from environment variables: the only module that reads them.
 
-Covered: the variables whose names begin with `SYNCLINE_`, and access to any other variable for the
-modules that need one. An argument given in the program beats the variable, which beats the default;
-this module knows nothing of arguments. Variables are read when they are asked for, so a program may
-set them until then.
+It covers the `SYNCLINE_` variables, and gives other modules access to any variable that they need.
+An argument in the program overrides the variable, and the variable overrides the default; this
+module does not know the arguments. Each call reads the variable anew.
 """
 
 from __future__ import annotations
@@ -17,83 +16,89 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 
 def environment(name: str, default: str | None = None) -> str | None:
-    """The value of a variable as text, or `default` where it is not set."""
+    """Return the value of a variable, or `default` if it is not set."""
     return os.environ.get(name, default)
 
 
 def inherited_environment() -> dict[str, str]:
-    """A copy of all variables, for a process that is to be started."""
+    """Return a copy of all variables, for a child process."""
     return dict(os.environ)
 
 
 def flag(name: str) -> bool:
-    """A yes-or-no variable. ValueError for a value that is neither."""
+    """Return the value of a boolean variable; raise ValueError if it is not one."""
     text = (environment(name) or "").strip().lower()
     if text in _TRUE:
         return True
     if text in _FALSE:
         return False
-    raise ValueError(f"{name}={text!r} is neither yes nor no: set it to 1 or 0, or remove it")
+    raise ValueError(f"{name}={text!r} is not a boolean: set it to 1 or 0, or remove it")
 
 
 def address() -> str | None:
-    """`SYNCLINE_ADDRESS`: the cluster that `init()` connects to when no `address` is given."""
+    """Return `SYNCLINE_ADDRESS`: the cluster that `init()` connects to without `address`."""
     return environment("SYNCLINE_ADDRESS") or None
 
 
 def namespace() -> str | None:
-    """`SYNCLINE_NAMESPACE`: the namespace of named actors when `init` names none."""
+    """Return `SYNCLINE_NAMESPACE`: the namespace of named actors if `init` gets none."""
     return environment("SYNCLINE_NAMESPACE") or None
 
 
 def full_traceback() -> bool:
-    """`SYNCLINE_FULL_TRACEBACK=1`: tracebacks show the frames of syncline too."""
+    """Return `SYNCLINE_FULL_TRACEBACK`: True if tracebacks also show syncline's own frames."""
     return flag("SYNCLINE_FULL_TRACEBACK")
 
 
 def faults() -> str:
-    """`SYNCLINE_FAULTS`: faults to inject, as `syncline.faults` describes; empty for none."""
+    """Return `SYNCLINE_FAULTS`: the faults to inject (see `syncline.faults`); empty for none."""
     return environment("SYNCLINE_FAULTS") or ""
 
 
 def temporary_directory() -> Path:
-    """`SYNCLINE_TMPDIR`: below which session directories are made; the system's temporary directory
-    by default.
+    """Return `SYNCLINE_TMPDIR`: the parent of session directories.
+
+    The default is the system's temporary directory.
     """
     return Path(environment("SYNCLINE_TMPDIR") or tempfile.gettempdir())
 
 
 def storage_path() -> str:
-    """`SYNCLINE_STORAGE_PATH`: where runs are kept when the program does not say, a directory or a
-    URI; `~/syncline_results` by default.
+    """Return `SYNCLINE_STORAGE_PATH`: the default directory or URI of runs.
+
+    The default is `~/syncline_results`.
     """
     return environment("SYNCLINE_STORAGE_PATH") or "~/syncline_results"
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """`path` on this machine, absolute, with `~` expanded; for who has no home, `~` is where the
-    program runs.
+    """Return `path` as an absolute local path with `~` expanded.
+
+    For a user without a home directory, `~` is the working directory.
     """
     return os.path.abspath(os.path.expanduser(os.fspath(path)).removeprefix("~/"))
 
 
 def train_collective_timeout_s() -> float:
-    """`SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: how long ranks wait for one another in `report` and
-    `collective`; half an hour.
+    """Return `SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S`: seconds to wait for other ranks.
+
+    Applies to `report` and `collective`. The default is 1800.
     """
     return _seconds("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "1800")
 
 
 def termination_notice_s() -> float:
-    """`SYNCLINE_TERMINATION_NOTICE_S`: how long after SIGTERM a machine is expected to take its
-    processes away for good; 30 s.
+    """Return `SYNCLINE_TERMINATION_NOTICE_S`: seconds between SIGTERM and the machine's end.
+
+    The default is 30.
     """
     return _seconds("SYNCLINE_TERMINATION_NOTICE_S", "30")
 
 
 def train_resource_timeout_s() -> float:
-    """`SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S`: how long training waits for resources that nodes took
-    with them, or that an autoscaler is to bring; half an hour.
+    """Return `SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S`: seconds that training waits for resources.
+
+    Applies to resources of lost nodes and of nodes that an autoscaler adds. The default is 1800.
     """
     return _seconds("SYNCLINE_TRAIN_RESOURCE_TIMEOUT_S", "1800")
 
@@ -106,27 +111,28 @@ def _seconds(name: str, default: str) -> float:
         seconds = -1.0
     if not seconds > 0:
         raise ValueError(
-            f"{name}={text!r} is no number of seconds above 0: correct it, or remove it"
+            f"{name}={text!r} is not a positive number of seconds: correct it, or remove it"
         )
     return seconds
 
 
 SESSION = "SYNCLINE_SESSION"
-"""Set by syncline, not by people: which session the child processes of a program belong to."""
+"""Variable in which syncline passes the session to child processes. Users do not set it."""
 
 
 def session() -> str | None:
-    """The session that this process's parent takes part in."""
+    """Return the session of this process's parent."""
     return environment(SESSION)
 
 
 def start_method() -> str:
-    """SYNCLINE_START_METHOD: "fork" (workers are copies of a process that has imported what they
-    need) or "spawn".
+    """Return `SYNCLINE_START_METHOD`: how worker processes start.
+
+    "fork" copies a process that has done the imports; "spawn" starts a new interpreter.
     """
     method = environment("SYNCLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
         raise ValueError(
-            f"SYNCLINE_START_METHOD={method!r} is neither 'fork' nor 'spawn': set one of them, or none"
+            f"SYNCLINE_START_METHOD={method!r} is unknown: set 'fork' or 'spawn', or remove it"
         )
     return method

@@ -1,4 +1,4 @@
-"""An engine that records what it is asked and answers from what a test gives it."""
+"""An engine that records its calls and returns values that the test provides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from syncline.core import lifecycle, refs
-from syncline.core.engine import ActorRecord, Engine, RuntimeFacts
+from syncline.core import engine as engine_module
+from syncline.core import lifecycle
+from syncline.core.engine import ActorRecord, Engine, RuntimeInfo, set_engine
 from syncline.core.refs import Hold, ObjectRef
 
 
@@ -19,9 +20,7 @@ class FakeEngine(Engine):
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.values: dict[int, Any] = {}  # an exception is raised
-        self.runtime_facts = RuntimeFacts(
-            job_id="01", node_id="n1", worker_id="w1", namespace="default"
-        )
+        self.info = RuntimeInfo(job_id="01", node_id="n1", worker_id="w1", namespace="default")
         self.abandoned = False
         self._last_id = 0
 
@@ -104,8 +103,8 @@ class FakeEngine(Engine):
     def available_resources(self):
         return {"CPU": 3.0}
 
-    def facts(self):
-        return self.runtime_facts
+    def runtime_info(self):
+        return self.info
 
     def timeline(self):
         return [{"name": "f"}]
@@ -122,9 +121,7 @@ class FakeEngine(Engine):
 
 @contextmanager
 def running_fake_engine(monkeypatch) -> Iterator[list[FakeEngine]]:
-    """Engines that are started from now on are fakes; gives the list of them, and ends the last
-    one.
-    """
+    """Make `init` start fake engines; yield the list of them, and shut down at the end."""
     started: list[FakeEngine] = []
 
     def start(name, config):
@@ -133,9 +130,9 @@ def running_fake_engine(monkeypatch) -> Iterator[list[FakeEngine]]:
         started.append(engine)
         return engine
 
-    monkeypatch.setattr(lifecycle.engines, "start", start)
+    monkeypatch.setattr(lifecycle, "load_engine", start)
     monkeypatch.delenv("SYNCLINE_ADDRESS", raising=False)
-    assert refs._engine is None
+    assert engine_module.current is None
     yield started
     lifecycle.shutdown()
-    refs.set_engine(None)
+    set_engine(None)

@@ -6,7 +6,7 @@ import pytest
 
 import syncline
 from core.fake_engine import running_fake_engine
-from syncline.core.engine import RuntimeFacts
+from syncline.core.engine import RuntimeInfo
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_facts_about_the_machine(engine, tmp_path):
 
 
 def test_gpu_ids_are_numbers_where_they_can_be(engine):
-    engine.runtime_facts = RuntimeFacts(
+    engine.info = RuntimeInfo(
         job_id="1", node_id="n", worker_id="w", namespace="d", gpu_ids=("0", "MIG-1")
     )
     assert syncline.get_gpu_ids() == [0, "MIG-1"]
@@ -156,7 +156,7 @@ def test_the_runtime_context_of_the_program(engine):
 
 def test_the_runtime_context_of_an_actor(engine):
     handle = syncline.remote(Worker).remote()
-    engine.runtime_facts = RuntimeFacts(
+    engine.info = RuntimeInfo(
         job_id="1", node_id="n", worker_id="w", namespace="d", actor_id=handle._actor_id.hex(), actor=handle._syncline_record,
         was_restarted=True, placement_group_id=7, assigned_resources={"CPU": 1.0},
     )  # fmt: skip

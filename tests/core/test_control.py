@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from syncline.core import control, control_point, unix_sockets
-from syncline.core.control import ActionFailed, NobodyAnswers
-from syncline.core.control_engine import EngineAnswers
-from syncline.core.control_point import SOCKET_NAME, ControlPoint
-from syncline.core.embedded.session import create_session, sessions_directory
-from syncline.core.engine import ActorFacts, ActorListing, TaskCount, TaskListing
+from syncline.core import control, control_server, host
+from syncline.core.control import ActionFailed, ProgramUnreachable
+from syncline.core.control_server import SOCKET_NAME, ControlServer, EngineHandler
+from syncline.core.embedded.session_directories import create_session, sessions_directory
+from syncline.core.engine import ActorInfo, ActorListing, TaskCount, TaskListing
 from syncline.testing.programs import assert_nothing_left, run_program
 from syncline.testing.waiting import eventually
 
@@ -50,7 +49,7 @@ def sockets_below(directory: Path) -> list[Path]:
 def raw_connection(program):
     connection = socket.socket(socket.AF_UNIX)
     path = Path(program.socket)
-    unix_sockets.by_short_name(path.parent, path.name, connection.connect)
+    host.by_short_name(path.parent, path.name, connection.connect)
     connection.settimeout(LONG_S)
     return connection
 
@@ -59,12 +58,12 @@ def raw_connection(program):
 
 
 def test_a_program_that_offers_is_found_and_answers(temporary):
-    control.offer("run:/a", echo)
+    control.serve("run:/a", echo)
     program = this_program()
     assert (program.pid, program.subjects) == (os.getpid(), ("run:/a",))
     assert program.started < time.time()
     assert program.command
-    assert control.ask(program, "run:/a", "stacks", {"ranks": [0]}) == {
+    assert control.request(program, "run:/a", "stacks", {"ranks": [0]}) == {
         "action": "stacks",
         "arguments": {"ranks": [0]},
     }
@@ -76,93 +75,93 @@ def test_a_program_that_offers_nothing_has_no_socket(temporary):
 
 
 def test_the_socket_is_for_this_user_alone(temporary):
-    control.offer("a", echo)
+    control.serve("a", echo)
     directory = Path(this_program().socket).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o700
 
 
 def test_the_socket_goes_with_the_last_offer(temporary):
-    first = control.offer("a", echo)
-    second = control.offer("b", echo)
+    first = control.serve("a", echo)
+    second = control.serve("b", echo)
     first()
     assert this_program().subjects == ("b",)
     second()
     second()
     assert control.programs() == []
     assert sockets_below(temporary) == []
-    control.offer("c", echo)
+    control.serve("c", echo)
     assert this_program().subjects == ("c",)
 
 
 def test_close_ends_everything_and_late_withdrawals_mean_nothing(temporary):
-    withdraw = control.offer("a", echo)
+    withdraw = control.serve("a", echo)
     control.close()
     assert sockets_below(temporary) == []
-    control.offer("b", echo)
+    control.serve("b", echo)
     withdraw()
     assert this_program().subjects == ("b",)
 
 
 def test_of_two_offers_for_a_subject_the_last_answers_until_it_is_withdrawn(temporary):
-    control.offer("a", lambda *_: "first")
-    withdraw = control.offer("a", lambda *_: "second")
+    control.serve("a", lambda *_: "first")
+    withdraw = control.serve("a", lambda *_: "second")
     assert this_program().subjects == ("a",)
-    assert control.ask(this_program(), "a", "") == "second"
+    assert control.request(this_program(), "a", "") == "second"
     withdraw()
-    assert control.ask(this_program(), "a", "") == "first"
+    assert control.request(this_program(), "a", "") == "first"
 
 
 def test_find_looks_for_the_subject(temporary):
-    control.offer("run:/a", echo)
+    control.serve("run:/a", echo)
     assert control.find("run:/a") == this_program()
     assert control.find("run:/b") is None
 
 
 def test_the_session_of_an_engine_is_used_where_others_look_and_another_is_not(temporary, tmp_path):
     inside = create_session(str(temporary), shm_root=None)
-    withdraw = control.offer("engine", echo, directory=inside.directory)
+    withdraw = control.serve("engine", echo, directory=inside.directory)
     assert Path(this_program().socket) == inside.directory / SOCKET_NAME
     withdraw()
     assert inside.directory.exists()
     inside.remove()
 
     outside = create_session(str(tmp_path / "elsewhere"), shm_root=None)
-    control.offer("engine", echo, directory=outside.directory)
+    control.serve("engine", echo, directory=outside.directory)
     assert Path(this_program().socket).parent.parent == sessions_directory(temporary)
     outside.remove()
 
 
 def test_names_longer_than_sockets_may_have_work(temporary, monkeypatch):
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(temporary / ("d" * 100) / ("e" * 100)))
-    control.offer("a", echo)
+    control.serve("a", echo)
     assert len(this_program().socket) > 200
-    assert control.ask(this_program(), "a", "x")["action"] == "x"
+    assert control.request(this_program(), "a", "x")["action"] == "x"
 
 
 def test_a_program_that_cannot_make_a_socket_goes_on_with_a_warning(temporary, monkeypatch, caplog):
     (temporary / "file").touch()
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(temporary / "file"))
     monkeypatch.setattr(control._process, "is_warned", False)
-    control.offer("a", echo)()
-    control.offer("b", echo)()
+    control.serve("a", echo)()
+    control.serve("b", echo)()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "SYNCLINE_TMPDIR" in caplog.text
     assert control.programs() == []
 
 
 def test_a_directory_of_another_user_is_not_believed(temporary, monkeypatch):
-    control.offer("a", echo)
+    control.serve("a", echo)
     monkeypatch.setattr(control, "is_private", lambda _: False)
     assert control.programs() == []
 
 
 def test_sockets_that_killed_programs_left_are_skipped(temporary):
-    control.offer("a", echo)
+    control.serve("a", echo)
     dead = sessions_directory(temporary) / "session-1-dead"
     dead.mkdir()
     left = socket.socket(socket.AF_UNIX)
-    unix_sockets.by_short_name(dead, SOCKET_NAME, left.bind)
+    host.by_short_name(dead, SOCKET_NAME, left.bind)
     left.close()  # what is left of a killed program: a name that nobody listens at
     (sessions_directory(temporary) / "session-2-strange").mkdir()
     (sessions_directory(temporary) / "session-2-strange" / SOCKET_NAME).touch()
@@ -172,12 +171,12 @@ def test_sockets_that_killed_programs_left_are_skipped(temporary):
 def test_a_program_that_does_not_answer_is_listed_without_subjects(temporary):
     session = create_session(str(temporary), shm_root=None)
     with socket.socket(socket.AF_UNIX) as mute:
-        unix_sockets.by_short_name(session.directory, SOCKET_NAME, mute.bind)
+        host.by_short_name(session.directory, SOCKET_NAME, mute.bind)
         mute.listen()
         (program,) = control.programs(timeout_s=0.05)
         assert (program.pid, program.subjects) == (os.getpid(), None)
-        with pytest.raises(NobodyAnswers, match=r"did not answer within 0\.05 s"):
-            control.ask(program, "a", "x", timeout_s=0.05)
+        with pytest.raises(ProgramUnreachable, match=r"did not answer within 0\.05 s"):
+            control.request(program, "a", "x", timeout_s=0.05)
     session.remove()
 
 
@@ -188,9 +187,9 @@ def test_an_answer_that_raises_becomes_the_text_of_the_error(temporary):
     def refuse(action, arguments):
         raise ValueError(f"{action}: rank 7 does not exist")
 
-    control.offer("a", refuse)
+    control.serve("a", refuse)
     with pytest.raises(ActionFailed, match="^stacks: rank 7 does not exist$") as caught:
-        control.ask(this_program(), "a", "stacks")
+        control.request(this_program(), "a", "stacks")
     assert caught.value.kind == "ValueError"
 
 
@@ -198,42 +197,42 @@ def test_an_error_without_a_text_is_told_by_its_name(temporary):
     def refuse(action, arguments):
         raise NotImplementedError
 
-    control.offer("a", refuse)
+    control.serve("a", refuse)
     with pytest.raises(ActionFailed, match="^NotImplementedError$"):
-        control.ask(this_program(), "a", "x")
+        control.request(this_program(), "a", "x")
 
 
 def test_an_answer_that_json_cannot_hold_is_an_error(temporary):
-    control.offer("a", lambda *_: {1, 2})
+    control.serve("a", lambda *_: {1, 2})
     with pytest.raises(ActionFailed, match="set is not JSON serializable"):
-        control.ask(this_program(), "a", "x")
+        control.request(this_program(), "a", "x")
 
 
 def test_an_answer_that_is_too_long_is_an_error_with_numbers(temporary, monkeypatch):
-    monkeypatch.setattr(control_point, "ANSWER_BYTES", 1000)
-    control.offer("a", lambda *_: "x" * 2000)
+    monkeypatch.setattr(control_server, "RESPONSE_BYTES", 1000)
+    control.serve("a", lambda *_: "x" * 2000)
     with pytest.raises(ActionFailed, match="at most 1000"):
-        control.ask(this_program(), "a", "x")
+        control.request(this_program(), "a", "x")
 
 
 def test_a_subject_that_is_not_offered_is_told_with_those_that_are(temporary):
-    control.offer("engine", echo)
-    with pytest.raises(NobodyAnswers, match=r"'run:/gone' \(any more\).*'engine'"):
-        control.ask(this_program(), "run:/gone", "stacks")
+    control.serve("engine", echo)
+    with pytest.raises(ProgramUnreachable, match=r"'run:/gone' \(any more\).*'engine'"):
+        control.request(this_program(), "run:/gone", "stacks")
 
 
 def test_a_program_that_has_ended_meanwhile_is_nobody(temporary):
-    control.offer("a", echo)
+    control.serve("a", echo)
     program = this_program()
     control.close()
-    with pytest.raises(NobodyAnswers, match="no program listens"):
-        control.ask(program, "a", "x")
+    with pytest.raises(ProgramUnreachable, match="no program listens"):
+        control.request(program, "a", "x")
 
 
 def test_arguments_that_json_cannot_hold_are_refused_here(temporary):
-    control.offer("a", echo)
+    control.serve("a", echo)
     with pytest.raises(TypeError):
-        control.ask(this_program(), "a", "x", {"value": object()})
+        control.request(this_program(), "a", "x", {"value": object()})
 
 
 def test_a_long_answer_does_not_hold_up_others(temporary):
@@ -244,14 +243,14 @@ def test_a_long_answer_does_not_hold_up_others(temporary):
             assert release.wait(LONG_S)
         return action
 
-    control.offer("a", answer)
+    control.serve("a", answer)
     program = this_program()
     answers = []
     slow = threading.Thread(
-        target=lambda: answers.append(control.ask(program, "a", "profile", timeout_s=LONG_S))
+        target=lambda: answers.append(control.request(program, "a", "profile", timeout_s=LONG_S))
     )
     slow.start()
-    assert control.ask(program, "a", "stacks") == "stacks"
+    assert control.request(program, "a", "stacks") == "stacks"
     release.set()
     slow.join()
     assert answers == ["profile"]
@@ -265,11 +264,11 @@ def test_an_answer_that_is_being_made_when_the_offer_goes_is_still_sent(temporar
         assert release.wait(LONG_S)
         return "last words"
 
-    withdraw = control.offer("a", answer)
+    withdraw = control.serve("a", answer)
     program = this_program()
     answers = []
     asking = threading.Thread(
-        target=lambda: answers.append(control.ask(program, "a", "x", timeout_s=LONG_S))
+        target=lambda: answers.append(control.request(program, "a", "x", timeout_s=LONG_S))
     )
     asking.start()
     assert begun.wait(LONG_S)
@@ -294,27 +293,27 @@ def test_an_answer_that_is_being_made_when_the_offer_goes_is_still_sent(temporar
     ],
 )
 def test_what_is_no_question_gets_an_error(temporary, line):
-    control.offer("a", echo)
+    control.serve("a", echo)
     with raw_connection(this_program()) as connection:
         connection.sendall(line + b"\n")
-        assert "no question" in json.loads(connection.makefile().readline())["failed"]
+        assert "does not understand" in json.loads(connection.makefile().readline())["failed"]
 
 
 def test_a_question_that_is_too_long_is_cut_off(temporary, monkeypatch):
-    monkeypatch.setattr(control_point, "QUESTION_BYTES", 1000)
-    control.offer("a", echo)
+    monkeypatch.setattr(control_server, "REQUEST_BYTES", 1000)
+    control.serve("a", echo)
     with pytest.raises(
-        (ActionFailed, NobodyAnswers),
+        (ActionFailed, ProgramUnreachable),
         match="longer than 1000 bytes|gave no answer|no program listens",
     ):
-        control.ask(this_program(), "a", "x", {"text": "y" * 1_000_000})
-    assert control.ask(this_program(), "a", "x")["action"] == "x"
+        control.request(this_program(), "a", "x", {"text": "y" * 1_000_000})
+    assert control.request(this_program(), "a", "x")["action"] == "x"
 
 
 def test_a_client_that_says_nothing_is_dropped(tmp_path):
-    point = ControlPoint(tmp_path, question_s=0.05)
+    point = ControlServer(tmp_path, request_timeout_s=0.05)
     with socket.socket(socket.AF_UNIX) as client:
-        unix_sockets.by_short_name(tmp_path, SOCKET_NAME, client.connect)
+        host.by_short_name(tmp_path, SOCKET_NAME, client.connect)
         client.settimeout(LONG_S)
         client.sendall(b'{"subject":')
         assert client.recv(1) == b""
@@ -322,10 +321,10 @@ def test_a_client_that_says_nothing_is_dropped(tmp_path):
 
 
 def test_a_client_that_does_not_read_is_dropped(tmp_path):
-    point = ControlPoint(tmp_path, reading_s=0.05)
-    point.offer("a", lambda *_: "x" * 5_000_000)
+    point = ControlServer(tmp_path, response_timeout_s=0.05)
+    point.register("a", lambda *_: "x" * 5_000_000)
     with socket.socket(socket.AF_UNIX) as client:
-        unix_sockets.by_short_name(tmp_path, SOCKET_NAME, client.connect)
+        host.by_short_name(tmp_path, SOCKET_NAME, client.connect)
         client.sendall(b'{"subject": "a", "action": "x"}\n')
         eventually(lambda: point._connections, what="the connection is served")
         eventually(lambda: not point._connections, what="the connection is dropped")
@@ -333,12 +332,12 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path):
 
 
 def test_more_clients_than_are_served_are_turned_away(temporary, monkeypatch):
-    monkeypatch.setattr(control_point, "CONNECTIONS", 2)
-    control.offer("a", echo)
+    monkeypatch.setattr(control_server, "MAX_CONNECTIONS", 2)
+    control.serve("a", echo)
     program = this_program()
     silent = [raw_connection(program) for _ in range(2)]
-    with pytest.raises(NobodyAnswers):
-        control.ask(program, "a", "x")
+    with pytest.raises(ProgramUnreachable):
+        control.request(program, "a", "x")
     for connection in silent:
         connection.close()
     eventually(lambda: answers(program), what="there is room again")
@@ -346,22 +345,22 @@ def test_more_clients_than_are_served_are_turned_away(temporary, monkeypatch):
 
 def answers(program):
     try:
-        return control.ask(program, "a", "x")
-    except NobodyAnswers:
+        return control.request(program, "a", "x")
+    except ProgramUnreachable:
         return None
 
 
 def test_another_user_gets_no_answer(tmp_path, monkeypatch):
     asked = []
-    point = ControlPoint(tmp_path)
-    point.offer("a", lambda *_: asked.append(1))
-    monkeypatch.setattr(unix_sockets, "peer", lambda _: unix_sockets.Peer(1, os.getuid() + 1))
+    point = ControlServer(tmp_path)
+    point.register("a", lambda *_: asked.append(1))
+    monkeypatch.setattr(host, "peer", lambda _: host.Peer(1, os.getuid() + 1))
     with socket.socket(socket.AF_UNIX) as client:
-        unix_sockets.by_short_name(tmp_path, SOCKET_NAME, client.connect)
+        host.by_short_name(tmp_path, SOCKET_NAME, client.connect)
         client.settimeout(LONG_S)
         client.sendall(b'{"subject": "a", "action": "x"}\n')
         with pytest.raises((ConnectionResetError, EOFError)):
-            unix_sockets.receive_line(client, limit_bytes=100, deadline=time.monotonic() + LONG_S)
+            host.receive_line(client, limit_bytes=100, deadline=time.monotonic() + LONG_S)
     assert asked == []
     point.close()
 
@@ -380,7 +379,7 @@ class SmallEngine:
         return {"CPU": 1.0}
 
     def actors(self, limit):
-        actor = ActorFacts(
+        actor = ActorInfo(
             actor_id="1",
             class_name="Counter",
             name=None,
@@ -401,25 +400,25 @@ class SmallEngine:
 
 
 def test_an_engine_answers_with_plain_values(temporary):
-    control.offer(control.ENGINE, EngineAnswers(SmallEngine()))
+    control.serve(control.ENGINE, EngineHandler(SmallEngine()))
     program = this_program()
-    assert control.ask(program, "engine", "nodes") == [{"NodeID": "a", "Alive": True}]
-    assert control.ask(program, "engine", "resources") == {
+    assert control.request(program, "engine", "nodes") == [{"NodeID": "a", "Alive": True}]
+    assert control.request(program, "engine", "resources") == {
         "total": {"CPU": 4.0},
         "available": {"CPU": 1.0},
     }
-    assert control.ask(program, "engine", "actors")["actors"][0]["class_name"] == "Counter"
-    assert control.ask(program, "engine", "actors", {"limit": 0})["actors"] == []
-    assert control.ask(program, "engine", "tasks")["counts"] == [
+    assert control.request(program, "engine", "actors")["actors"][0]["class_name"] == "Counter"
+    assert control.request(program, "engine", "actors", {"limit": 0})["actors"] == []
+    assert control.request(program, "engine", "tasks")["counts"] == [
         {"name": "f", "state": "QUEUED", "count": 3}
     ]
-    assert control.ask(program, "engine", "statistics")["hub"]["count"] == 1
+    assert control.request(program, "engine", "statistics")["hub"]["count"] == 1
     with pytest.raises(
         ActionFailed, match=r"'shutdown' is unknown.*nodes, resources, actors, tasks, statistics"
     ):
-        control.ask(program, "engine", "shutdown")
+        control.request(program, "engine", "shutdown")
     with pytest.raises(ActionFailed, match="limit=-1"):
-        control.ask(program, "engine", "actors", {"limit": -1})
+        control.request(program, "engine", "actors", {"limit": -1})
 
 
 # -- real programs
@@ -427,13 +426,13 @@ def test_an_engine_answers_with_plain_values(temporary):
 FORKING = """
 import os, sys, time
 from syncline.core import control
-withdraw = control.offer("parent", lambda *_: os.getpid())
+withdraw = control.serve("parent", lambda *_: os.getpid())
 pid = os.fork()
 if pid == 0:
     assert control._process.point is None
     withdraw()  # the parent's, not the child's
     if sys.argv[1] == "offers":
-        control.offer("child", lambda *_: os.getpid())
+        control.serve("child", lambda *_: os.getpid())
     print("child", os.getpid(), flush=True)
     time.sleep(100)
 print("parent", os.getpid(), flush=True)
@@ -448,7 +447,7 @@ def test_a_forked_child_neither_answers_for_its_parent_nor_takes_its_socket_away
         program.wait_for("parent")
         found = {subject: one.pid for one in control.programs() for subject in one.subjects}
         assert found == {"parent": program.pid, "child": child}
-        assert control.ask(control.find("parent"), "parent", "x") == program.pid
+        assert control.request(control.find("parent"), "parent", "x") == program.pid
 
 
 @pytest.mark.processes
@@ -486,11 +485,11 @@ def test_the_engine_of_a_program_is_found_asked_and_gone_when_it_is_killed(tempo
         found = eventually(lambda: control.find("engine"))
         assert found.pid == program.pid
         assert any("program.py" in part for part in found.command)
-        resources = control.ask(found, "engine", "resources")
+        resources = control.request(found, "engine", "resources")
         assert (resources["total"]["CPU"], resources["available"]["CPU"]) == (3, 2)
-        (actor,) = control.ask(found, "engine", "actors")["actors"]
+        (actor,) = control.request(found, "engine", "actors")["actors"]
         assert (actor["class_name"], actor["name"], actor["state"]) == ("Keeper", "keeper", "ALIVE")
-        (running,) = control.ask(found, "engine", "tasks")["running"]
+        (running,) = control.request(found, "engine", "tasks")["running"]
         assert (running["name"], running["pid"]) == ("Keeper.keep", actor["pid"])
         program.send_signal(signal.SIGKILL)
         program.process.wait()

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from syncline.core.interfaces import interface_of
+from syncline.core.host import interface_of
 
 
 def owns(*addresses: str) -> list[SimpleNamespace]:

@@ -9,7 +9,8 @@ import pytest
 
 import syncline
 from core.fake_engine import FakeEngine, running_fake_engine
-from syncline.core import lifecycle, refs
+from syncline.core import lifecycle
+from syncline.core.engine import current_engine, set_engine
 
 
 @pytest.fixture
@@ -134,10 +135,10 @@ def test_impossible_arguments_are_refused(started, arguments, error):
 
 def test_in_a_worker_init_and_shutdown_do_nothing(started):
     engine = FakeEngine()
-    refs.set_engine(engine)
+    set_engine(engine)
     assert syncline.init(num_cpus=3)["node_id"] == "n1"
     syncline.shutdown()
-    assert refs.current_engine() is engine
+    assert current_engine() is engine
     assert started == []
 
 
@@ -173,7 +174,7 @@ def test_a_hook_may_give_a_forked_child_another_engine(started, monkeypatch):
     monkeypatch.setattr(
         lifecycle,
         "after_fork_hooks",
-        [lambda engine: refs.set_engine(other if engine is started[0] else None)],
+        [lambda engine: set_engine(other if engine is started[0] else None)],
     )
-    assert in_forked_child(lambda: refs.current_engine() is other) == 0
+    assert in_forked_child(lambda: current_engine() is other) == 0
     assert in_forked_child(lambda: syncline.shutdown() is None and other.calls == []) == 0

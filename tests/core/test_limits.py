@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.core import limits
+from syncline.core import cgroups
 
 GIB = 1 << 30
 
@@ -21,10 +21,10 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 
 def test_machine_without_cgroups_has_its_affinity_and_its_memory(tmp_path: Path) -> None:
     root = tree(tmp_path, {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree: 1 kB\n"})
-    assert limits.cpu_count(root, affinity=6) == 6
-    assert limits.cpu_quota(root) is None
-    assert limits.memory_limit(root) is None
-    assert limits.memory_bytes(root) == 16 * GIB
+    assert cgroups.cpu_count(root, affinity=6) == 6
+    assert cgroups.cpu_quota(root) is None
+    assert cgroups.memory_limit(root) is None
+    assert cgroups.memory_bytes(root) == 16 * GIB
 
 
 def test_v2_quota_and_memory_of_a_container(tmp_path: Path) -> None:
@@ -38,9 +38,9 @@ def test_v2_quota_and_memory_of_a_container(tmp_path: Path) -> None:
             "sys/fs/cgroup/memory.max": str(4 * GIB),
         },
     )
-    assert limits.cpu_quota(root) == 2.5
-    assert limits.cpu_count(root, affinity=64) == 2
-    assert limits.machine_limits(root).memory_bytes == 4 * GIB
+    assert cgroups.cpu_quota(root) == 2.5
+    assert cgroups.cpu_count(root, affinity=64) == 2
+    assert cgroups.machine_limits(root).memory_bytes == 4 * GIB
 
 
 def test_tightest_limit_of_nested_v2_groups_counts(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_tightest_limit_of_nested_v2_groups_counts(tmp_path: Path) -> None:
             base + "user.slice/job/step/memory.max": "max",
         },
     )
-    assert limits.cpu_quota(root) == 3.0
-    assert limits.memory_limit(root) == 2 * GIB
+    assert cgroups.cpu_quota(root) == 3.0
+    assert cgroups.memory_limit(root) == 2 * GIB
 
 
 def test_v1_controllers_each_have_their_own_path_and_mount(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_v1_controllers_each_have_their_own_path_and_mount(tmp_path: Path) -> No
             "cg/memory/job/a/memory.limit_in_bytes": str(3 * GIB),
         },
     )
-    assert limits.cpu_quota(root) == 3.0
-    assert limits.memory_limit(root) == 3 * GIB
+    assert cgroups.cpu_quota(root) == 3.0
+    assert cgroups.memory_limit(root) == 3 * GIB
 
 
 def test_v1_without_quota_is_unlimited(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_v1_without_quota_is_unlimited(tmp_path: Path) -> None:
             "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
         },
     )
-    assert limits.cpu_quota(root) is None
-    assert limits.memory_limit(root) is None
+    assert cgroups.cpu_quota(root) is None
+    assert cgroups.memory_limit(root) is None
 
 
 def test_host_path_that_a_container_cannot_see_falls_back_to_the_mount(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_host_path_that_a_container_cannot_see_falls_back_to_the_mount(tmp_path:
             "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
         },
     )
-    assert limits.cpu_quota(root) == 2.0
+    assert cgroups.cpu_quota(root) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_cpu_count_is_at_least_one_and_at_most_the_affinity(
     tmp_path: Path, quota: str, cpus: int
 ) -> None:
     root = tree(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": quota})
-    assert limits.cpu_count(root, affinity=4) == cpus
+    assert cgroups.cpu_count(root, affinity=4) == cpus
 
 
 def test_nonsense_in_the_files_states_no_limit(tmp_path: Path) -> None:
@@ -124,12 +124,12 @@ def test_nonsense_in_the_files_states_no_limit(tmp_path: Path) -> None:
             "sys/fs/cgroup/memory.max": "lots",
         },
     )
-    assert limits.cpu_quota(root) is None
-    assert limits.memory_limit(root) is None
+    assert cgroups.cpu_quota(root) is None
+    assert cgroups.memory_limit(root) is None
 
 
 def test_this_machine_has_a_cpu_and_memory() -> None:
-    here = limits.machine_limits()
+    here = cgroups.machine_limits()
     assert here.cpus >= 1
     assert here.memory_bytes > 0
 
@@ -147,9 +147,9 @@ def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(
         base + "step/memory.max": "max",
     }
     root = tree(tmp_path, files)
-    assert limits.MemoryFiles.of(root).available_bytes() == 3 * GIB // 2
+    assert cgroups.MemoryFiles.of(root).available_bytes() == 3 * GIB // 2
     (root / base / "memory.max").write_text("max")
-    assert limits.MemoryFiles.of(root).available_bytes() == 8 * GIB
+    assert cgroups.MemoryFiles.of(root).available_bytes() == 8 * GIB
 
 
 @pytest.mark.parametrize(
@@ -177,4 +177,4 @@ def test_memory_that_is_left_is_that_of_the_tightest_group_without_its_cache(
 def test_kills_for_lack_of_memory_are_those_of_the_group_or_else_of_the_machine(
     tmp_path: Path, files: dict[str, str], kills: int | None
 ) -> None:
-    assert limits.MemoryFiles.of(tree(tmp_path, files)).kills() == kills
+    assert cgroups.MemoryFiles.of(tree(tmp_path, files)).kills() == kills

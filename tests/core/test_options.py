@@ -51,7 +51,7 @@ def test_an_actor_in_a_placement_group_needs_no_more_than_it_holds():
         ({"num_returns": -1}, ValueError, "num_returns=-1"),
         ({"num_returns": "stream"}, ValueError, "'streaming', 'dynamic'"),
         ({"max_retries": -2}, ValueError, "max_retries=-2"),
-        ({"retry_exceptions": [3]}, TypeError, "no exception class"),
+        ({"retry_exceptions": [3]}, TypeError, "not an exception class"),
         ({"retry_exceptions": "all"}, TypeError, "retry_exceptions"),
         ({"scheduling_strategy": "PACK"}, ValueError, "'DEFAULT', 'SPREAD'"),
         ({"scheduling_strategy": 3}, TypeError, "scheduling_strategies"),
@@ -77,7 +77,7 @@ def test_impossible_task_options_are_refused(keywords, error, message):
     [
         ({"lifetime": "forever"}, "'detached', 'non_detached'"),
         ({"max_concurrency": -1}, "max_concurrency=-1"),
-        ({"get_if_exists": True}, "give `name` too"),
+        ({"get_if_exists": True}, "set `name`"),
         ({"num_returns": 2}, "An actor class has no option 'num_returns'"),
         ({"concurrency_groups": {"io": 0}}, "io"),
     ],

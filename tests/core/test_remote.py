@@ -9,8 +9,9 @@ import pytest
 
 import syncline
 from core.fake_engine import running_fake_engine
-from syncline.core import actor_methods, refs
-from syncline.core.plans import CallPlan, TaskPlan
+from syncline.core import refs
+from syncline.core import definitions
+from syncline.core.definitions import CallDefinition, TaskDefinition
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_call_reaches_the_engine_with_its_plan_and_arguments(engine):
     kind, plan, args, kwargs = engine.calls[-1]
     assert (kind, plan.function, plan.name, args, kwargs) == ("task", add, "add", (1,), {"c": 2})
     assert plan.options.num_cpus == 2
-    assert isinstance(plan, TaskPlan)
+    assert isinstance(plan, TaskDefinition)
     assert isinstance(ref, syncline.ObjectRef)
 
 
@@ -196,7 +197,7 @@ def test_a_method_call_reaches_the_engine(engine):
     handle = syncline.remote(Counter).remote()
     handle.add.remote(2, n=3)
     kind, plan, args, kwargs = engine.calls[-1]
-    assert isinstance(plan, CallPlan)
+    assert isinstance(plan, CallDefinition)
     assert (kind, plan.actor_id, plan.method, plan.name, args, kwargs) == (
         "call",
         handle._actor_id,
@@ -288,13 +289,12 @@ def test_methods_of_every_actor(engine):
         getattr(handle, name).remote()
         assert engine.calls[-1][1].method == name
     counter = Counter(3)
-    assert actor_methods.bound_method(counter, "__ray_ready__")() is True
+    assert definitions.bound_method(counter, "__ray_ready__")() is True
     assert (
-        actor_methods.bound_method(counter, "__ray_call__")(lambda actor, n: actor.value + n, 4)
-        == 7
+        definitions.bound_method(counter, "__ray_call__")(lambda actor, n: actor.value + n, 4) == 7
     )
-    assert actor_methods.bound_method(counter, "add")(5) == 5
-    actor_methods.bound_method(counter, "__ray_terminate__")()
+    assert definitions.bound_method(counter, "add")(5) == 5
+    definitions.bound_method(counter, "__ray_terminate__")()
     assert engine.calls[-1] == ("exit_actor",)
 
 

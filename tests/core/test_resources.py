@@ -59,12 +59,12 @@ def test_amounts_that_are_no_numbers_are_refused(amount: object) -> None:
 
 
 def test_names_that_are_no_strings_are_refused() -> None:
-    with pytest.raises(TypeError, match="named by a non-empty string"):
+    with pytest.raises(TypeError, match="must be a non-empty string"):
         Resources.of({1: 1})  # type: ignore[dict-item]
 
 
 def test_more_than_one_gpu_must_be_whole() -> None:
-    with pytest.raises(ValueError, match=r"1\.5 GPUs were asked for.*such as 2"):
+    with pytest.raises(ValueError, match=r"1\.5 GPUs were requested.*such as 2"):
         Resources.of({"GPU": 1.5})
     assert Resources.of({"GPU": 2}).units("GPU") == 2 * UNIT
     assert Resources.of({"CPU": 1.5}).units("CPU") == 3 * UNIT // 2

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from syncline.core import culprits, serialization
+from syncline.core import serialization
+from syncline.core import serializability
 from syncline.core.serialization import (
     IN_BAND_BYTES,
     OUT_OF_BAND_BYTES,
@@ -342,7 +343,7 @@ def test_torch_modules_come_back_trainable():
 @pytest.mark.processes
 def test_importing_it_loads_no_heavy_module():
     code = (
-        "import sys; import syncline.core.serialization, syncline.core.embedded.store; "
+        "import sys; import syncline.core.serialization, syncline.core.embedded.object_store; "
         "print(sorted({'numpy', 'torch', 'pyarrow'} & set(sys.modules)))"
     )
     source = str(Path(serialization.__file__).parents[2])
@@ -455,14 +456,14 @@ def test_the_search_ends_in_rings_and_without_time():
     ring["lock"] = threading.Lock()
     assert '["lock"]` is a _thread.lock' in message_of(lambda: pack(ring))
     times = iter([0.0, *[100.0] * 10])
-    found = culprits.find(
+    found = serializability.find_unpicklable(
         [threading.Lock()],
         "value",
         TypeError("no"),
         lambda value: TypeError("no"),
         clock=lambda: next(times),
     )
-    assert found == culprits.Culprit("value", "list", "no")
+    assert found == serializability.UnpicklablePart("value", "list", "no")
 
 
 # Exceptions

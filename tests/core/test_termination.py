@@ -30,7 +30,7 @@ def _signal_self() -> None:
 
 def test_signal_calls_back_on_another_thread_while_the_block_runs() -> None:
     called: list[threading.Thread] = []
-    with termination.noticed(lambda: called.append(threading.current_thread())) as watched:
+    with termination.termination_notice(lambda: called.append(threading.current_thread())) as watched:
         assert watched
         _signal_self()
         eventually(lambda: called, what="the callback is called")
@@ -54,7 +54,7 @@ def test_everything_is_as_before_after_the_block() -> None:
     own_threads: set[threading.Thread] = set()
     own_pipes: set[str] = set()
     for _ in range(3):
-        with termination.noticed(lambda: None):
+        with termination.termination_notice(lambda: None):
             own_threads |= set(threading.enumerate()) - threads
             own_pipes |= _pipes() - pipes
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -71,7 +71,7 @@ def test_everything_is_as_before_after_the_block() -> None:
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
 def test_handling_of_the_programs_own_stays(handler: object) -> None:
     signal.signal(signal.SIGTERM, handler)  # type: ignore[arg-type]
-    with termination.noticed(lambda: None) as watched:
+    with termination.termination_notice(lambda: None) as watched:
         assert not watched
         assert signal.getsignal(signal.SIGTERM) is handler
 
@@ -80,7 +80,7 @@ def test_other_threads_change_nothing() -> None:
     seen: list[object] = []
 
     def use() -> None:
-        with termination.noticed(lambda: None) as watched:
+        with termination.termination_notice(lambda: None) as watched:
             seen.extend([watched, signal.getsignal(signal.SIGTERM)])
 
     thread = threading.Thread(target=use)
@@ -91,8 +91,8 @@ def test_other_threads_change_nothing() -> None:
 
 def test_blocks_inside_of_blocks_leave_the_outer_one_in_charge() -> None:
     told = threading.Event()
-    with termination.noticed(told.set):
-        with termination.noticed(lambda: None) as watched:
+    with termination.termination_notice(told.set):
+        with termination.termination_notice(lambda: None) as watched:
             assert not watched
         _signal_self()
         assert told.wait(60)
@@ -103,7 +103,7 @@ def test_descriptor_of_an_event_loop_stays() -> None:
     signal.set_wakeup_fd(write)
     told = threading.Event()
     try:
-        with termination.noticed(told.set):
+        with termination.termination_notice(told.set):
             _signal_self()
             assert told.wait(60)
         assert os.read(read, 10) == bytes([signal.SIGTERM])
@@ -115,7 +115,7 @@ def test_descriptor_of_an_event_loop_stays() -> None:
 
 def test_children_that_a_program_forks_inside_the_block_end_by_the_signal() -> None:
     told: list[None] = []
-    with termination.noticed(lambda: told.append(None)):
+    with termination.termination_notice(lambda: told.append(None)):
         pid = os.fork()
         if pid == 0:
             try:
@@ -164,7 +164,7 @@ class Forever:
     def wait(self):
         threading.Event().wait()
 
-with termination.noticed(lambda: print("told", flush=True)):
+with termination.termination_notice(lambda: print("told", flush=True)):
     threading.Timer(0.2, print, ("waiting",), {"flush": True}).start()
     WAIT
 """

@@ -9,9 +9,10 @@ import pytest
 import syncline
 from core.fake_engine import running_fake_engine
 from syncline import settings
-from syncline.core import actor_methods, tracebacks
+from syncline.core import tracebacks
+from syncline.core import definitions
 
-ENGINE_FILE = actor_methods.__file__
+ENGINE_FILE = definitions.__file__
 
 
 def user_function():
@@ -76,7 +77,7 @@ def test_an_error_of_the_engines_own_code_keeps_its_frames():
     assert ENGINE_FILE in tracebacks.user_traceback(caught.value)
 
 
-def test_what_syncline_raises_on_purpose_says_all_unless_code_of_the_programs_took_part(
+def test_what_syncline_raises_on_purpose_is_self_explanatory_unless_code_of_the_programs_took_part(
     monkeypatch,
 ):
     def caught(call) -> BaseException:
@@ -89,13 +90,13 @@ def test_what_syncline_raises_on_purpose_says_all_unless_code_of_the_programs_to
 
     monkeypatch.setenv("SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S", "soon")
     on_purpose = settings.train_collective_timeout_s
-    assert tracebacks.says_all(caught(on_purpose))
-    assert not tracebacks.says_all(caught(lambda: engine_frames_around(user_function)))
+    assert tracebacks.is_self_explanatory(caught(on_purpose))
+    assert not tracebacks.is_self_explanatory(caught(lambda: engine_frames_around(user_function)))
     because = caught(on_purpose)
     because.__cause__ = caught(lambda: engine_frames_around(user_function))
-    assert not tracebacks.says_all(because)
+    assert not tracebacks.is_self_explanatory(because)
     monkeypatch.setenv("SYNCLINE_FULL_TRACEBACK", "1")
-    assert not tracebacks.says_all(caught(on_purpose))
+    assert not tracebacks.is_self_explanatory(caught(on_purpose))
 
 
 def test_get_shows_the_workers_frames_and_then_the_drivers(monkeypatch):

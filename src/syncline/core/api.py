@@ -1,6 +1,7 @@
-"""What programs call, and the packages above core: `remote`, `init` and the context, which have
-modules of their own, and here what works on references, actors and the machine: checks of the
-arguments, and one call of the engine.
+"""Functions of the public API: objects, cancellation, named actors, resources and listings.
+
+Each checks its arguments and calls the engine once. `remote`, `init` and the runtime context are in
+modules of their own and re-exported here for the packages above core.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from syncline.core import refs as references
+from syncline.core import engine as engines
 from syncline.core.context import RuntimeContext, get_runtime_context
 from syncline.core.engine import LISTED, ActorListing, TaskListing
 from syncline.core.errors import NotAReferenceError
@@ -59,37 +60,46 @@ def get(refs: ObjectRef[T], *, timeout: float | None = None) -> T: ...
 def get(refs: Sequence[ObjectRef[T]], *, timeout: float | None = None) -> list[T]: ...
 @overload
 def get(refs: ObjectRefGenerator[T], *, timeout: float | None = None) -> ObjectRefGenerator[T]: ...
-def get(refs: Any, *, timeout: float | None = None, **_ignored: Any) -> Any:
-    """The value of a reference, or the values of a list of them, waited for. A generator is given
-    back as it is: iterate over it.
+def get(
+    refs: ObjectRef[T] | Sequence[ObjectRef[T]] | ObjectRefGenerator[T],
+    *,
+    timeout: float | None = None,
+    **_ignored: object,
+) -> T | list[T] | ObjectRefGenerator[T]:
+    """Wait for the value of a reference, or for the values of a list of references.
 
-    Arrays in the value are read-only: they lie in memory that others read too. Raises what the task
-    raised (also a `RayTaskError`), GetTimeoutError after `timeout` seconds, and both TypeError and
-    ValueError for what is no reference.
+    A generator is returned as it is: iterate over it. Arrays in the value are read-only, because
+    other processes read the same memory.
+
+    Raises the task's error (also a `RayTaskError`), GetTimeoutError after `timeout` seconds, and
+    an error that is both TypeError and ValueError for anything that is not a reference.
     """
     try:
         _check_timeout(timeout)
         if isinstance(refs, ObjectRef):
-            return (references._engine or ensure_engine()).get((refs,), timeout)[0]
+            value: T = (engines.current or ensure_engine()).get((refs,), timeout)[0]
+            return value
         if isinstance(refs, ObjectRefGenerator):
             return refs
         _check_references("get", refs)
-        return (references._engine or ensure_engine()).get(refs, timeout) if refs else []
+        return (engines.current or ensure_engine()).get(refs, timeout) if refs else []
     except BaseException as error:
         forget_engine(error)
         raise
 
 
-def put(value: Any, **_ignored: Any) -> ObjectRef[Any]:
-    """Keep a copy of `value` as it is now, and return a reference to it. TypeError for a reference,
-    or what cannot be pickled.
+def put(value: T, **_ignored: object) -> ObjectRef[T]:
+    """Store a copy of `value` and return a reference to it.
+
+    Raises TypeError for a reference, and for a value that cannot be pickled.
     """
     try:
         if isinstance(value, (ObjectRef, ObjectRefGenerator)):
             raise TypeError(
-                f"`put` got {value!r}, which is a reference already: pass it on as it is, or put a list around it to store the reference"
+                f"`put` got {value!r}, which is already a reference: pass it on as it is, "
+                f"or put a list around it to store the reference"
             )
-        return (references._engine or ensure_engine()).put(value)
+        return (engines.current or ensure_engine()).put(value)
     except BaseException as error:
         forget_engine(error)
         raise
@@ -102,25 +112,23 @@ def wait(
     timeout: float | None = None,
     fetch_local: bool = True,
 ) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
-    """(ready, not ready): waits until `num_returns` references have a value or an error, or
-    `timeout` seconds passed.
+    """Wait until `num_returns` references have a value or an error; return (ready, not ready).
 
-    At most `num_returns` are in the first list; both are in the order of `refs`. Raises TypeError
-    for what is no list of references, ValueError for one that is in it twice and for a
-    `num_returns` that does not fit.
+    Returns earlier after `timeout` seconds. The first list has at most `num_returns` references;
+    both keep the order of `refs`. Raises TypeError if `refs` is not a list of references, and
+    ValueError for duplicates and for an impossible `num_returns`.
     """
     try:
         _check_timeout(timeout)
         if isinstance(refs, ObjectRef):
-            raise TypeError(
-                "`wait` got a single reference, but waits for lists: write `wait([ref])`"
-            )
+            raise TypeError("`wait` got a single reference, but takes a list: write `wait([ref])`")
         _check_references("wait", refs)
         if not refs:
             return [], []
         if len(set(refs)) < len(refs):
             raise ValueError(
-                f"`wait` got {len(refs)} references, but only {len(set(refs))} different ones: leave out those given twice"
+                f"`wait` got {len(refs)} references, but only {len(set(refs))} different ones: "
+                f"leave out those given twice"
             )
         if isinstance(num_returns, bool) or not isinstance(num_returns, int):
             raise TypeError(
@@ -128,9 +136,10 @@ def wait(
             )
         if not 1 <= num_returns <= len(refs):
             raise ValueError(
-                f"`num_returns={num_returns}` of {len(refs)} references cannot be waited for: give 1 to {len(refs)}"
+                f"`num_returns={num_returns}` is impossible for {len(refs)} references: "
+                f"give 1 to {len(refs)}"
             )
-        engine = references._engine or ensure_engine()
+        engine = engines.current or ensure_engine()
         return engine.wait(
             refs, num_returns=num_returns, timeout_s=timeout, fetch_local=fetch_local
         )
@@ -142,17 +151,17 @@ def wait(
 def cancel(
     ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True
 ) -> None:
-    """Cancel the task behind a reference; getting it raises TaskCancelledError then, unless it had
-    ended.
+    """Cancel the task of a reference; getting it then raises TaskCancelledError.
 
-    A running task gets KeyboardInterrupt (a method of an async actor CancelledError); with `force`
-    its process is killed. `recursive`: what it submitted is cancelled too. Raises TypeError for
-    what is no reference.
+    A task that has finished keeps its value. A running task gets KeyboardInterrupt, a method of an
+    async actor CancelledError; with `force` the worker process is killed. With `recursive`, tasks
+    that the task submitted are cancelled too. Raises TypeError if `ref` is not a reference.
     """
     try:
         if not isinstance(ref, (ObjectRef, ObjectRefGenerator)):
             raise TypeError(
-                f"`cancel` got a {type(ref).__name__} ({ref!r}): pass the reference that `.remote()` returned"
+                f"`cancel` got a {type(ref).__name__} ({ref!r}): "
+                f"pass the reference that `.remote()` returned"
             )
         ensure_engine().cancel(ref, force=force, recursive=recursive)
     except BaseException as error:
@@ -161,13 +170,15 @@ def cancel(
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
-    """End an actor's process at once; without `no_restart` it may come back. Both TypeError and
-    ValueError for what is no actor.
+    """Kill an actor's process now; with `no_restart=False` the actor may restart.
+
+    Raises an error that is both TypeError and ValueError if `actor` is not an actor handle.
     """
     try:
         if not isinstance(actor, ActorHandle):
             raise NotAReferenceError(
-                f"`kill` got a {type(actor).__name__} ({actor!r}), and ends actors only: pass an actor's handle, or `cancel` a task"
+                f"`kill` got a {type(actor).__name__} ({actor!r}), but takes actors only: "
+                f"pass an actor's handle, or `cancel` a task"
             )
         ensure_engine().kill(actor._syncline_record.actor_id, no_restart=no_restart)
     except BaseException as error:
@@ -176,13 +187,15 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
-    """The handle of the living actor with this name. ValueError with the names that exist where
-    there is none.
+    """Return the handle of the living actor with this name.
+
+    Raises ValueError that lists the existing names if there is no such actor.
     """
     try:
         if not isinstance(name, str) or not name:
             raise ValueError(
-                f"`get_actor` got the name {name!r}: pass the name that `.options(name=...)` gave the actor"
+                f"`get_actor` got the name {name!r}: "
+                f"pass the name that `.options(name=...)` gave the actor"
             )
         return ActorHandle(*ensure_engine().named_actor(name, namespace))
     except BaseException as error:
@@ -191,49 +204,48 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
 
 
 def exit_actor() -> None:
-    """Inside an actor: end it, without a restart, once this call ends. RuntimeError elsewhere."""
+    """Exit the calling actor after this call, without a restart; RuntimeError outside an actor."""
     ensure_engine().exit_actor()
 
 
 def get_gpu_ids() -> list[int | str]:
-    """The GPUs that the calling task or actor holds: numbers where they have numbers, else their
-    names.
-    """
-    return [int(gpu) if gpu.isdecimal() else gpu for gpu in ensure_engine().facts().gpu_ids]
+    """Return the GPUs of the calling task or actor: indices as integers, else UUIDs."""
+    gpu_ids = ensure_engine().runtime_info().gpu_ids
+    return [int(gpu) if gpu.isdecimal() else gpu for gpu in gpu_ids]
 
 
 def nodes() -> list[dict[str, Any]]:
-    """One dict for each machine, with Ray's fields, among them NodeID, Alive and Resources."""
+    """Return one dict per node with Ray's fields, such as NodeID, Alive and Resources."""
     return ensure_engine().nodes()
 
 
 def cluster_resources() -> dict[str, float]:
-    """Everything there is, by resource."""
+    """Return the total amount of each resource."""
     return ensure_engine().cluster_resources()
 
 
 def available_resources() -> dict[str, float]:
-    """What is free now, by resource."""
+    """Return the free amount of each resource."""
     return ensure_engine().available_resources()
 
 
 def actors(limit: int = LISTED) -> ActorListing:
-    """The actors that live or are to live, of every program on this engine; at most `limit` are
-    named.
-    """
+    """List the pending and living actors of all programs on this engine, at most `limit`."""
     return ensure_engine().actors(limit)
 
 
 def tasks(limit: int = LISTED) -> TaskListing:
-    """The tasks and calls that have not ended: counted by name and state, and those that run; at
-    most `limit` of each are named.
+    """List the unfinished tasks and calls: counts by name and state, and those that run.
+
+    Each of the two lists has at most `limit` entries.
     """
     return ensure_engine().tasks(limit)
 
 
 def timeline(filename: str | Path | None = None) -> list[dict[str, Any]] | None:
-    """What ran where and when, as Chrome trace events: returned, or written to `filename` for
-    chrome://tracing or Perfetto.
+    """Return what ran where and when, as Chrome trace events.
+
+    With `filename`, write them to a JSON file for chrome://tracing or Perfetto and return None.
     """
     events = ensure_engine().timeline()
     if filename is None:
@@ -247,15 +259,17 @@ def _check_timeout(timeout: float | None) -> None:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise TypeError(
-            f"`timeout={timeout!r}` is a {type(timeout).__name__}: give seconds, or None to wait without end"
+            f"`timeout={timeout!r}` is a {type(timeout).__name__}: "
+            f"give seconds, or None to wait without a limit"
         )
     if not timeout >= 0:
         raise ValueError(
-            f"`timeout={timeout}` has passed already: give 0 or more seconds, or None to wait without end"
+            f"`timeout={timeout}` is negative: "
+            f"give 0 or more seconds, or None to wait without a limit"
         )
 
 
-def _check_references(what: str, refs: Any) -> None:
+def _check_references(what: str, refs: object) -> None:
     if not isinstance(refs, (list, tuple)):
         raise NotAReferenceError(
             _not_a_reference(what, refs, "a reference or a list of references")
@@ -263,24 +277,25 @@ def _check_references(what: str, refs: Any) -> None:
     for position, ref in enumerate(refs):
         if not isinstance(ref, ObjectRef):
             raise NotAReferenceError(
-                f"{_not_a_reference(what, ref, 'references')} (It is number {position} of the list.)"
+                f"{_not_a_reference(what, ref, 'references')} (It is number {position} of the "
+                f"list.)"
             )
 
 
-def _not_a_reference(what: str, value: Any, wanted: str) -> str:
+def _not_a_reference(what: str, value: object, wanted: str) -> str:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     if isinstance(value, ActorHandle):
-        remedy = "call a method of the actor with `.remote()`, and pass what that returns"
+        remedy = "call a method of the actor with `.remote()`, and pass the result"
     elif isinstance(value, ObjectRefGenerator):
         remedy = "pass `next(generator)` for its next value, or `generator.completed()` for its end"
     elif hasattr(value, "remote"):
-        remedy = "call `.remote(...)` on it, and pass what that returns"
+        remedy = "call `.remote(...)` on it, and pass the result"
     elif isinstance(value, (dict, set)) or hasattr(value, "__next__"):
         remedy = "pass a list of the references in it"
     else:
         remedy = (
-            "a value that is here already needs no `get`"
+            "a value in this process needs no `get`"
             if what == "get"
             else "pass what `.remote()` or `put` returned"
         )

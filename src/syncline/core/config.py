@@ -1,49 +1,196 @@
-"""What `init` hands to an engine."""
+"""Configuration of an engine, and the arguments of `init` that it is made from.
+
+Covers which arguments exist, which are ignored, and older spellings.
+"""
 
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from syncline import settings
+from syncline.core import option_checks as check
+from syncline.core import runtime_env as environments
+from syncline.core.errors import did_you_mean
+
+logger = logging.getLogger("syncline")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """How an engine is started; checked by `init`."""
+    """Engine settings, as `init` has checked them."""
 
     num_cpus: float | None = None
-    """CPUs that tasks may share; None: as many as this process may use."""
+    """CPUs for tasks; None: all that this process may use."""
     num_gpus: float | None = None
-    """GPUs that tasks may share; None: those that are visible. More than there are makes up the
-    rest.
-    """
+    """GPUs for tasks; None: the visible ones. GPUs beyond those are only counted."""
     resources: Mapping[str, float] = field(default_factory=dict)
     """Custom resources by name."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of this node, for `label_selector`."""
     memory: int | None = None
-    """Bytes of memory that tasks may reserve; None: what this machine has left beside the object
-    store.
-    """
+    """Bytes of memory for tasks; None: the machine's memory minus the object store."""
     object_store_memory: int | None = None
-    """Bytes that objects may take in shared memory before they move to disk; None: a share of the
-    machine's memory.
-    """
+    """Bytes of shared memory for objects before they spill to disk; None: a share of memory."""
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    """The program's environment in its normal form, under that of every task."""
+    """The program's environment in normal form; the environment of each task extends it."""
     namespace: str = "default"
-    """Where names of actors are looked up by default; on a cluster empty for one of the program's
-    own.
-    """
+    """Default namespace of actor names; on a cluster, empty means one namespace per program."""
     logging_level: int = logging.INFO
-    """The least level that syncline's own logger lets through in workers."""
+    """Level of syncline's logger in workers."""
     log_to_driver: bool = True
-    """Whether what workers print reaches the program's terminal."""
+    """True if the output of workers is printed on the program's terminal."""
     address: str | None = None
-    """The cluster, as `init` takes it; None: this machine."""
+    """Address of the cluster, in the form that `init` takes; None: this machine."""
     temp_dir: Path | None = None
-    """Below which the session directory is made; None: the setting SYNCLINE_TMPDIR, or the system's
-    temporary directory.
+    """Parent of the session directory; None: SYNCLINE_TMPDIR or the system's default."""
+
+
+_USED = frozenset(
+    {
+        "_memory",
+        "_temp_dir",
+        "ignore_reinit_error",
+        "job_config",
+        "labels",
+        "local_mode",
+        "log_to_driver",
+        "logging_level",
+        "namespace",
+        "num_cpus",
+        "num_gpus",
+        "object_store_memory",
+        "resources",
+        "runtime_env",
+    }
+)
+
+_OLDER = {
+    "driver_object_store_memory": None,
+    "memory": "_memory",
+    "num_cpu": "num_cpus",
+    "num_gpu": "num_gpus",
+    "redis_address": "address",
+    "redis_max_memory": None,
+    "_redis_password": None,
+    "redis_password": None,
+    "temp_dir": "_temp_dir",
+    "webui_host": None,
+    "include_webui": None,
+}
+"""Older spellings and their replacements; None: removed without a replacement."""
+
+_IGNORED = frozenset(
+    {
+        "bind_address",
+        "cgroup_path",
+        "configure_logging",
+        "dashboard_agent_listen_port",
+        "dashboard_host",
+        "dashboard_port",
+        "enable_resource_isolation",
+        "include_dashboard",
+        "logging_config",
+        "logging_format",
+        "object_spilling_directory",
+        "storage",
+        "system_reserved_cpu",
+        "system_reserved_memory",
+    }
+)
+
+
+def known_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that have an effect, in current spelling; TypeError for others."""
+    meant: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in _USED:
+            meant[name] = value
+        elif name in _OLDER:
+            _take_older(name, value, meant)
+        elif name in _IGNORED or name.startswith("_"):
+            logger.debug("init: %s=%r has no effect on this machine and is ignored", name, value)
+        else:
+            names = (*_USED, "address")
+            public = ", ".join(sorted(n for n in names if n[0] != "_"))
+            raise TypeError(
+                f"`init` has no argument {name!r}.{did_you_mean(name, names)} It has {public}."
+            )
+    return meant
+
+
+def _take_older(name: str, value: Any, meant: dict[str, Any]) -> None:
+    today = _OLDER[name]
+    if today is None:
+        warnings.warn(
+            f"`init({name}=...)` has no effect any more: remove it",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+        return
+    warnings.warn(
+        f"`init({name}=...)` is an older spelling of `{today}`: use `{today}`",
+        DeprecationWarning,
+        stacklevel=4,
+    )
+    meant.setdefault(today, value)
+
+
+def engine_config(arguments: Mapping[str, Any], address: str | None = None) -> EngineConfig:
+    """Build the configuration; TypeError and ValueError for invalid values.
+
+    With the `address` of a cluster, `runtime_env` may install packages, and the default namespace
+    is private to the program.
     """
+    for name in ("num_cpus", "num_gpus", "object_store_memory", "_memory"):
+        check.amount(name, arguments.get(name))
+    resources = arguments.get("resources") or {}
+    check.resources(resources)
+    labels = arguments.get("labels") or {}
+    check.labels("labels", labels)
+    check.text("namespace", arguments.get("namespace") or None)
+    temp_dir = arguments.get("_temp_dir")
+    memory, object_store = arguments.get("_memory"), arguments.get("object_store_memory")
+    return EngineConfig(
+        num_cpus=arguments.get("num_cpus"),
+        num_gpus=arguments.get("num_gpus"),
+        resources=dict(resources),
+        labels=dict(labels),
+        memory=None if memory is None else int(memory),
+        object_store_memory=None if object_store is None else int(object_store),
+        runtime_env=_runtime_env(arguments, may_install=address is not None),
+        namespace=arguments.get("namespace")
+        or settings.namespace()
+        or ("default" if address is None else ""),
+        logging_level=_logging_level(arguments.get("logging_level")),
+        log_to_driver=bool(arguments.get("log_to_driver", True)),
+        address=address,
+        temp_dir=None if temp_dir is None else Path(temp_dir).expanduser().absolute(),
+    )
+
+
+def _runtime_env(arguments: Mapping[str, Any], *, may_install: bool) -> dict[str, Any]:
+    job_env = getattr(arguments.get("job_config"), "runtime_env", None)
+    own = environments.normalize(arguments.get("runtime_env"), may_install=may_install)
+    return environments.merge(
+        environments.normalize(job_env, may_install=may_install), own, may_install=may_install
+    )
+
+
+def _logging_level(level: object) -> int:
+    if level is None:
+        return logging.INFO
+    if isinstance(level, str):
+        number = logging.getLevelName(level.upper())
+        if isinstance(number, int):
+            return number
+    elif isinstance(level, int) and not isinstance(level, bool):
+        return level
+    raise ValueError(
+        f"`logging_level={level!r}` is not a log level: "
+        f"give one of logging's, such as logging.WARNING or 'warning'"
+    )

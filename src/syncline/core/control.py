@@ -1,11 +1,9 @@
-"""Questions to running programs: a program offers answers about itself, and others of the same user
-on this machine find it and ask.
+"""Requests to running programs of the same user on this machine, and this process's own handlers.
 
-A program listens on a Unix socket in a session's directory of mode 0700, never on a network.
-`offer` opens it, and when the last offer is withdrawn, or the engine ends, it is closed and
-removed. A forked child takes no part in what its parent offered. `programs` finds those that live;
-sockets that killed ones left are refused by the system at once. The answering side is in
-`control_point`.
+A program listens on a Unix socket in a session directory of mode 0700, never on a network. `serve`
+opens the socket; it is closed and removed with the last registration, or when the engine ends. A
+forked child does not inherit registrations. `programs` finds living programs; the system refuses
+connections to sockets of killed ones. `control_server` has the answering side.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ from typing import Any
 import psutil
 
 from syncline import settings
-from syncline.core import unix_sockets
-from syncline.core.control_point import ANSWER_BYTES, SOCKET_NAME, Answer, ControlPoint
-from syncline.core.embedded.session import (
+from syncline.core import host
+from syncline.core.control_server import RESPONSE_BYTES, SOCKET_NAME, ControlServer, Handler
+from syncline.core.embedded.session_directories import (
     SESSION_PREFIX,
-    Session,
+    SessionDirectories,
     create_session,
     is_private,
     sessions_directory,
@@ -37,120 +35,114 @@ from syncline.core.embedded.session import (
 
 logger = logging.getLogger("syncline")
 
-HELLO_S = 1.0
-"""How long `programs` waits for all programs together to say what they answer for."""
+DISCOVERY_S = 1.0
+"""Seconds that `programs` waits for all programs together."""
 ENGINE = "engine"
-"""The subject of the engine that a program runs on this machine."""
+"""Subject of a program's own engine."""
 
 
-class NobodyAnswers(ConnectionError):
-    """The program has ended, does not answer in time, or does not answer for the subject (any
-    more).
-    """
+class ProgramUnreachable(ConnectionError):
+    """The program has ended, is too busy to answer, or has no handler for the subject."""
 
 
 class ActionFailed(RuntimeError):
-    """The program answered with an error, whose text this is."""
+    """The program answered with an error, which is the message."""
 
     def __init__(self, message: str, kind: str = "") -> None:
         super().__init__(message)
         self.kind = kind
-        """The name of the error's class in the program."""
+        """Class name of the error in the program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A living program of this user on this machine that listens."""
+    """A living program of this user on this machine with a control socket."""
 
     pid: int
     socket: str
-    """The path of its control socket."""
+    """Path of its control socket."""
     command: tuple[str, ...]
-    """Its command line; it may hold secrets that were passed as arguments. Empty where the system
-    does not tell.
-    """
+    """Its command line, which may contain secrets; empty if it is not readable."""
     started: float
-    """When the process began, in seconds since the epoch."""
+    """Start time of the process in seconds since the epoch."""
     subjects: tuple[str, ...] | None
-    """What it answers for; None where it did not say in time, because it is stopped or very
-    busy.
-    """
+    """Subjects that it handles; None if it is stopped or too busy to answer."""
 
 
-# -- the program that answers
+# -- this process as a server
 
 
 class _Process:
-    """What this process offers."""
+    """Control socket of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.point: ControlPoint | None = None
-        self.own_session: Session | None = None
-        """The directory of a program without one that others would find."""
+        self.server: ControlServer | None = None
+        self.own_session: SessionDirectories | None = None
+        """Session directory created for the socket of a program without an engine."""
         self.is_warned = False
 
 
 _process = _Process()
 
 
-def offer(subject: str, answer: Answer, *, directory: Path | None = None) -> Callable[[], None]:
-    """Answer questions about `subject`: `answer(action, arguments)` is called on threads of its
-    own, several at a time if need be.
+def serve(subject: str, handler: Handler, *, directory: Path | None = None) -> Callable[[], None]:
+    """Handle requests about `subject`; return a function that withdraws the handler.
 
     Args:
-        subject: Such as "engine", or "run:" and the path of a run. answer: Gives what JSON can
-        hold; what it raises reaches the one who asked, as text. directory: The session's directory
-        of an engine that this process runs, where the socket is made if others would find it there
-            and there is none yet.
+        subject: Such as "engine", or "run:" and the path of a run.
+        handler: `handler(action, arguments)` runs on its own threads, concurrently for concurrent
+            requests. Its result must be JSON-serializable; the text of its error reaches the
+            client.
+        directory: Session directory of this process's engine. The socket is created there if other
+            programs search the directory and no socket is open yet.
 
-    Gives back what withdraws the offer, which may be called twice. Where no socket can be made, a
-    warning says so and nothing is offered: a program does not fail because it cannot be looked at.
+    The returned function may be called twice. If no socket can be created, a warning is logged and
+    nothing is served, because this must not fail the program.
     """
     with _process.lock:
         try:
-            point = _process.point or _open(directory)
-        except (OSError, RuntimeError) as error:  # no room, no rights, no thread
+            server = _process.server or _open(directory)
+        except (OSError, RuntimeError) as error:  # no space, no permission, no thread
             _warn(error)
             return lambda: None
-        withdraw_from_point = point.offer(subject, answer)
+        withdraw_handler = server.register(subject, handler)
 
     def withdraw() -> None:
         with _process.lock:
-            if (
-                _process.point is point and withdraw_from_point()
-            ):  # neither closed meanwhile nor in a forked child
+            # False if the server was closed meanwhile, and in a forked child.
+            if _process.server is server and withdraw_handler():
                 _close()
 
     return withdraw
 
 
 def close() -> None:
-    """Withdraw everything that this process offers, close its socket and remove it."""
+    """Withdraw all handlers of this process, and close and remove its socket."""
     with _process.lock:
         _close()
 
 
-def _open(directory: Path | None) -> ControlPoint:
+def _open(directory: Path | None) -> ControlServer:
     base = sessions_directory(settings.temporary_directory())
     if directory is None or directory.parent != base:
         session = create_session(str(settings.temporary_directory()), shm_root=None)
         try:
-            _process.point = ControlPoint(session.directory)
+            _process.server = ControlServer(session.directory)
         except (OSError, RuntimeError):
             session.remove()
             raise
         _process.own_session = session
     else:
-        _process.point = ControlPoint(directory)
-    return _process.point
+        _process.server = ControlServer(directory)
+    return _process.server
 
 
 def _close() -> None:
-    point, _process.point = _process.point, None
+    server, _process.server = _process.server, None
     session, _process.own_session = _process.own_session, None
-    if point is not None:
-        point.close()
+    if server is not None:
+        server.close()
     if session is not None:
         session.remove()
 
@@ -159,8 +151,9 @@ def _warn(error: Exception) -> None:
     if not _process.is_warned:
         _process.is_warned = True
         logger.warning(
-            "this program cannot be looked at from outside (by the dashboard, `syncline status`, `syncline stack`): no control socket "
-            "could be made below %s: %s. Set SYNCLINE_TMPDIR to a directory that can be written.",
+            "the dashboard, `syncline status` and `syncline stack` cannot inspect this program: "
+            "no control socket could be created below %s: %s. Set SYNCLINE_TMPDIR to a writable "
+            "directory.",
             settings.temporary_directory(),
             error,
         )
@@ -169,8 +162,8 @@ def _warn(error: Exception) -> None:
 def _after_fork_in_child() -> None:
     global _process
     parent, _process = _process, _Process()
-    if parent.point is not None:
-        parent.point.abandon()
+    if parent.server is not None:
+        parent.server.abandon()
     if parent.own_session is not None:
         parent.own_session.abandon()
 
@@ -179,104 +172,107 @@ atexit.register(close)
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-# -- those who ask
+# -- clients
 
 
-def programs(timeout_s: float = HELLO_S) -> list[Program]:
-    """The living programs of this user on this machine that listen, the latest first; waits at most
-    `timeout_s` for all together.
+def programs(timeout_s: float = DISCOVERY_S) -> list[Program]:
+    """Return the living programs of this user on this machine, the latest first.
 
-    Covers those whose temporary directory is this process's (`SYNCLINE_TMPDIR`).
+    Waits at most `timeout_s` for all together. Finds programs with the same temporary directory
+    (`SYNCLINE_TMPDIR`) as this process.
     """
     base = sessions_directory(settings.temporary_directory())
     if not is_private(base):
         return []
     deadline = time.monotonic() + timeout_s
-    asked: list[tuple[Path, socket.socket]] = []
+    connections: list[tuple[Path, socket.socket]] = []
     found: list[Program] = []
     try:
         for path in sorted(base.glob(f"{SESSION_PREFIX}*/{SOCKET_NAME}")):
             try:
-                asked.append((path, _sent(path, {"subject": "", "action": "subjects"}, timeout_s)))
-            except NobodyAnswers:
+                connections.append(
+                    (path, _send(path, {"subject": "", "action": "subjects"}, timeout_s))
+                )
+            except ProgramUnreachable:
                 continue
-        for path, connection in asked:
+        for path, connection in connections:
             program = _program(path, connection, deadline)
             if program is not None:
                 found.append(program)
     finally:
-        for _, connection in asked:
+        for _, connection in connections:
             connection.close()
     return sorted(found, key=lambda program: -program.started)
 
 
 def find(subject: str) -> Program | None:
-    """The program that answers for `subject`; of several the one that began last."""
+    """Return the latest program that handles `subject`, if any."""
     return next((program for program in programs() if subject in (program.subjects or ())), None)
 
 
-def ask(
+def request(
     program: Program,
     subject: str,
     action: str,
     arguments: Mapping[str, Any] | None = None,
     timeout_s: float = 10.0,
 ) -> Any:
-    """What a program answers.
+    """Send a request to a program and return the answer.
 
     Raises:
-        NobodyAnswers: It is gone, does not answer within `timeout_s`, or does not answer for the
-        subject. ActionFailed: The answer is an error. TypeError: `arguments` holds what JSON
-        cannot.
+        ProgramUnreachable: The program has ended, does not answer within `timeout_s`, or does not
+            handle the subject.
+        ActionFailed: The answer is an error.
+        TypeError: `arguments` are not JSON-serializable.
     """
     deadline = time.monotonic() + timeout_s
-    question = {"subject": subject, "action": action, "arguments": dict(arguments or {})}
+    message = {"subject": subject, "action": action, "arguments": dict(arguments or {})}
     who = f"process {program.pid}"
-    with _sent(Path(program.socket), question, timeout_s) as connection:
+    with _send(Path(program.socket), message, timeout_s) as connection:
         try:
-            reply = _received(connection, deadline)
+            reply = _receive(connection, deadline)
         except TimeoutError:
-            raise NobodyAnswers(
+            raise ProgramUnreachable(
                 f"{who} did not answer within {timeout_s:g} s: it is very busy, or stopped."
             ) from None
         except (EOFError, OSError) as error:
-            raise NobodyAnswers(
-                f"{who} gave no answer: it has ended, or too many ask it at the same time ({error})."
+            raise ProgramUnreachable(
+                f"{who} gave no answer: it has ended, or has too many clients ({error})."
             ) from error
         except ValueError as error:
-            raise NobodyAnswers(
-                f"{who} gave an answer that cannot be read, so it may run another version: {error}"
+            raise ProgramUnreachable(
+                f"{who} gave an unreadable answer, so it may run another version: {error}"
             ) from error
     if "failed" in reply:
         raise ActionFailed(str(reply["failed"]), str(reply.get("kind", "")))
     if "answer" not in reply:
-        offered = ", ".join(map(repr, reply.get("unknown", ()))) or "nothing"
-        raise NobodyAnswers(
-            f"{who} does not answer for {subject!r} (any more); it answers for {offered}."
+        handled = ", ".join(map(repr, reply.get("unknown", ()))) or "nothing"
+        raise ProgramUnreachable(
+            f"{who} does not handle {subject!r} (any more); it handles {handled}."
         )
     return reply["answer"]
 
 
-def _sent(path: Path, question: Mapping[str, Any], timeout_s: float) -> socket.socket:
-    """A connection on which the question is on its way."""
-    line = json.dumps(question, separators=(",", ":")).encode() + b"\n"
+def _send(path: Path, message: Mapping[str, Any], timeout_s: float) -> socket.socket:
+    """Connect, send the request, and return the connection."""
+    line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(timeout_s)
-        unix_sockets.by_short_name(path.parent, path.name, connection.connect)
-        if unix_sockets.peer(connection).uid != os.getuid():
-            raise PermissionError(f"{path} was made by another user")
+        host.by_short_name(path.parent, path.name, connection.connect)
+        if host.peer(connection).uid != os.getuid():
+            raise PermissionError(f"another user created {path}")
         connection.sendall(line)
     except OSError as error:
         connection.close()
-        raise NobodyAnswers(f"no program listens at {path} (any more): {error}") from error
+        raise ProgramUnreachable(f"no program listens at {path} (any more): {error}") from error
     return connection
 
 
-def _received(connection: socket.socket, deadline: float) -> dict[str, Any]:
-    """The reply; raises what `receive_line` raises, and ValueError for what is none."""
+def _receive(connection: socket.socket, deadline: float) -> dict[str, Any]:
+    """Receive the reply; ValueError if it is malformed, else the errors of `receive_line`."""
     reply = json.loads(
-        unix_sockets.receive_line(connection, limit_bytes=ANSWER_BYTES + 1, deadline=deadline)
+        host.receive_line(connection, limit_bytes=RESPONSE_BYTES + 1, deadline=deadline)
     )
     if not isinstance(reply, dict):
         raise ValueError(f"a reply is a JSON object, not {type(reply).__name__}")
@@ -284,21 +280,16 @@ def _received(connection: socket.socket, deadline: float) -> dict[str, Any]:
 
 
 def _program(path: Path, connection: socket.socket, deadline: float) -> Program | None:
-    """Who listens, and what it answers for; None for one that has ended."""
-    pid = unix_sockets.peer(connection).pid
+    """Identify the listening process and its subjects; None if it has ended."""
+    pid = host.peer(connection).pid
     subjects: tuple[str, ...] | None
     try:
         process = psutil.Process(pid)
         started = process.create_time()
         command = tuple(process.cmdline())
-        subjects = tuple(map(str, _received(connection, deadline).get("answer", ())))
+        subjects = tuple(map(str, _receive(connection, deadline).get("answer", ())))
     except TimeoutError:
         subjects = None
-    except (
-        psutil.Error,
-        EOFError,
-        OSError,
-        ValueError,
-    ):  # ended, maybe with a child that holds its socket
-        return None
+    except (psutil.Error, EOFError, OSError, ValueError):
+        return None  # ended; a child may still hold its socket
     return Program(pid=pid, socket=str(path), command=command, started=started, subjects=subjects)

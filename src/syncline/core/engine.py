@@ -1,8 +1,8 @@
-"""`Engine`: the one interface to whatever runs tasks, actors and objects.
+"""`Engine`: the interface of whatever runs tasks, actors and objects; and this process's engine.
 
-`core.api`, and through it everything above, talks to this class only. It is shaped after Ray Core,
-one to one, so that an engine on a cluster is a translation and nothing more. Every engine passes
-the conformance suite of `syncline.testing`.
+`core.api`, and through it everything above, talks to this class only. It mirrors Ray Core, so that
+the engine on a cluster only translates. Every engine passes the conformance suite of
+`syncline.testing`.
 """
 
 from __future__ import annotations
@@ -11,34 +11,41 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
-from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
+from syncline.core import refs
+from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
+from syncline.core.options import MethodOptions
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
 
-Submitted = ObjectRef[Any] | list[ObjectRef[Any]] | ObjectRefGenerator[Any] | None
-"""What a call gives back: for `num_returns` 1, a number above 1, "streaming", 0."""
+AnyRef = ObjectRef[Any]
+"""A reference to a value of any type."""
+AnyGenerator = ObjectRefGenerator[Any]
+Submitted = AnyRef | list[AnyRef] | AnyGenerator | None
+"""Result of a call: for `num_returns` 1, above 1, "streaming", 0."""
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Row = dict[str, Any]
+"""Fields under Ray's names, as Ray's API returns them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActorRecord:
-    """What a handle needs to know of its actor; serialisable, so that any process can make a handle
-    of it.
-    """
+    """Data from which any process can build a handle of an actor; serializable."""
 
     actor_id: int
     """The actor's id; `Hold(actor_id)` keeps an unnamed actor alive."""
     class_name: str
-    """The class as the program spells it."""
-    methods: Mapping[str, Any]
-    """`MethodOptions` of every public method by name."""
+    """Name of the class in the program."""
+    methods: Mapping[str, MethodOptions]
+    """Options of every public method by name."""
     groups: tuple[str, ...] = ()
-    """The concurrency groups that calls may name."""
+    """Concurrency groups that calls may name."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeFacts:
-    """Who and where the calling code is; fields are None where they mean nothing."""
+class RuntimeInfo:
+    """Identity of the calling code; fields that do not apply are None."""
 
     job_id: str
     node_id: str
@@ -57,57 +64,53 @@ class RuntimeFacts:
 
 
 ActorStateName = Literal["PENDING", "STARTING", "ALIVE", "RESTARTING"]
-"""Waits for resources or a process; its constructor runs; answers calls; lost its process and waits
+"""Waits for resources or a process; runs its constructor; serves calls; lost its process and waits
 for another.
 """
 TaskStateName = Literal["WAITING", "QUEUED", "RUNNING"]
-"""Waits for arguments; waits for a place, or for the calls before it; runs."""
+"""Waits for arguments; waits for resources or for earlier calls; runs."""
 
 LISTED = 1000
-"""How many actors, running tasks and kinds of tasks a listing names unless it is told otherwise."""
+"""Default limit of each list in a listing."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorFacts:
-    """One actor that lives, or is to live, as people look at it. Serialisable; plain values only,
-    so that JSON can hold it.
-    """
+class ActorInfo:
+    """One pending or living actor in a listing. Its values are plain, so JSON can hold them."""
 
     actor_id: str
-    """As the runtime context of the actor gives it."""
+    """The id that the actor's runtime context returns."""
     class_name: str
     name: str | None
     state: ActorStateName
     pid: int | None
-    """None where it has no process now."""
+    """None if it has no process now."""
     node_id: str | None
-    """Where it runs; None where it does not."""
+    """None if it has no process now."""
     resources: Mapping[str, float]
-    """What it holds while it lives."""
+    """Resources that it holds while it lives."""
     restarts: int
     pending_calls: int | None
-    """Calls without an answer; None where the engine does not know."""
+    """Calls without a result; None if the engine does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskFacts:
-    """One task or call that runs. Serialisable, as `ActorFacts`."""
+class TaskInfo:
+    """One running task or call in a listing. Its values are plain, so JSON can hold them."""
 
     task_id: str
     name: str
-    """The function's, or `Class.method`."""
+    """The function's name, or `Class.method`."""
     state: TaskStateName
     pid: int | None
     node_id: str | None
     started: float | None
-    """In seconds since the epoch; None where the engine does not know, as for calls that an actor
-    runs at the same time.
-    """
+    """Seconds since the epoch; None if unknown, as for concurrent calls of an actor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCount:
-    """How many tasks and calls of one name are in one state."""
+    """Number of tasks and calls with one name in one state."""
 
     name: str
     state: TaskStateName
@@ -116,180 +119,178 @@ class TaskCount:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorListing:
-    """The actors of an engine, now; those that ended for good are left out."""
+    """The pending and living actors of an engine at one time."""
 
-    actors: tuple[ActorFacts, ...] = ()
+    actors: tuple[ActorInfo, ...] = ()
     total: int = 0
-    """How many there are; more than in `actors` where those are limited."""
+    """Number of actors, also those beyond the limit."""
     unknown: str | None = None
-    """Why the engine cannot tell; None where it can."""
+    """Reason why the engine has no list; None if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskListing:
-    """The tasks and calls of an engine that have not ended, now."""
+    """The unfinished tasks and calls of an engine at one time."""
 
     counts: tuple[TaskCount, ...] = ()
     """The most frequent first."""
-    running: tuple[TaskFacts, ...] = ()
+    running: tuple[TaskInfo, ...] = ()
     total: int = 0
-    """How many there are, running or not."""
+    """Number of tasks and calls, running or not."""
     unknown: str | None = None
-    """Why the engine cannot tell; None where it can."""
+    """Reason why the engine has no list; None if it has one."""
+
+
+class Statistics(Protocol):
+    """A frozen dataclass of counters."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 class Engine(ABC):
-    """Runs tasks and actors and keeps objects.
+    """Runs tasks and actors and stores objects.
 
-    Thread safety: every method may be called from any thread, of the driver and of workers. Waiting
-    methods end when their condition holds, when `timeout_s` passes, or with an error when the
-    condition can no longer hold; they never wait for a process that is dead. Errors of user code
-    come back as described in `exceptions`: `get` raises, nothing else does.
+    Thread safety: any thread of the driver and of workers may call every method. A method that
+    waits returns when its condition holds or `timeout_s` passes, and raises when the condition can
+    no longer hold, for example because a process died. Only `get` raises errors of user code, as
+    `exceptions` describes.
     """
 
     @property
     @abstractmethod
     def session_directory(self) -> Path:
-        """This session's directory for logs and temporary files, on this machine; it exists while
-        the engine runs.
-        """
+        """Directory of this session's logs and temporary files; exists while the engine runs."""
 
     @property
     @abstractmethod
     def is_local_mode(self) -> bool:
-        """True where everything runs in the calling process, in order."""
+        """True if everything runs in the calling process, in order."""
 
     @property
     def address(self) -> str:
-        """Where this engine runs: "local" for this machine, else the cluster's address."""
+        """The cluster's address, or "local" for this machine."""
         return "local"
 
     @property
     def dashboard_url(self) -> str | None:
-        """Where the cluster's own dashboard listens, as host:port; None without one."""
+        """host:port of the cluster's own dashboard; None without one."""
         return None
 
     @property
     def installs_packages(self) -> bool:
-        """Whether a `runtime_env` may have fields that install something in workers, such as
-        `pip`.
-        """
+        """True if a `runtime_env` may install packages in workers, such as with `pip`."""
         return False
 
     @property
     def outlives_driver(self) -> bool:
-        """Whether detached actors live on when the program has ended."""
+        """True if detached actors live on after the program ends."""
         return False
 
     @property
     def may_grow(self) -> bool:
-        """Whether nodes are added when they are needed, so that what has no room now may have some
-        later.
-        """
+        """True if nodes are added on demand, so that infeasible demands may become feasible."""
         return False
 
     # -- tasks and actors
 
     @abstractmethod
-    def submit_task(
-        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Submitted:
-        """Run a function. TypeError for arguments that cannot be pickled; ValueError for resources
-        that can never be met.
+    def submit_task(self, definition: TaskDefinition, args: Args, kwargs: Kwargs) -> Submitted:
+        """Run a function.
+
+        Raises TypeError for arguments that cannot be pickled, ValueError for infeasible resources.
         """
 
     @abstractmethod
     def create_actor(
-        self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, definition: ActorDefinition, args: Args, kwargs: Kwargs
     ) -> tuple[ActorRecord, Hold]:
-        """Start an actor; its constructor runs later, and its failure is told by the first call.
-        ValueError: the name is taken.
+        """Start an actor; its first call reports an error of its constructor.
+
+        Raises ValueError if the name is taken.
         """
 
     @abstractmethod
-    def submit_call(
-        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Submitted:
-        """Call a method. Calls from one caller run in the order in which they were made, unless the
-        actor is async or threaded.
+    def submit_call(self, definition: CallDefinition, args: Args, kwargs: Kwargs) -> Submitted:
+        """Call a method.
+
+        Calls of one caller run in submission order, unless the actor is async or threaded.
         """
 
     @abstractmethod
-    def cancel(
-        self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
-    ) -> None:
-        """Cancel the task behind a reference: unstarted, it never runs; running, it gets
-        KeyboardInterrupt (async: CancelledError).
+    def cancel(self, ref: AnyRef | AnyGenerator, *, force: bool, recursive: bool) -> None:
+        """Cancel the task of a reference.
+
+        A task that has not started never runs; a running one gets KeyboardInterrupt (async:
+        CancelledError).
         """
 
     @abstractmethod
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
-        """End an actor's process at once."""
+        """Kill an actor's process now."""
 
     @abstractmethod
     def exit_actor(self) -> None:
-        """Inside an actor: end it after this call, without a restart. RuntimeError elsewhere."""
+        """Exit the calling actor after this call, without a restart; else RuntimeError."""
 
     @abstractmethod
     def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
-        """Look up by name; ValueError with the names that exist."""
+        """Look up an actor by name; ValueError that lists the existing names."""
 
     @abstractmethod
     def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
-        """(namespace, name) of every living named actor, sorted."""
+        """Return (namespace, name) of every living named actor, sorted."""
 
     def hold_actor(self, actor_id: int) -> Hold:
-        """What keeps an actor alive that this process knows, such as the one that it is."""
+        """Return a hold on an actor that this process knows, such as the actor itself."""
         return Hold(actor_id)
 
     # -- objects
 
     @abstractmethod
-    def put(self, value: Any) -> ObjectRef[Any]:
-        """Keep a copy of `value` as it is now."""
+    def put(self, value: Any) -> AnyRef:
+        """Store a copy of `value`."""
 
     @abstractmethod
-    def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
-        """The values in the same order; raises the first error, GetTimeoutError after
-        `timeout_s`.
+    def get(self, refs: Sequence[AnyRef], timeout_s: float | None) -> list[Any]:
+        """Return the values in the same order.
+
+        Raises the first error, and GetTimeoutError after `timeout_s`.
         """
 
     @abstractmethod
     def wait(
         self,
-        refs: Sequence[ObjectRef[Any]],
+        refs: Sequence[AnyRef],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
-        """(ready, not ready), each in the order of `refs`; at most `num_returns` are ready."""
+    ) -> tuple[list[AnyRef], list[AnyRef]]:
+        """Return (ready, not ready) in the order of `refs`; at most `num_returns` are ready."""
 
     @abstractmethod
     def next_item(
-        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
-    ) -> ObjectRef[Any] | None:
-        """The reference to item `index`, waited for; None past the end. GetTimeoutError after
-        `timeout_s`.
+        self, generator: AnyGenerator, index: int, timeout_s: float | None
+    ) -> AnyRef | None:
+        """Wait for item `index` and return its reference; None past the end.
+
+        Raises GetTimeoutError after `timeout_s`.
         """
 
     @abstractmethod
-    def on_value(
-        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        """Call back once with (value, None) or (None, error), on some engine thread, which the
-        callback must not block.
+    def on_value(self, ref: AnyRef, callback: Callable[[Any, BaseException | None], None]) -> None:
+        """Call back once with (value, None) or (None, error).
+
+        The callback runs on an engine thread, which it must not block.
         """
 
     @abstractmethod
     def on_item(
-        self,
-        generator: ObjectRefGenerator[Any],
-        index: int,
-        callback: Callable[[ObjectRef[Any] | None], None],
+        self, generator: AnyGenerator, index: int, callback: Callable[[AnyRef | None], None]
     ) -> None:
-        """Call back once with the reference to item `index`, or None past the end; as
-        `on_value`.
+        """Call back once with the reference to item `index`, or None past the end.
+
+        The callback runs on an engine thread, which it must not block.
         """
 
     # -- placement groups
@@ -298,92 +299,112 @@ class Engine(ABC):
     def create_placement_group(
         self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
     ) -> int:
-        """Begin to reserve all `bundles` together; the group's id. ValueError where they can never
-        be met.
+        """Start to reserve all `bundles` together and return the group's id.
+
+        Raises ValueError if the bundles are infeasible.
         """
 
     @abstractmethod
-    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]:
-        """A reference that becomes ready, with value True, when everything is reserved; an error if
-        the group is removed.
+    def placement_group_ready(self, group_id: int) -> AnyRef:
+        """Return a reference that becomes True once all bundles are reserved.
+
+        The reference gets an error if the group is removed.
         """
 
     @abstractmethod
     def remove_placement_group(self, group_id: int) -> None:
-        """Give the resources back; what runs inside is ended. Removing twice is allowed."""
+        """Release the bundles and kill the group's tasks and actors; may be called twice."""
 
     @abstractmethod
     def placement_groups(self) -> list[Mapping[str, Any]]:
-        """Every group: id, name, strategy, bundles, state (PENDING, CREATED, REMOVED)."""
+        """Return all groups: id, name, strategy, bundles, state (PENDING, CREATED, REMOVED)."""
 
     # -- the machine
 
     @abstractmethod
-    def nodes(self) -> list[dict[str, Any]]:
-        """Ray's fields: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources,
-        Labels.
+    def nodes(self) -> list[Row]:
+        """Return one row per node: NodeID, Alive, NodeManagerAddress, NodeManagerHostname,
+        Resources, Labels.
         """
 
     def node_address(self) -> str:
-        """The address of this process's machine among the nodes."""
-        here = self.facts().node_id
-        address: str = next(
-            node["NodeManagerAddress"] for node in self.nodes() if node["NodeID"] == here
+        """Return the address of this process's node."""
+        here = self.runtime_info().node_id
+        return next(
+            str(node["NodeManagerAddress"]) for node in self.nodes() if node["NodeID"] == here
         )
-        return address
 
     def draining_nodes(self) -> Mapping[str, float | None]:
-        """Nodes that are about to be taken away, by id: until when they stay, in seconds since the
-        epoch, or None where nobody knows.
+        """Return the nodes that will leave, by id, with their deadline.
+
+        Deadlines are seconds since the epoch; None if unknown.
         """
         return {}
 
     @abstractmethod
     def cluster_resources(self) -> dict[str, float]:
-        """Everything there is."""
+        """Return the total amount of each resource."""
 
     @abstractmethod
     def available_resources(self) -> dict[str, float]:
-        """What is free now."""
+        """Return the free amount of each resource."""
 
     @abstractmethod
-    def facts(self) -> RuntimeFacts:
-        """Of the calling thread: in a worker, the task that it runs."""
+    def runtime_info(self) -> RuntimeInfo:
+        """Return facts about the calling thread; in a worker, about the task that it runs."""
 
     def actors(self, limit: int = LISTED) -> ActorListing:
-        """The actors that live or are to live, of every program on this engine; at most `limit` are
-        named. None where no account is kept, as where everything runs in the calling process.
+        """List the pending and living actors of all programs, at most `limit`.
+
+        `unknown` is set if the engine keeps no list.
         """
-        return ActorListing()
+        return ActorListing(unknown="this engine keeps no list of its actors")
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
-        """The tasks and calls that have not ended, counted by name and state, and those that run;
-        at most `limit` of each are named.
+        """List the unfinished tasks and calls: counts by name and state, and those that run.
+
+        Each list has at most `limit` entries. `unknown` is set if the engine keeps no list.
         """
-        return TaskListing()
+        return TaskListing(unknown="this engine keeps no list of its tasks")
 
     def stack_of(self, actor_id: int) -> str | None:
-        """The Python stacks of all threads of an actor's process, taken from outside, so that one
-        that answers nothing shows where it is.
+        """Return the Python stacks of all threads of an actor's process.
 
-        None where the actor has no process, or the engine cannot look into it.
+        The process is inspected from outside, so this works for a hung actor. None if the actor has
+        no process or the engine cannot inspect it.
         """
         return None
 
     @abstractmethod
-    def timeline(self) -> list[dict[str, Any]]:
-        """What ran where and when, as Chrome trace events."""
+    def timeline(self) -> list[Row]:
+        """Return what ran where and when, as Chrome trace events."""
 
     @abstractmethod
-    def statistics(self) -> Mapping[str, Any]:
-        """Counters of every queue, pool and store, by part; frozen dataclasses."""
+    def statistics(self) -> Mapping[str, Statistics]:
+        """Return the counters of every queue, pool and store by name."""
 
     @abstractmethod
     def shutdown(self) -> None:
-        """End every process and free everything; may be called twice."""
+        """End every process and free all objects; may be called twice."""
 
     @abstractmethod
     def abandon_after_fork(self) -> None:
-        """In a child that the program forked: forget every connection without touching the parent's
-        things.
-        """
+        """In a forked child: drop every connection without affecting the parent."""
+
+
+current: Engine | None = None
+"""The engine of this process; set by `set_engine`."""
+
+
+def current_engine() -> Engine:
+    """Return the engine of this process; RuntimeError if syncline is not running."""
+    if current is None:
+        raise RuntimeError(refs.NOT_RUNNING)
+    return current
+
+
+def set_engine(engine: Engine | None) -> None:
+    """Set the engine of this process and of its references; None after `shutdown`."""
+    global current
+    current = engine
+    refs.bind_engine(engine)

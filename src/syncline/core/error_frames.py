@@ -1,11 +1,10 @@
-"""Exceptions as bytes: they arrive as themselves where possible, and as a faithful stand-in where
-not.
+"""Exceptions as bytes: rebuilt as themselves if possible, else as a stand-in.
 
-An exception may refuse to be pickled (a lock in its attributes), may be pickled but not rebuilt (an
-`__init__` with other parameters than `args`), be rebuilt wrongly (an `__init__` that formats its
-message again), or be of a class that the receiver cannot import. So several forms travel together,
-and the receiver takes the first that gives the same type and message. Causes, contexts and notes
-travel along. Traceback objects do not; their text does.
+An exception may fail to pickle (a lock in its attributes), fail to unpickle (an `__init__` with
+parameters other than `args`), unpickle wrongly (an `__init__` that formats its message again), or
+have a class that the receiver cannot import. So the frame has several forms, and the receiver uses
+the first that gives the same type and message. Causes, contexts and notes are included. Traceback
+objects are not; their text is.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ MAX_CHAIN = 8
 
 
 class RemoteException(Exception):
-    """Stands for an exception that could not be rebuilt in this process.
+    """Stand-in for an exception that could not be rebuilt in this process.
 
-    The concrete class carries the original's name and derives from its nearest built-in base too,
-    so that `except ValueError` still catches it. `str()` gives the original message.
+    The concrete class has the original's name and also derives from its nearest built-in base, so
+    that `except ValueError` still catches it. `str()` returns the original message.
     """
 
     type_name: str = ""
     """Name of the original class with its module."""
 
     traceback_text: str = ""
-    """Traceback of the original, formatted where it was raised; empty if unknown."""
+    """Traceback of the original, formatted at its origin; empty if unknown."""
 
 
 class _Frame(NamedTuple):
-    """What travels. Only plain types, so that unpickling the frame itself cannot fail."""
+    """The transmitted form; only plain types, so that unpickling it cannot fail."""
 
     module: str
     name: str
     message: str
     builtin_base: str
     whole: bytes | None
-    """The exception as it pickles itself."""
+    """The exception, pickled by its own `__reduce__`."""
     parts: bytes | None
-    """(class, args, attributes), to rebuild it without calling its `__init__`."""
+    """(class, args, attributes), to rebuild it without calling `__init__`."""
     notes: tuple[str, ...]
     traceback_text: str
     cause: tuple[Any, ...] | None
@@ -52,16 +51,12 @@ class _Frame(NamedTuple):
 
 
 def pack_error(error: BaseException, *, traceback_text: str = "") -> bytes:
-    """Bytes from which `unpack_error` makes `error` again. Never raises because of what the
-    exception contains.
-    """
+    """Encode an exception for `unpack_error`; never raises because of the exception's contents."""
     return pickle.dumps(tuple(_frame(error, traceback_text, MAX_CHAIN)), pickling.PROTOCOL)
 
 
 def unpack_error(data: bytes | bytearray | memoryview) -> BaseException:
-    """The exception that `pack_error` was given, or a `RemoteException` with its name, message and
-    traceback text.
-    """
+    """Rebuild the exception, or a `RemoteException` with its name, message and traceback text."""
     return _rebuild(_Frame(*pickle.loads(data)))
 
 
@@ -153,8 +148,7 @@ def _from_parts(frame: _Frame) -> BaseException | None:
 def _checked(error: object, frame: _Frame) -> BaseException | None:
     if not isinstance(error, BaseException) or _message(error) != frame.message:
         return None
-    # The last part only: a class from inside a function loses that function from its `__qualname__`
-    # where it arrives by value.
+    # Compare the last part of the name only: by-value pickling drops the enclosing function.
     return error if type(error).__name__ == frame.name.rpartition(".")[2] else None
 
 
@@ -171,7 +165,7 @@ def _stand_in(frame: _Frame) -> RemoteException:
     try:
         cls: Any = type(name, bases, namespace)
         error: RemoteException = cls.__new__(cls, frame.message)
-    except TypeError:  # a built-in base with a layout or constructor of its own
+    except TypeError:  # the built-in base has its own layout or constructor
         cls = type(name, (RemoteException,), namespace)
         error = cls.__new__(cls, frame.message)
     error.args = (frame.message,)

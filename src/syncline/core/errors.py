@@ -1,6 +1,4 @@
-"""Message texts that several modules share, so that every engine tells the same story: cause,
-consequence, remedy.
-"""
+"""Error messages that several engines share: cause, consequence, remedy."""
 
 from __future__ import annotations
 
@@ -10,19 +8,17 @@ from collections.abc import Iterable
 
 
 class NotAReferenceError(TypeError, ValueError):
-    """Something that is no reference where one is needed: a wrong type, which Ray reports as a
-    ValueError.
-    """
+    """A value that is not a reference; also a ValueError, which is what Ray raises."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, or nothing where no known name is near."""
+    """Return ` Did you mean 'x'?`, or an empty string if no known name is similar."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def exit_cause(return_code: int | None) -> str:
-    """How a process ended, in words; negative codes are signals, None means that nobody knows."""
+    """Describe how a process ended; negative codes are signals, None is unknown."""
     if return_code is None:
         return "ended for an unknown reason"
     if return_code >= 0:
@@ -35,73 +31,80 @@ def exit_cause(return_code: int | None) -> str:
         "SIGKILL": " (by a person, a job scheduler, or the system when memory ran out)",
         "SIGSEGV": " (a crash in native code)",
         "SIGBUS": " (a crash in native code, or shared memory ran out)",
-        "SIGABRT": " (native code gave up; its last words are in the log)",
+        "SIGABRT": " (native code aborted; its last output is in the log)",
     }.get(name, "")
     return f"was killed by {name}{hint}"
 
 
 def worker_crashed(function_name: str, pid: int | None, cause: str, *, attempts: int) -> str:
-    """The message of WorkerCrashedError. `cause` comes from `exit_cause`."""
-    return f"{_task_lost(function_name, pid, cause, attempts)} If such deaths are to be expected, raise `max_retries`."
+    """Return the message of WorkerCrashedError. `cause` comes from `exit_cause`."""
+    lost = _task_lost(function_name, pid, cause, attempts)
+    return f"{lost} If such crashes are expected, raise `max_retries`."
 
 
 def _task_lost(function_name: str, pid: int | None, cause: str, attempts: int) -> str:
     tried = (
-        "it was not tried again (`max_retries=0`)"
+        "it was not retried (`max_retries=0`)"
         if attempts <= 1
         else f"this was attempt {attempts} of {attempts}"
     )
-    return f"The worker process of {function_name}() (pid={pid}) {cause} while the task ran, so the task has no value; {tried}."
+    return (
+        f"The worker process of {function_name}() (pid={pid}) {cause} while the task ran, "
+        f"so the task has no value; {tried}."
+    )
 
 
 def actor_name(class_name: str, name: str | None) -> str:
-    """An actor as messages spell it: `Counter`, or `Counter 'name'`."""
+    """Return an actor's name for messages: `Counter`, or `Counter 'name'`."""
     return f"{class_name} {name!r}" if name else class_name
 
 
 def actor_died(
     class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int
 ) -> str:
-    """The message of ActorDiedError. `cause` is what happened to its process, such as `exited with
-    code 1`.
-    """
+    """Return the message of ActorDiedError. `cause` is such as `exited with code 1`."""
     restarts = (
         "it is not restarted (`max_restarts=0`)"
         if max_restarts == 0
         else f"its {max_restarts} restarts are used up"
     )
-    return f"The actor {actor_name(class_name, name)} (pid={pid}) {cause}; {restarts}, so its calls have no answer any more."
+    return (
+        f"The actor {actor_name(class_name, name)} (pid={pid}) {cause}; {restarts}, "
+        f"so its calls have no result."
+    )
 
 
 def actor_unavailable(class_name: str, name: str | None, pid: int | None, cause: str) -> str:
-    """The message of ActorUnavailableError."""
+    """Return the message of ActorUnavailableError."""
     return (
-        f"The actor {actor_name(class_name, name)} (pid={pid}) {cause} during this call and is being restarted, so the call has no "
-        f"answer, and whether it had an effect is unknown. Call again, or set `max_task_retries` to have that done."
+        f"The actor {actor_name(class_name, name)} (pid={pid}) {cause} during this call and is "
+        f"restarting. The call has no result, and may or may not have had an effect. Call again, "
+        f"or set `max_task_retries` to retry such calls."
     )
 
 
 _LESS_MEMORY = (
-    "Give it less at a time (smaller batches or blocks), run fewer at once (`num_cpus=2` or `memory=…` for each), or let the machine or "
-    "its container have more memory."
+    "Process less at a time (smaller batches or blocks), run fewer tasks at the same time "
+    "(`num_cpus=2` or `memory=…` for each), or give the machine or its container more memory."
 )
 
 
 def task_out_of_memory(function_name: str, pid: int | None, cause: str, *, attempts: int) -> str:
-    """The message of OutOfMemoryError for a task. `cause` says what was used and what there is."""
+    """Return the message of OutOfMemoryError for a task. `cause` has the used and total memory."""
     return f"{_task_lost(function_name, pid, cause, attempts)} {_LESS_MEMORY}"
 
 
 def actor_out_of_memory(
     class_name: str, name: str | None, pid: int | None, cause: str, *, max_restarts: int
 ) -> str:
-    """The message of ActorOutOfMemoryError. `cause` says what was used and what there is."""
+    """Return the message of ActorOutOfMemoryError. `cause` has the used and total memory."""
     return f"{actor_died(class_name, name, pid, cause, max_restarts=max_restarts)} {_LESS_MEMORY}"
 
 
 def get_timeout(timeout_s: float, waiting: int, total: int) -> str:
-    """The message of GetTimeoutError."""
+    """Return the message of GetTimeoutError."""
     return (
-        f"`get` waited for {timeout_s:g} s, and {waiting} of {total} value{'s' if total != 1 else ''} "
-        f"did not exist yet. What makes them goes on: call `get` again, or `cancel` it."
+        f"`get` waited for {timeout_s:g} s, and {waiting} of {total} value"
+        f"{'s' if total != 1 else ''} did not exist yet. Their tasks continue to run: "
+        f"call `get` again, or `cancel` them."
     )

@@ -1,10 +1,8 @@
-"""Which NVIDIA GPUs this process may use, found without touching CUDA (a CUDA context would forbid
-forking workers and costs seconds).
+"""Discovery of NVIDIA GPUs without CUDA, because a CUDA context takes seconds and prevents forks.
 
-Asked in this order: the driver's management library through ``nvidia-ml-py`` if both are there, the
-driver's files under ``/proc/driver/nvidia``, and otherwise there are none. What is not covered:
-accelerators of other makers, and listing MIG slices (a slice named in ``CUDA_VISIBLE_DEVICES`` is
-taken as it is).
+Sources, in order: the driver's management library through ``nvidia-ml-py``, then the driver's files
+under ``/proc/driver/nvidia``. Not covered: accelerators of other vendors, and listing MIG slices (a
+slice in ``CUDA_VISIBLE_DEVICES`` is used as given).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 _ROOT = Path("/")
 _BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro", "graphics", "device"})
@@ -22,45 +20,41 @@ _BRANDS = frozenset({"nvidia", "tesla", "geforce", "quadro", "graphics", "device
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU, as ``CUDA_VISIBLE_DEVICES`` names it."""
+    """One GPU as ``CUDA_VISIBLE_DEVICES`` names it."""
 
     id: str
-    """What goes into ``CUDA_VISIBLE_DEVICES``: the index ("0"), or the UUID where the user named
-    GPUs by UUID.
-    """
+    """Index ("0"), or UUID if the user listed UUIDs."""
     model: str
-    """Short model name such as "H200", the value that ``accelerator_type`` is compared with; empty
-    if unknown.
-    """
+    """Short model name such as "H200", for ``accelerator_type``; empty if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Device:
-    """One physical GPU, in the order of the PCI bus."""
+    """One physical GPU; devices are in PCI bus order."""
 
     uuid: str
     model: str
 
 
 class Nvml(Protocol):
-    """The part of ``pynvml`` that is used here; tests pass their own."""
+    """The part of ``pynvml`` that is used; tests pass a fake."""
 
     NVMLError: type[Exception]
 
-    def nvmlInit(self) -> Any: ...
-    def nvmlShutdown(self) -> Any: ...
+    def nvmlInit(self) -> object: ...
+    def nvmlShutdown(self) -> object: ...
     def nvmlDeviceGetCount(self) -> int: ...
-    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Any: ...
-    def nvmlDeviceGetUUID(self, handle: Any, /) -> str | bytes: ...
-    def nvmlDeviceGetName(self, handle: Any, /) -> str | bytes: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> object: ...
+    def nvmlDeviceGetUUID(self, handle: object, /) -> str | bytes: ...
+    def nvmlDeviceGetName(self, handle: object, /) -> str | bytes: ...
 
 
 def discover(visible: str | None, *, root: Path = _ROOT, nvml: Nvml | None = None) -> list[Gpu]:
-    """The GPUs that this process may use, in the order in which CUDA would number them.
+    """Return the GPUs that this process may use, in CUDA's order.
 
-    ``visible`` is the value of ``CUDA_VISIBLE_DEVICES`` (``None`` when it is not set: all GPUs),
-    ``root`` stands for ``/``, and ``nvml`` replaces the management library. Never raises: a machine
-    whose driver is broken has no GPUs.
+    ``visible`` is the value of ``CUDA_VISIBLE_DEVICES`` (``None`` if unset: all GPUs), ``root``
+    replaces ``/``, and ``nvml`` replaces the management library. Never raises: with a broken
+    driver, there are no GPUs.
     """
     if visible is not None and not visible.strip():
         return []
@@ -72,12 +66,14 @@ def discover(visible: str | None, *, root: Path = _ROOT, nvml: Nvml | None = Non
 
 
 def model_name(product: str) -> str:
-    """Short model name of a product name: "NVIDIA A100-SXM4-80GB" -> "A100", "NVIDIA GeForce RTX 4090" -> "RTX-4090"."""
+    """Return the short model name: "NVIDIA A100-SXM4-80GB" -> "A100", "NVIDIA GeForce RTX 4090" ->
+    "RTX-4090".
+    """
     words = [word for word in product.split() if word.lower() not in _BRANDS]
     for position, word in enumerate(words):
         if any(letter.isdigit() for letter in word):
             core = word.split("-")[0]
-            # A bare number ("4090", "6000") says little without the series before it.
+            # A bare number ("4090", "6000") is ambiguous without the series before it.
             return f"{words[position - 1]}-{core}" if core.isdigit() and position else core
     return "-".join(words)
 
@@ -90,9 +86,7 @@ def _load_nvml() -> Nvml | None:
 
 
 def _from_nvml(nvml: Nvml) -> list[_Device] | None:
-    """All GPUs that the management library knows, or ``None`` if it cannot be used (library or
-    driver missing).
-    """
+    """List all GPUs of the management library; ``None`` if library or driver are missing."""
     try:
         nvml.nvmlInit()
     except (nvml.NVMLError, OSError):
@@ -115,9 +109,7 @@ def _from_nvml(nvml: Nvml) -> list[_Device] | None:
 
 
 def _from_proc(root: Path) -> list[_Device]:
-    """All GPUs that the driver lists as directories named by PCI address, each with an
-    ``information`` file.
-    """
+    """List all GPUs of the driver: one directory per PCI address with an ``information`` file."""
     folder = root / "proc/driver/nvidia/gpus"
     try:
         addresses = sorted(entry for entry in folder.iterdir() if entry.is_dir())
@@ -137,9 +129,7 @@ def _from_proc(root: Path) -> list[_Device]:
 
 
 def _select(devices: Sequence[_Device], visible: str | None) -> list[Gpu]:
-    """Apply ``CUDA_VISIBLE_DEVICES`` as CUDA does: in its order, up to the first entry that names
-    nothing.
-    """
+    """Apply ``CUDA_VISIBLE_DEVICES`` as CUDA does: in its order, up to the first invalid entry."""
     if visible is None:
         return [Gpu(id=str(index), model=device.model) for index, device in enumerate(devices)]
     chosen: list[Gpu] = []
@@ -152,14 +142,11 @@ def _select(devices: Sequence[_Device], visible: str | None) -> list[Gpu]:
 
 
 def _named(devices: Sequence[_Device], entry: str) -> _Device | None:
-    """The device that an entry names: an index, a UUID or the unique start of one, or a MIG
-    slice.
-    """
+    """Return the device of an entry: an index, a unique prefix of a UUID, or a MIG slice."""
     if entry.isdigit():
         return devices[int(entry)] if int(entry) < len(devices) else None
     if entry.startswith("MIG-"):
-        # Slices are not listed; on the usual machine all GPUs are of one model, otherwise it stays
-        # unknown.
+        # Slices are not listed: the model is known only if all GPUs have the same.
         models = {device.model for device in devices}
         return (
             _Device(uuid=entry, model=models.pop() if len(models) == 1 else "") if devices else None
@@ -169,5 +156,5 @@ def _named(devices: Sequence[_Device], entry: str) -> _Device | None:
 
 
 def _decoded(text: str | bytes) -> str:
-    """Older bindings answer with bytes."""
+    """Decode the result of older bindings, which return bytes."""
     return text.decode(errors="replace") if isinstance(text, bytes) else text

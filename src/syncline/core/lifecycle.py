@@ -1,12 +1,12 @@
-"""The engine of this process: `init`, `shutdown`, the start on first use, and what becomes of it in
-forked children.
+"""The engine's life in this process: `init`, `shutdown`, start on first use, and forked children.
 
-Parsing the arguments of `init` is in `init_arguments`.
+`config` parses the arguments of `init`.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import multiprocessing
 import os
@@ -14,28 +14,37 @@ import platform
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from syncline import settings
-from syncline.core import engines, init_arguments, refs
+from syncline.core import config as configuration
+from syncline.core import engine as engines
 from syncline.core.config import EngineConfig
-from syncline.core.engine import Engine
+from syncline.core.engine import Engine, current_engine, set_engine
 
 logger = logging.getLogger("syncline")
 
+EngineName = Literal["cluster", "embedded", "inline"]
+
+_ENTRY_POINTS: dict[EngineName, tuple[str, str]] = {
+    "cluster": ("syncline.core.cluster.start", "start_engine"),
+    "embedded": ("syncline.core.embedded.start", "start_engine"),
+    "inline": ("syncline.core.inline.engine", "InlineEngine"),
+}
+"""Module and function by engine, so that a program imports only the engine that it uses."""
+
 after_fork_hooks: list[Callable[[Engine], None]] = []
-"""Called in a child that this process forked, with the engine of the parent, when this process has
-let go of it. A hook may give the child an engine of its own with `refs.set_engine`.
+"""Called in a forked child with the parent's engine, after the child has dropped it.
+
+A hook may give the child its own engine with `engine.set_engine`.
 """
 
 shutdown_hooks: list[Callable[[], None]] = []
-"""Called before this process's engine ends: what works on it is ended, and handles of its actors
-are let go.
-"""
+"""Called before this process's engine ends, to stop work on it and drop handles of its actors."""
 
 
 class InitContext:
-    """What `init` returns: facts about the engine, and a context manager that ends it."""
+    """Result of `init`: facts about the engine, and a context manager that shuts it down."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -43,23 +52,23 @@ class InitContext:
         self.python_version = platform.python_version()
 
     @property
-    def address_info(self) -> dict[str, Any]:
-        """Where things are, under Ray's keys; what does not exist here is empty."""
-        facts = self._engine.facts()
+    def address_info(self) -> dict[str, str]:
+        """Addresses and paths under Ray's keys; empty for those that do not exist here."""
+        address = self._engine.address
         return {
-            "address": self._engine.address,
-            "gcs_address": "" if self._engine.address == "local" else self._engine.address,
-            "node_id": facts.node_id,
+            "address": address,
+            "gcs_address": "" if address == "local" else address,
+            "node_id": self._engine.runtime_info().node_id,
             "node_ip_address": self._engine.node_address(),
             "session_dir": str(self._engine.session_directory),
             "webui_url": self.dashboard_url or "",
         }
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> str:
         return self.address_info[key]
 
     def disconnect(self) -> None:
-        """End the engine."""
+        """Shut down the engine."""
         shutdown()
 
     def __enter__(self) -> InitContext:
@@ -78,13 +87,12 @@ class InitContext:
 
 
 class _Process:
-    """What this process knows of its engine."""
+    """State of this process's engine."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.started: Engine | None = (
-            None  # the engine that `init` started here; in a worker there is one that it did not
-        )
+        self.started: Engine | None = None
+        """The engine that `init` started; None in a worker."""
         self.cleans_up = False
         self.forked_from: int | None = None
 
@@ -93,56 +101,81 @@ _process = _Process()
 
 
 def init(address: str | None = None, **arguments: Any) -> InitContext:
-    """Start syncline on this machine, or connect to a cluster. Without it, the first use does, with
-    the defaults.
+    """Start syncline on this machine, or connect to a cluster.
 
-    address: of a cluster: "auto" (the Ray that runs on this machine), "host:port",
-    "ray://host:port", or "local" for a new Ray on this machine alone; by default the setting
-    SYNCLINE_ADDRESS, and without it no cluster. num_cpus, num_gpus, resources, memory: what tasks
-    may share (default: what this process may use; more is allowed, and pretended).
-    object_store_memory: bytes of shared memory for objects. runtime_env: `env_vars`, `working_dir`,
-    `py_modules` of every worker. namespace: of actors' names. local_mode: run everything in this
-    process, in order, for debuggers. ignore_reinit_error: calling twice is no error. logging_level:
-    of syncline's logger. log_to_driver: whether what workers print is shown.
+    The first use of syncline calls it with the defaults.
 
-    Other arguments of `ray.init` are accepted and mean nothing here. In a worker nothing happens.
-    Raises RuntimeError where syncline runs already, ValueError and TypeError for impossible
-    arguments.
+    Args:
+        address: Address of a cluster: "auto" (the Ray cluster on this machine), "host:port",
+            "ray://host:port", or "local" for a new Ray cluster on this machine. The default is the
+            setting SYNCLINE_ADDRESS; without it, syncline's own engine runs on this machine.
+        num_cpus, num_gpus, resources, memory: Resources for tasks. The default is what this process
+            may use; larger amounts are accepted and only counted.
+        object_store_memory: Bytes of shared memory for objects.
+        runtime_env: `env_vars`, `working_dir` and `py_modules` of every worker.
+        namespace: Namespace of actor names.
+        local_mode: Run everything in this process, in order, for debugging.
+        ignore_reinit_error: Return instead of raising if syncline already runs.
+        logging_level: Level of syncline's logger.
+        log_to_driver: Print the output of workers.
+
+    Other arguments of `ray.init` are accepted and ignored. In a worker, nothing happens. Raises
+    RuntimeError if syncline already runs, ValueError and TypeError for invalid arguments.
     """
-    arguments = init_arguments.known(arguments)
+    arguments = configuration.known_arguments(arguments)
     with _process.lock:
-        running = refs._engine
+        running = engines.current
         if running is not None:
             if _process.started is None or arguments.get("ignore_reinit_error"):
                 return InitContext(running)
             raise RuntimeError(
-                "syncline runs already, so `init()` cannot start it again: call `shutdown()` before, or pass `ignore_reinit_error=True`. "
-                "(The first use of a task, an actor or `put` starts it too: call `init` before that.)"
+                "syncline is already running, so `init()` cannot start it again: call `shutdown()` "
+                "first, or pass `ignore_reinit_error=True`. (The first use of a task, an actor or "
+                "`put` starts it too: call `init` before that.)"
             )
         local_mode = bool(arguments.get("local_mode"))
         given = address if address is not None else arguments.pop("address", None)
         cluster = None if local_mode else (settings.address() if given is None else given) or None
-        config = init_arguments.engine_config(arguments, cluster)
-        return InitContext(
-            _start("inline" if local_mode else "embedded" if cluster is None else "cluster", config)
+        config = configuration.engine_config(arguments, cluster)
+        name: EngineName = "inline" if local_mode else "embedded" if cluster is None else "cluster"
+        return InitContext(_start(name, config))
+
+
+def load_engine(name: EngineName, config: EngineConfig) -> Engine:
+    """Import and start an engine."""
+    module, function = _ENTRY_POINTS[name]
+    try:
+        starter: Callable[[EngineConfig], Engine] = getattr(
+            importlib.import_module(module), function
         )
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ModuleNotFoundError(
+            f"`address={config.address!r}` is a cluster's, which needs Ray, but Ray is not "
+            f'installed: run `pip install "syncline[cluster]"` here and on every node, or leave '
+            f"out `address` (and unset SYNCLINE_ADDRESS) to run on this machine.",
+            name="ray",
+        ) from None
+    return starter(config)
 
 
-def _start(name: engines.EngineName, config: EngineConfig) -> Engine:
+def _start(name: EngineName, config: EngineConfig) -> Engine:
     logger.setLevel(config.logging_level)
-    engine = engines.start(name, config)
+    engine = load_engine(name, config)
     if not _process.cleans_up:
         atexit.register(shutdown)
         _process.cleans_up = True
     _process.started = engine
     _process.forked_from = None
-    refs.set_engine(engine)
+    set_engine(engine)
     return engine
 
 
 def shutdown(_exiting_interpreter: bool = False) -> None:
-    """End every task, actor and worker, and free every object. Calling it twice is allowed; in a
-    worker nothing happens.
+    """Stop every task, actor and worker, and free all objects.
+
+    May be called twice. In a worker, nothing happens.
     """
     if _process.started is not None:
         for hook in shutdown_hooks:
@@ -154,52 +187,53 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
         try:
             engine.shutdown()
         finally:
-            refs.set_engine(None)
+            set_engine(None)
 
 
 def is_initialized() -> bool:
-    """Whether syncline runs in this process."""
-    return refs._engine is not None
+    """Return True if syncline runs in this process."""
+    return engines.current is not None
 
 
 def is_program() -> bool:
-    """Whether this process started its engine, or connected it to a cluster: a program does, a
-    worker does not.
-    """
+    """Return True in a driver: a process that started its engine or connected to a cluster."""
     return _process.started is not None
 
 
 def ensure_engine() -> Engine:
-    """The engine of this process, started now if need be. RuntimeError in a child that a program
-    forked while its engine ran.
+    """Return the engine of this process; start it if necessary.
+
+    Raises RuntimeError in a child that a program forked while its engine ran.
     """
-    engine = refs._engine
+    engine = engines.current
     if engine is not None:
         return engine
     with _process.lock:
-        if refs._engine is None:
+        if engines.current is None:
             session = settings.session()
             if session is not None and multiprocessing.parent_process() is not None:
-                refs.set_engine(engines.join(session))
-                return refs.current_engine()
+                child_processes = importlib.import_module("syncline.core.embedded.child_processes")
+                set_engine(child_processes.join(session))
+                return current_engine()
             if _process.forked_from is not None:
                 raise RuntimeError(
-                    f"this process (pid={os.getpid()}) was forked from a program that runs syncline (pid={_process.forked_from}), and "
-                    f"connections do not survive a fork: start it with multiprocessing's 'spawn' method, do the work in a remote "
-                    f"function, or call `syncline.init()` here for an engine of its own."
+                    f"this process (pid={os.getpid()}) was forked from a program that runs "
+                    f"syncline (pid={_process.forked_from}), and connections do not survive a "
+                    f"fork: start it with multiprocessing's 'spawn' method, do the work in a "
+                    f"remote function, or call `syncline.init()` here for a new engine."
                 )
             init()
-        return refs.current_engine()
+        return current_engine()
 
 
 def _after_fork_in_child() -> None:
-    engine = refs._engine
+    engine = engines.current
     _process.lock = threading.RLock()  # another thread of the parent may have held it
     if engine is None:
         return
     _process.started = None
     _process.forked_from = os.getppid()
-    refs.set_engine(None)
+    set_engine(None)
     engine.abandon_after_fork()
     for hook in after_fork_hooks:
         hook(engine)

@@ -1,12 +1,13 @@
-"""Checks of single option values: TypeError for a wrong type, ValueError for an impossible value,
-each with the value and a way out.
+"""Checks of single option values.
+
+Each raises TypeError for a wrong type and ValueError for an impossible value; the message has the
+value and a remedy.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from syncline.core.placement import (
     NodeAffinitySchedulingStrategy,
@@ -22,125 +23,125 @@ _STRATEGIES = (
 )
 
 
-def amount(name: str, value: Any) -> None:
-    """A number that is not negative, or None."""
+def amount(name: str, value: object) -> None:
+    """Check a non-negative number or None."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a number")
     if not math.isfinite(value) or value < 0:
-        raise ValueError(f"`{name}={value}` cannot be reserved: give 0 or more")
+        raise ValueError(f"`{name}={value}` is not a valid amount: give 0 or more")
     if name == "num_gpus" and value > 1 and value != int(value):
         raise ValueError(
-            f"`num_gpus={value}` is neither a part of one GPU nor whole GPUs: give less than 1, or a whole number"
+            f"`num_gpus={value}` is neither a fraction of one GPU nor whole GPUs: "
+            f"give less than 1, or a whole number"
         )
 
 
-def count(name: str, value: Any, *, least: int) -> None:
-    """An integer of at least `least`, or None."""
+def count(name: str, value: object, *, least: int) -> None:
+    """Check an integer of at least `least`, or None."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give an integer")
     if value < least:
-        unlimited = " (-1: without a limit)" if least == -1 else ""
+        unlimited = " (-1: unlimited)" if least == -1 else ""
         raise ValueError(f"`{name}={value}` is too small: give {least} or more{unlimited}")
 
 
-def text(name: str, value: Any) -> None:
-    """Text that is not empty, or None."""
+def text(name: str, value: object) -> None:
+    """Check a non-empty string or None."""
     if value is None:
         return
     if not isinstance(value, str):
-        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give text")
+        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a string")
     if not value:
-        raise ValueError(f"`{name}=''` names nothing: give some text, or leave it out")
+        raise ValueError(f"`{name}=''` is empty: give a non-empty string, or leave it out")
 
 
-def yes_or_no(name: str, value: Any) -> None:
-    """True or False."""
+def boolean(name: str, value: object) -> None:
+    """Check True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give True or False")
 
 
-def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    """One of some values."""
+def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Check one of the allowed values."""
     if value not in allowed:
-        raise ValueError(
-            f"`{name}={value!r}` is none of {', '.join(repr(choice) for choice in allowed if choice is not None)}"
-        )
+        choices = ", ".join(repr(choice) for choice in allowed if choice is not None)
+        raise ValueError(f"`{name}={value!r}` is unknown: give one of {choices}")
 
 
-def num_returns(value: Any) -> None:
-    """An integer that is not negative, "streaming", "dynamic", or None."""
+def num_returns(value: object) -> None:
+    """Check a non-negative integer, "streaming", "dynamic", or None."""
     if isinstance(value, str):
         one_of("num_returns", value, ("streaming", "dynamic"))
     else:
         count("num_returns", value, least=0)
 
 
-def retry_exceptions(value: Any) -> None:
-    """A bool, or a tuple of exception classes."""
+def retry_exceptions(value: object) -> None:
+    """Check a bool, or a tuple of exception classes."""
     if isinstance(value, bool):
         return
     if not isinstance(value, tuple):
         raise TypeError(
-            f"`retry_exceptions={value!r}` is a {type(value).__name__}: give True, False or a list of exception classes"
+            f"`retry_exceptions={value!r}` is a {type(value).__name__}: "
+            f"give True, False or a list of exception classes"
         )
     for cls in value:
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
-            raise TypeError(f"`retry_exceptions` has {cls!r}, which is no exception class")
+            raise TypeError(f"`retry_exceptions` has {cls!r}, which is not an exception class")
 
 
-def resources(value: Any, *, own: bool = False) -> None:
-    """Custom resources: amounts by name. `own`: also those that have an option of their own."""
+def resources(value: object, *, own: bool = False) -> None:
+    """Check amounts by name. `own`: also allow CPU, GPU and memory."""
     if not isinstance(value, Mapping):
         raise TypeError(
-            f"`resources={value!r}` is a {type(value).__name__}: give a dict such as {{'special': 1}}"
+            f"`resources={value!r}` is a {type(value).__name__}: "
+            f"give a dict such as {{'special': 1}}"
         )
     for name, share in value.items():
         if not isinstance(name, str):
-            raise TypeError(f"`resources` has {name!r} for a name: resources are named by text")
+            raise TypeError(f"`resources` has the name {name!r}: names are strings")
         if name in _OWN_RESOURCES and not own:
             raise ValueError(
-                f"`resources` has {name!r}, which has an option of its own: use `{_OWN_RESOURCES[name]}={share!r}`"
+                f"`resources` has {name!r}, which has its own option: "
+                f"use `{_OWN_RESOURCES[name]}={share!r}`"
             )
         amount(f"resources[{name!r}]", share)
 
 
-def labels(name: str, value: Any) -> None:
-    """Text by text."""
+def labels(name: str, value: object) -> None:
+    """Check a mapping of strings to strings."""
     if not isinstance(value, Mapping):
-        raise TypeError(
-            f"`{name}={value!r}` is a {type(value).__name__}: give a dict of text by text"
-        )
+        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a dict of strings")
     for label, wanted in value.items():
         if not isinstance(label, str) or not isinstance(wanted, str):
             raise TypeError(
-                f"`{name}` has {label!r}: {wanted!r}, but labels and their values are text"
+                f"`{name}` has {label!r}: {wanted!r}, but labels and their values are strings"
             )
 
 
-def concurrency_groups(value: Any) -> None:
-    """Numbers of calls at once, by name."""
+def concurrency_groups(value: object) -> None:
+    """Check numbers of concurrent calls by name."""
     if not isinstance(value, Mapping):
         raise TypeError(
-            f"`concurrency_groups={value!r}` is a {type(value).__name__}: give a dict such as {{'io': 2}}"
+            f"`concurrency_groups={value!r}` is a {type(value).__name__}: "
+            f"give a dict such as {{'io': 2}}"
         )
     for name, limit in value.items():
         if not isinstance(name, str):
-            raise TypeError(
-                f"`concurrency_groups` has {name!r} for a name: groups are named by text"
-            )
+            raise TypeError(f"`concurrency_groups` has the name {name!r}: names are strings")
         count(f"concurrency_groups[{name!r}]", limit, least=1)
 
 
-def strategy(value: Any) -> None:
-    """A scheduling strategy."""
+def strategy(value: object) -> None:
+    """Check a scheduling strategy."""
     if isinstance(value, str):
         one_of("scheduling_strategy", value, ("DEFAULT", "SPREAD"))
     elif not isinstance(value, _STRATEGIES):
         raise TypeError(
-            f"`scheduling_strategy={value!r}` is a {type(value).__name__}: give 'DEFAULT', 'SPREAD' or an object of "
-            f"`syncline.util.scheduling_strategies`"
+            f"`scheduling_strategy={value!r}` is a {type(value).__name__}: give 'DEFAULT', "
+            f"'SPREAD' or an object of `syncline.util.scheduling_strategies`"
         )

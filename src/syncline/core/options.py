@@ -1,8 +1,8 @@
-"""Options of tasks, actors and method calls: `@remote(...)`, `.options(...)` and `@method(...)`
-give keywords, engines read these.
+"""Options of tasks, actors and method calls.
 
-Every option is checked here, once per decorator or `.options()`. Options of Ray that mean nothing
-here are accepted and noted in one debug line.
+`@remote(...)`, `.options(...)` and `@method(...)` pass keywords; engines read these classes. Every
+option is checked here, once per decorator or `.options()`. Options of Ray that have no effect in
+syncline are accepted and logged at debug level.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from syncline.core.placement import (
 logger = logging.getLogger("syncline")
 
 NumReturns = int | Literal["streaming", "dynamic"] | None
-"""How many values a call gives; None: one, or "streaming" for a generator function."""
+"""Number of values of a call; None: one, or "streaming" for a generator function."""
 
 RetryExceptions = bool | tuple[type[BaseException], ...]
-"""Whether an exception of user code is a reason to try again: all, none, or those of these
-classes.
-"""
+"""Exceptions of user code that cause a retry: all, none, or those of these classes."""
 
 ASYNC_CONCURRENCY = 1000
-"""Calls at once of an actor with async methods that does not say."""
+"""Default `max_concurrency` of an actor with async methods."""
 
 _IGNORED = frozenset(
     {
@@ -52,26 +50,26 @@ _IGNORED = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class _Demand:
-    """What tasks and actors have in common."""
+    """Options that tasks and actors share."""
 
     num_cpus: float | None = None
-    """CPUs to hold; None: one for a task; for an actor one to start and none while it runs."""
+    """CPUs; None: one for a task; an actor needs one to start and holds none afterwards."""
     num_gpus: float | None = None
-    """GPUs to hold; a part of one shares it with others."""
+    """GPUs; a fraction shares one GPU."""
     resources: Mapping[str, float] = field(default_factory=dict)
-    """Custom resources to hold, by name."""
+    """Custom resources by name."""
     memory: int | None = None
-    """Bytes of memory to reserve; nothing stops a task from using more."""
+    """Bytes of memory to reserve; the limit is not enforced."""
     accelerator_type: str | None = None
-    """The model of GPU that is needed, such as "H100"."""
+    """Required GPU model, such as "H100"."""
     name: str | None = None
-    """For a task the name in logs and errors; for an actor the one that `get_actor` finds it by."""
+    """For a task, the name in logs and errors; for an actor, the name for `get_actor`."""
     scheduling_strategy: SchedulingStrategy = "DEFAULT"
-    """Where to run: "DEFAULT", "SPREAD", or an object of `util.scheduling_strategies`."""
+    """"DEFAULT", "SPREAD", or an object of `util.scheduling_strategies`."""
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    """Environment variables and code of the worker, in normal form, over the program's own."""
+    """Environment of the worker in normal form, without the program's own."""
     label_selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels that the node must have."""
+    """Required labels of the node."""
 
     def __post_init__(self) -> None:
         check.amount("num_cpus", self.num_cpus)
@@ -85,7 +83,7 @@ class _Demand:
 
     @property
     def placement_group(self) -> PlacementGroup | None:
-        """The placement group to run in, if the options name one."""
+        """The placement group of the scheduling strategy, if any."""
         strategy = self.scheduling_strategy
         if (
             isinstance(strategy, PlacementGroupSchedulingStrategy)
@@ -111,15 +109,15 @@ class TaskOptions(_Demand):
     """Options of a remote function."""
 
     num_returns: NumReturns = None
-    """How many values a call gives."""
+    """Number of values of a call."""
     max_retries: int = 3
-    """How often to try again after a crash of the worker process; -1: without end."""
+    """Retries after a crash of the worker process; -1: unlimited."""
     retry_exceptions: RetryExceptions = False
-    """Which exceptions of the function count as a crash in this respect."""
+    """Exceptions of the function that count as a crash."""
     max_calls: int = 0
-    """After how many calls a worker process is replaced; 0: never."""
+    """Calls after which a worker process is replaced; 0: unlimited."""
     generator_backpressure: int | None = None
-    """How many items of a streaming generator may wait unconsumed; None: any number."""
+    """Maximum number of unconsumed items of a streaming generator; None: unlimited."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,9 +128,7 @@ class TaskOptions(_Demand):
         check.count("_generator_backpressure_num_objects", self.generator_backpressure, least=-1)
 
     def resources_needed(self) -> dict[str, float]:
-        """What to hold while the task runs, by name; one CPU unless `num_cpus` says otherwise, and
-        no zeros.
-        """
+        """Return the resources that the task holds, without zeros; one CPU by default."""
         return self._needed(1)
 
 
@@ -141,22 +137,23 @@ class ActorOptions(_Demand):
     """Options of an actor."""
 
     max_restarts: int = 0
-    """How often to start the actor again after its process died; -1: without end."""
+    """Restarts after the death of the process; -1: unlimited."""
     max_task_retries: int = 0
-    """How often to repeat a call whose process died, once the actor is back; -1: without end."""
+    """Retries of a call whose process died, once the actor has restarted; -1: unlimited."""
     max_concurrency: int | None = None
-    """How many calls run at once; None: 1, or 1000 for an actor with async methods."""
+    """Maximum number of concurrent calls; None: 1, or 1000 for an actor with async methods."""
     concurrency_groups: Mapping[str, int] = field(default_factory=dict)
-    """Groups of methods with a concurrency of their own: calls at once, by group."""
+    """Maximum number of concurrent calls of each group of methods."""
     namespace: str | None = None
     """The namespace of the name; None: the program's."""
     lifetime: Literal["detached", "non_detached"] | None = None
-    """With "detached" it lives until it is killed or the engine ends, though no handle is left."""
+    """"detached": lives until it is killed or the engine ends, even without handles."""
     get_if_exists: bool = False
-    """A living actor of this name is returned instead of making another."""
+    """True to return the living actor of this name, if any, instead of creating one."""
     max_pending_calls: int = -1
-    """How many calls of one caller may wait; -1: any number. More raise
-    PendingCallsLimitExceeded.
+    """Maximum number of pending calls of one caller; -1: unlimited.
+
+    Further calls raise PendingCallsLimitExceeded.
     """
 
     def __post_init__(self) -> None:
@@ -167,11 +164,11 @@ class ActorOptions(_Demand):
         check.concurrency_groups(self.concurrency_groups)
         check.text("namespace", self.namespace)
         check.one_of("lifetime", self.lifetime, ("detached", "non_detached", None))
-        check.yes_or_no("get_if_exists", self.get_if_exists)
+        check.boolean("get_if_exists", self.get_if_exists)
         check.count("max_pending_calls", self.max_pending_calls, least=-1)
         if self.get_if_exists and self.name is None:
             raise ValueError(
-                "`get_if_exists=True` looks for an actor by name, but there is none: give `name` too"
+                "`get_if_exists=True` needs a name to look up, but `name` is not set: set `name`"
             )
         if self.max_task_retries and not self.max_restarts:
             logger.debug(
@@ -179,14 +176,13 @@ class ActorOptions(_Demand):
             )
 
     def resources_needed(self) -> dict[str, float]:
-        """What to hold as long as the actor lives, by name; no CPU unless `num_cpus` says
-        otherwise, and no zeros.
-        """
+        """Return the resources that a running actor holds, without zeros; no CPU by default."""
         return self._needed(0)
 
     def resources_to_place(self) -> dict[str, float]:
-        """What must be free for the actor to start; one CPU more than it holds where `num_cpus` is
-        not set, but not in a group.
+        """Return the resources that must be free for the actor to start.
+
+        Without `num_cpus` and outside a placement group, that is one CPU more than it holds.
         """
         return self._needed(0 if self.placement_group is not None else 1)
 
@@ -196,17 +192,17 @@ class MethodOptions:
     """Options of the calls of one method."""
 
     num_returns: NumReturns = None
-    """How many values a call gives."""
+    """Number of values of a call."""
     name: str | None = None
-    """The name of the calls in logs and errors; None: `Class.method`."""
+    """Name of the calls in logs and errors; None: `Class.method`."""
     concurrency_group: str | None = None
-    """The group whose concurrency the method shares."""
+    """Concurrency group of the method."""
     max_task_retries: int | None = None
-    """How often to repeat a call whose process died; None: as the actor says."""
+    """Retries of a call whose process died; None: the actor's setting."""
     retry_exceptions: RetryExceptions = False
-    """Which exceptions of the method are a reason to repeat, within `max_task_retries`."""
+    """Exceptions of the method that cause a retry, within `max_task_retries`."""
     generator_backpressure: int | None = None
-    """How many items of a streaming generator may wait unconsumed; None: any number."""
+    """Maximum number of unconsumed items of a streaming generator; None: unlimited."""
 
     def __post_init__(self) -> None:
         check.num_returns(self.num_returns)
@@ -216,7 +212,7 @@ class MethodOptions:
         check.retry_exceptions(self.retry_exceptions)
         check.count("_generator_backpressure_num_objects", self.generator_backpressure, least=-1)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_method_options, tuple(getattr(self, name) for name in _METHOD_FIELDS))
 
 
@@ -231,31 +227,35 @@ Options = TypeVar("Options", TaskOptions, ActorOptions, MethodOptions)
 
 
 def updated(options: Options, keywords: Mapping[str, Any]) -> Options:
-    """`options` with what a program gave as keywords. ValueError for unknown names and impossible
-    values, TypeError for wrong types.
+    """Return `options` with a program's keywords applied.
+
+    Raises ValueError for unknown names and impossible values, TypeError for wrong types.
     """
     known = {f.name: getattr(options, f.name) for f in fields(options)}
     for name, value in _translated(keywords, known).items():
         if name in known:
             known[name] = value
         elif name in _IGNORED:
-            logger.debug("option %s=%r means nothing on this engine and is ignored", name, value)
+            logger.debug("option %s=%r has no effect on this engine and is ignored", name, value)
         else:
             raise ValueError(_unknown(name, type(options), known))
     return type(options)(**known)
 
 
 def _unknown(name: str, kind: type, known: Mapping[str, Any]) -> str:
-    of = {
+    owner = {
         "TaskOptions": "A remote function",
         "ActorOptions": "An actor class",
         "MethodOptions": "An actor's method",
     }[kind.__name__]
-    return f"{of} has no option {name!r}.{did_you_mean(name, known)} It has {', '.join(sorted(known))}."
+    return (
+        f"{owner} has no option {name!r}.{did_you_mean(name, known)} "
+        f"It has {', '.join(sorted(known))}."
+    )
 
 
 def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Older spellings in today's, values in the form that options keep."""
+    """Translate older spellings, and values to the form that options store."""
     given = dict(keywords)
     if "_generator_backpressure_num_objects" in given:
         given["generator_backpressure"] = given.pop("_generator_backpressure_num_objects")
@@ -265,7 +265,7 @@ def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
         _translate_placement_group(given)
     if "runtime_env" in given and "runtime_env" in known:
         given["runtime_env"] = environments.normalize(
-            given["runtime_env"], may_install=_may_install()
+            given["runtime_env"], may_install=refs.may_install_packages()
         )
     for name in ("resources", "label_selector", "concurrency_groups"):
         if given.get(name, ...) is None:
@@ -284,21 +284,13 @@ def _translated(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> dict[s
         "max_restarts",
         "retry_exceptions",
     ):
-        if given.get(name, ...) is None:  # as if it had not been given
+        if given.get(name, ...) is None:  # the same as an absent keyword
             del given[name]
     return given
 
 
-def _may_install() -> bool:
-    """Before `init` nobody knows which engine it will be: the engine refuses what it cannot do when
-    the task is submitted.
-    """
-    engine = refs._engine
-    return engine is None or engine.installs_packages
-
-
 def _translate_placement_group(given: dict[str, Any]) -> None:
-    """The three options of older programs become a scheduling strategy."""
+    """Replace the three placement options of older programs by a scheduling strategy."""
     group = given.pop("placement_group", None)
     index = given.pop("placement_group_bundle_index", -1)
     capture = given.pop("placement_group_capture_child_tasks", None)
@@ -306,6 +298,7 @@ def _translate_placement_group(given: dict[str, Any]) -> None:
         return
     if given.get("scheduling_strategy") is not None:
         raise ValueError(
-            "`placement_group` and `scheduling_strategy` both say where to run: give only `scheduling_strategy`"
+            "`placement_group` and `scheduling_strategy` are both set: set only "
+            "`scheduling_strategy`"
         )
     given["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, index, capture)

@@ -1,10 +1,8 @@
-"""The pickler under `serialization`: cloudpickle's semantics, pickle-5 buffers, collected
-references.
+"""The pickler under `serialization`: cloudpickle's semantics, pickle-5 buffers, CPU tensors.
 
-Covered: which objects go by value and which by reference (as cloudpickle decides), reducers
-registered for classes, torch tensors when torch is loaded, and the ids of the object references met
-on the way. Not covered: what a pickled value looks like in a message (`serialization`), and why
-pickling failed (`culprits`).
+It pickles by value or by reference as cloudpickle decides, applies reducers that are registered for
+classes, handles torch tensors if torch is loaded, and collects the ids of object references.
+`serialization` defines the message format, `serializability` explains errors.
 """
 
 from __future__ import annotations
@@ -14,14 +12,20 @@ import pickle
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 
-from syncline.core import torch_tensors
-
 PROTOCOL = 5
+
+ALIAS_BYTES = 100_000
+"""Minimum size of a received tensor that aliases its buffer.
+
+Smaller tensors are copied, so that writing to them cannot reach the frame that they came in. Larger
+buffers are in the object store, whose mappings are copy-on-write (see `embedded/segments.py`).
+"""
 
 Reduced = tuple[Any, ...] | str
 Reducer = Callable[[Any], Reduced]
@@ -31,9 +35,7 @@ _reducers: dict[type, Reducer] = {}
 
 
 class _Collectors(threading.local):
-    """The reference collectors of this thread, innermost last: a `__reduce__` may itself pack
-    something.
-    """
+    """Stack of reference collectors of this thread; nested because a `__reduce__` may pack."""
 
     def __init__(self) -> None:
         self.stack: list[dict[int, None]] = []
@@ -43,24 +45,23 @@ collectors = _Collectors()
 
 
 def note_ref(ref_id: int) -> None:
-    """Tell the pack in progress on this thread that the reference `ref_id` travels inside the
-    value.
+    """Record in the current pack of this thread that the value contains the reference `ref_id`.
 
-    Outside of a pack (a plain `pickle.dumps` of a reference) nobody counts, so nothing happens.
+    Does nothing outside a pack, as in a plain `pickle.dumps` of a reference.
     """
     if collectors.stack:
         collectors.stack[-1][ref_id] = None
 
 
 def register_reducer(cls: type, reducer: Reducer | None) -> None:
-    """Pickle instances of exactly `cls` with `reducer(instance)`, which returns what `__reduce__`
-    would.
+    """Pickle instances of exactly `cls` with `reducer(instance)`, which acts like `__reduce__`.
 
-    `None` removes the registration. Raises `TypeError` if `cls` is not a class.
+    `None` removes the registration. Raises TypeError if `cls` is not a class.
     """
     if not isinstance(cls, type):
         raise TypeError(
-            f"`register_reducer` needs a class, but got {cls!r}: pass the class whose instances the reducer handles."
+            f"`register_reducer` needs a class, but got {cls!r}: "
+            f"pass the class whose instances the reducer handles."
         )
     if reducer is None:
         _reducers.pop(cls, None)
@@ -69,7 +70,7 @@ def register_reducer(cls: type, reducer: Reducer | None) -> None:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no type hints
-    """cloudpickle's pickler, asked second: registered reducers and torch tensors come first."""
+    """cloudpickle's pickler; registered reducers and torch tensors take precedence."""
 
     def reducer_override(self, obj: Any) -> Any:
         reducer = _reducers.get(type(obj))
@@ -77,16 +78,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships 
             return reducer(obj)
         torch = sys.modules.get("torch")
         if torch is not None and issubclass(type(obj), getattr(torch, "Tensor", ())):
-            return torch_tensors.reduce(obj)
+            return _reduce_tensor(obj)
         if isinstance(obj, type | types.FunctionType) and _is_found_by_name(obj):
             return NotImplemented
         return super().reducer_override(obj)
 
 
 def _is_found_by_name(obj: type | types.FunctionType) -> bool:
-    """Whether cloudpickle would find that `obj` goes by reference: the common case, at a tenth of
-    what its own look costs.
-    """
+    """Return True if `obj` can be pickled by reference, at a tenth of cloudpickle's own cost."""
     module = sys.modules.get(obj.__module__) if obj.__module__ != "__main__" else None
     return (
         module is not None
@@ -96,9 +95,7 @@ def _is_found_by_name(obj: type | types.FunctionType) -> bool:
 
 
 def dumps(value: object, buffer_callback: BufferCallback | None) -> tuple[bytes, tuple[int, ...]]:
-    """Pickle `value`; returns the stream and the ids of the references inside, in order and without
-    repeats.
-    """
+    """Pickle `value`; return the stream and the unique ids of the references inside, in order."""
     refs: dict[int, None] = {}
     collectors.stack.append(refs)
     try:
@@ -110,11 +107,73 @@ def dumps(value: object, buffer_callback: BufferCallback | None) -> tuple[bytes,
 
 
 def can_pickle(value: object) -> Exception | None:
-    """The exception that pickling `value` raises, or `None`. Contents of large buffers are not
-    copied.
-    """
+    """Return the exception that pickling `value` raises, or None. Large buffers are not copied."""
     try:
         dumps(value, lambda buffer: None)
     except Exception as error:
         return error
     return None
+
+
+# -- torch tensors as pickle-5 buffers, without importing torch
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    """Return the reduction of a dense CPU tensor or Parameter, else `NotImplemented`.
+
+    torch's own `__reduce_ex__` then handles CUDA, sparse and quantized tensors, subclasses, and
+    tensors with attributes or hooks. Tensors that share storage arrive as separate copies.
+    """
+    torch: Any = sys.modules["torch"]
+    is_parameter = type(tensor) is torch.nn.Parameter
+    if not is_parameter and type(tensor) is not torch.Tensor:
+        return NotImplemented
+    if (
+        tensor.device.type != "cpu"
+        or tensor.layout != torch.strided
+        or tensor.is_quantized
+        or tensor.is_conj()
+        or tensor.is_neg()
+        or tensor.__dict__
+        or tensor._backward_hooks
+        or tensor.numel() == 0
+    ):
+        return NotImplemented
+    dense = tensor.detach()
+    if not dense.is_contiguous() and not (
+        dense.dim() == 4 and dense.is_contiguous(memory_format=torch.channels_last)
+    ):
+        dense = dense.contiguous()
+    try:
+        flat = dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy()
+    except (RuntimeError, TypeError):  # no storage (meta, fake), packed element types, or no numpy
+        return NotImplemented
+    state = (
+        pickle.PickleBuffer(flat),
+        dense.dtype,
+        tuple(dense.shape),
+        dense.stride(),
+        tensor.requires_grad,
+        is_parameter,
+    )
+    return _rebuild_tensor, state
+
+
+def _rebuild_tensor(
+    buffer: Any,
+    dtype: Any,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+    is_parameter: bool,
+) -> Any:
+    torch: Any = sys.modules["torch"]  # unpickling `dtype` has imported it
+    view = memoryview(buffer)
+    if view.nbytes < ALIAS_BYTES:
+        view = memoryview(bytearray(view))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
+        tensor = torch.frombuffer(view, dtype=dtype).as_strided(shape, stride)
+    if is_parameter:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)

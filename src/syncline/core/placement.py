@@ -1,26 +1,25 @@
-"""Where tasks and actors run: the handle of a placement group, and scheduling strategies with Ray's
-signatures.
+"""Placement groups and scheduling strategies, with Ray's signatures.
 
-Groups are made and removed in `util.placement_group`.
+`util.placement_group` creates and removes groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from syncline.core import refs
-from syncline.core.ids import Id
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import Id, ObjectRef
 
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 PLACEMENT_STRATEGIES: tuple[str, ...] = get_args(PlacementStrategy)
 
 
 class PlacementGroup:
-    """Resources that are reserved together, in numbered bundles. Picklable; the group lives until
-    it is removed.
+    """Resources that are reserved together, in numbered bundles.
+
+    Picklable. The group exists until it is removed.
     """
 
     def __init__(self, id: int, bundle_specs: Sequence[Mapping[str, float]]) -> None:
@@ -29,26 +28,26 @@ class PlacementGroup:
 
     @staticmethod
     def empty() -> PlacementGroup:
-        """The group that stands for none."""
+        """Return the null group."""
         return PlacementGroup(0, [])
 
     @property
     def is_empty(self) -> bool:
-        """True for the group that stands for none."""
+        """True for the null group."""
         return self.id.is_nil()
 
     @property
     def bundle_count(self) -> int:
-        """How many bundles there are."""
+        """Number of bundles."""
         return len(self.bundle_specs)
 
-    def ready(self) -> ObjectRef[Any]:
-        """A reference that becomes ready when everything is reserved."""
-        return refs.current_engine().placement_group_ready(self.id)
+    def ready(self) -> ObjectRef[bool]:
+        """Return a reference that becomes True once all bundles are reserved."""
+        return refs.engine_of_refs().placement_group_ready(self.id)
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        """Wait until everything is reserved; False if that takes longer than `timeout_seconds`."""
-        ready, _ = refs.current_engine().wait(
+        """Wait until all bundles are reserved; return False on timeout."""
+        ready, _ = refs.engine_of_refs().wait(
             [self.ready()], num_returns=1, timeout_s=timeout_seconds, fetch_local=False
         )
         return bool(ready)
@@ -62,7 +61,7 @@ class PlacementGroup:
     def __repr__(self) -> str:
         return f"PlacementGroup({self.id.hex()}, {self.bundle_specs})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (PlacementGroup, (int(self.id), self.bundle_specs))
 
 
@@ -73,20 +72,21 @@ class PlacementGroupSchedulingStrategy:
     placement_group: PlacementGroup
     """The group."""
     placement_group_bundle_index: int = -1
-    """Which bundle; -1: any that has room."""
+    """Index of the bundle; -1: any that has room."""
     placement_group_capture_child_tasks: bool | None = None
-    """Whether what the task submits runs inside the group too, unless it says otherwise."""
+    """True if tasks submitted by the task also run inside the group by default."""
 
     def __post_init__(self) -> None:
         group, index = self.placement_group, self.placement_group_bundle_index
         if not isinstance(group, PlacementGroup):
             raise TypeError(
-                f"`placement_group` is a {type(group).__name__}, no placement group: pass what `util.placement_group()` returned"
+                f"`placement_group` is a {type(group).__name__}, not a placement group: "
+                f"pass the result of `util.placement_group()`"
             )
         if not -1 <= index < max(group.bundle_count, 1):
             raise ValueError(
-                f"`placement_group_bundle_index={index}` is no bundle of a group with {group.bundle_count}: "
-                f"use 0 to {group.bundle_count - 1}, or -1 for any"
+                f"`placement_group_bundle_index={index}` is out of range: the group has "
+                f"{group.bundle_count} bundles; use 0 to {group.bundle_count - 1}, or -1 for any"
             )
 
 
@@ -95,9 +95,9 @@ class NodeAffinitySchedulingStrategy:
     """Run on one node."""
 
     node_id: str | Id
-    """The node, as `nodes()` and `get_runtime_context().get_node_id()` tell it."""
+    """The node id, as in `nodes()` and `get_runtime_context().get_node_id()`."""
     soft: bool
-    """Whether another node will do if this one is gone or full."""
+    """True if another node may be used when this one is gone or full."""
     _spill_on_unavailable: bool = False
     _fail_on_unavailable: bool = False
 
@@ -114,7 +114,8 @@ class _LabelCondition:
         for value in values:
             if not isinstance(value, str):
                 raise TypeError(
-                    f"{type(self).__name__}({value!r}): labels are compared with text, not {type(value).__name__}"
+                    f"{type(self).__name__}({value!r}): labels are compared with text, "
+                    f"not {type(value).__name__}"
                 )
         object.__setattr__(self, "values", values)
 
@@ -129,12 +130,12 @@ class NotIn(_LabelCondition):
 
 @dataclass(frozen=True)
 class Exists:
-    """The label is there."""
+    """The label exists."""
 
 
 @dataclass(frozen=True)
 class DoesNotExist:
-    """The label is not there."""
+    """The label does not exist."""
 
 
 LabelCondition = In | NotIn | Exists | DoesNotExist
@@ -145,9 +146,9 @@ class NodeLabelSchedulingStrategy:
     """Run on a node with certain labels."""
 
     hard: Mapping[str, LabelCondition] = field(default_factory=dict)
-    """What a node must fulfil, by label."""
+    """Conditions that the node must meet, by label."""
     soft: Mapping[str, LabelCondition] = field(default_factory=dict)
-    """What is preferred, by label."""
+    """Conditions that the node should meet, by label."""
 
     def __post_init__(self) -> None:
         for name in ("hard", "soft"):
@@ -156,7 +157,8 @@ class NodeLabelSchedulingStrategy:
             for label, condition in conditions.items():
                 if not isinstance(condition, (In, NotIn, Exists, DoesNotExist)):
                     raise TypeError(
-                        f"`{name}[{label!r}]={condition!r}` is no condition: use In, NotIn, Exists or DoesNotExist"
+                        f"`{name}[{label!r}]={condition!r}` is not a condition: "
+                        f"use In, NotIn, Exists or DoesNotExist"
                     )
 
 

@@ -1,44 +1,64 @@
-"""References: the handles by which programs hold values that exist, or will.
+"""References to values, and their reference counting.
 
-Every live `ObjectRef` (and every actor handle, through `Hold`) is written once into this process's
-*journal* when it is made and once when it dies: `+id`, `-id`. The engine drains the journal into
-its own count of holders; nothing here takes a lock, so a reference may die in a garbage collection
-at any moment, inside the engine too.
+Each live `ObjectRef` (and each actor handle, through `Hold`) appends its id to this process's
+*journal* once when it is created, and the negative id once when it dies. The engine drains the
+journal into its own counts. Nothing here takes a lock, so a reference may die in a garbage
+collection at any moment, also inside the engine.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from syncline.core import serialization
 
-if (
-    TYPE_CHECKING
-):  # asyncio takes a quarter of the time of `import syncline`: it is loaded by the first future
+if TYPE_CHECKING:  # asyncio takes a quarter of the time of `import syncline`: load it on first use
     import asyncio
     import concurrent.futures
-
-    from syncline.core.engine import Engine
 
 T = TypeVar("T")
 
 journal: deque[int] = deque()
-"""+id for a reference made, -id for one that died, in the order in which it happened in this
-process.
-"""
+"""+id for each new reference and -id for each dead one, in order of occurrence."""
+
+NOT_RUNNING = (
+    "syncline is not running, so this reference is not valid: it was made before `shutdown()`, or "
+    "in another program. Use references between `init()` and `shutdown()` of the program that "
+    "made them."
+)
+
+
+class Id(int):
+    """Id of an actor or a placement group with the methods of Ray's ids.
+
+    Inside syncline, ids are plain integers.
+    """
+
+    def hex(self) -> str:
+        """Return 32 hexadecimal digits."""
+        return f"{int(self):032x}"
+
+    def binary(self) -> bytes:
+        """Return 16 bytes; more for the longer ids of a cluster."""
+        return self.to_bytes(max(16, (self.bit_length() + 7) // 8), "big")
+
+    def is_nil(self) -> bool:
+        """Return True for the null id."""
+        return self == 0
+
+    def __repr__(self) -> str:
+        return f"Id({self.hex()})"
 
 
 class Hold:
-    """One count on an id, for as long as this object lives: what an `ObjectRef` is, without being a
-    value.
-    """
+    """One reference count on an id, held for the life of this object."""
 
     __slots__ = ("__weakref__", "id")
 
     def __init__(self, id: int, *, counted: bool = False) -> None:
-        """`counted`: the engine counted this reference already, when the id was made."""
+        """`counted`: the engine has already counted this reference."""
         self.id = id
         if not counted:
             journal.append(id)
@@ -46,14 +66,15 @@ class Hold:
     def __del__(self, append: Callable[[int], None] = journal.append) -> None:
         append(-self.id)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         serialization.note_ref(self.id)
         return (type(self), (self.id,))
 
 
 class ObjectRef(Generic[T]):
-    """A value that a task, an actor call or `put` makes: pass it to other tasks, `get` it, `await`
-    it.
+    """A reference to the value of a task, an actor call or `put`.
+
+    Pass it to other tasks, `get` it, or `await` it.
     """
 
     __slots__ = ("__weakref__", "_call_site", "id")
@@ -66,7 +87,7 @@ class ObjectRef(Generic[T]):
     def __del__(self, append: Callable[[int], None] = journal.append) -> None:
         append(-self.id)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         serialization.note_ref(self.id)
         return (ObjectRef, (self.id,))
 
@@ -80,15 +101,15 @@ class ObjectRef(Generic[T]):
         return f"ObjectRef({self.hex()})"
 
     def hex(self) -> str:
-        """The id as 32 hexadecimal digits."""
+        """Return the id as 32 hexadecimal digits."""
         return f"{self.id:032x}"
 
     def binary(self) -> bytes:
-        """The id as 16 bytes."""
+        """Return the id as 16 bytes."""
         return self.id.to_bytes(16, "big")
 
     def future(self) -> concurrent.futures.Future[T]:
-        """A future that ends with the value, or with the error that `get` would raise."""
+        """Return a future for the value, or for the error that `get` would raise."""
         import concurrent.futures
 
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -100,11 +121,11 @@ class ObjectRef(Generic[T]):
             else:
                 future.set_result(value)
 
-        current_engine().on_value(self, settle)
+        engine_of_refs().on_value(self, settle)
         return future
 
     def as_future(self, *, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Future[T]:
-        """The same for asyncio; outside a coroutine, `loop` says whose future it is."""
+        """Return an asyncio future for the value; outside a coroutine, `loop` is required."""
         import asyncio
 
         loop = loop or asyncio.get_running_loop()
@@ -122,7 +143,7 @@ class ObjectRef(Generic[T]):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, value, error)
 
-        current_engine().on_value(self, hand_over)
+        engine_of_refs().on_value(self, hand_over)
         return future
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -130,12 +151,11 @@ class ObjectRef(Generic[T]):
 
 
 class ObjectRefGenerator(Generic[T]):
-    """References to the values of a generator task or method, each usable as soon as it has been
-    yielded.
+    """References to the values of a generator task or method, each ready once it is yielded.
 
-    Iterate, or iterate asynchronously. A reference to a value is given out once. An error inside
-    the generator is the last reference: getting it raises. Dropping the generator before its end
-    cancels the task.
+    Supports `for` and `async for`, and returns each reference once. An error inside the generator
+    becomes the last reference: getting it raises. Dropping the generator before its end cancels the
+    task.
     """
 
     def __init__(self, id: int, *, counted: bool = False) -> None:
@@ -144,18 +164,18 @@ class ObjectRefGenerator(Generic[T]):
 
     @property
     def id(self) -> int:
-        """The id of the stream, which is also what `cancel` ends."""
+        """The id of the stream, also for `cancel`."""
         return self._hold.id
 
     def completed(self) -> ObjectRef[Any]:
-        """A reference that becomes ready, with value None, when the generator has ended."""
+        """Return a reference that becomes None once the generator has ended."""
         return ObjectRef(self._hold.id)
 
     def __iter__(self) -> Iterator[ObjectRef[T]]:
         return self
 
     def __next__(self) -> ObjectRef[T]:
-        ref = current_engine().next_item(self, self._next, None)
+        ref: ObjectRef[T] | None = engine_of_refs().next_item(self, self._next, None)
         if ref is None:
             raise StopIteration
         self._next += 1
@@ -177,14 +197,14 @@ class ObjectRefGenerator(Generic[T]):
         def hand_over(ref: ObjectRef[T] | None) -> None:
             loop.call_soon_threadsafe(settle, ref)
 
-        current_engine().on_item(self, self._next, hand_over)
+        engine_of_refs().on_item(self, self._next, hand_over)
         ref = await future
         if ref is None:
             raise StopAsyncIteration
         self._next += 1
         return ref
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_generator, (self._hold, self._next))
 
     def __repr__(self) -> str:
@@ -195,9 +215,7 @@ serialization.register_plain(ObjectRef)
 
 
 class DynamicObjectRefGenerator(Generic[T]):
-    """The value of a call with `num_returns="dynamic"`: references to all that the generator
-    yielded, in order.
-    """
+    """Value of a call with `num_returns="dynamic"`: references to all yielded values, in order."""
 
     def __init__(self, made: list[ObjectRef[T]]) -> None:
         self._made = made
@@ -216,22 +234,60 @@ def _generator(hold: Hold, position: int) -> ObjectRefGenerator[Any]:
     return generator
 
 
-_engine: Engine | None = None
+class EngineOfRefs(Protocol):
+    """The methods of `Engine` that references, placement groups and options call."""
+
+    @property
+    def installs_packages(self) -> bool: ...
+
+    def on_value(
+        self, ref: ObjectRef[Any], callback: Callable[[Any, BaseException | None], None]
+    ) -> None: ...
+
+    def next_item(
+        self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
+    ) -> ObjectRef[Any] | None: ...
+
+    def on_item(
+        self,
+        generator: ObjectRefGenerator[Any],
+        index: int,
+        callback: Callable[[ObjectRef[Any] | None], None],
+    ) -> None: ...
+
+    def wait(
+        self,
+        refs: Sequence[ObjectRef[Any]],
+        *,
+        num_returns: int,
+        timeout_s: float | None,
+        fetch_local: bool,
+    ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]: ...
+
+    def placement_group_ready(self, group_id: int) -> ObjectRef[Any]: ...
+
+    def exit_actor(self) -> None: ...
 
 
-def current_engine() -> Engine:
-    """The engine of this process; RuntimeError where there is none (a reference outlived
-    `shutdown`).
-    """
+_engine: EngineOfRefs | None = None
+
+
+def engine_of_refs() -> EngineOfRefs:
+    """Return the engine of this process; RuntimeError if syncline is not running."""
     if _engine is None:
-        raise RuntimeError(
-            "syncline is not running, so this reference leads nowhere: it was made before `shutdown()`, or in another program. "
-            "Use references between `init()` and `shutdown()` of the program that made them."
-        )
+        raise RuntimeError(NOT_RUNNING)
     return _engine
 
 
-def set_engine(engine: Engine | None) -> None:
-    """Say which engine references of this process belong to; None after `shutdown`."""
+def bind_engine(engine: EngineOfRefs | None) -> None:
+    """Set the engine of this process's references. Called by `engine.set_engine` only."""
     global _engine
     _engine = engine
+
+
+def may_install_packages() -> bool:
+    """Return False if this process's engine is known not to install packages in workers.
+
+    Before `init` the engine is unknown; it then checks the environment on submission.
+    """
+    return _engine is None or _engine.installs_packages

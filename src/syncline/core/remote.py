@@ -8,14 +8,14 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar, overload
 
-from syncline.core import actor_methods, refs
+from syncline.core import definitions
+from syncline.core import engine as engines
+from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
 from syncline.core.engine import ActorRecord
 from syncline.core.errors import did_you_mean
-from syncline.core.ids import Id
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.options import ActorOptions, MethodOptions, TaskOptions, updated
-from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
-from syncline.core.refs import Hold
+from syncline.core.refs import Hold, Id
 from syncline.core.tracebacks import forget_engine
 
 Remote = TypeVar("Remote")
@@ -24,7 +24,7 @@ _MAX_VARIANTS = 32
 
 
 class _Variants(Generic[Remote]):
-    """Remembers what `.options()` made, so that a loop which calls it every time makes one plan."""
+    """Cache of `.options()` results, so that calls in a loop share one definition."""
 
     __slots__ = ("_made",)
 
@@ -37,7 +37,7 @@ class _Variants(Generic[Remote]):
         key = tuple((name, type(value), value) for name, value in keywords.items())
         try:
             made = self._made.get(key)
-        except TypeError:  # a dict or a list among the values: those are not remembered
+        except TypeError:  # an unhashable value, such as a dict: do not cache
             return make(keywords)
         if made is None:
             made = make(keywords)
@@ -48,8 +48,9 @@ class _Variants(Generic[Remote]):
 
 
 class _Arity:
-    """Whether arguments fit a signature; positional ones by their number alone, which costs next to
-    nothing.
+    """Check of arguments against a signature.
+
+    Positional arguments are checked by their number alone, which costs next to nothing.
     """
 
     __slots__ = ("_least", "_most", "_signature", "_what")
@@ -71,24 +72,24 @@ class _Arity:
             self._most = len(positional)
         self._least = sum(p.default is kinds.empty for p in positional)
         if any(p.kind is kinds.KEYWORD_ONLY and p.default is kinds.empty for p in parameters):
-            self._most = -1  # keywords are needed, so numbers do not tell
+            self._most = -1  # keywords are required, so always bind the signature
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """TypeError where a call with these arguments could only fail."""
+        """Raise TypeError if a call with these arguments would fail."""
         if (not kwargs and self._least <= len(args) <= self._most) or self._signature is None:
             return
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(
-                f"{self._what}{self._signature} cannot be called like this: {error}"
+                f"{self._what}{self._signature} cannot be called with these arguments: {error}"
             ) from None
 
 
 def _signature(function: Callable[..., Any], *, skip_first: bool) -> inspect.Signature | None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C do not tell
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return None
     if skip_first:
         return signature.replace(parameters=list(signature.parameters.values())[1:])
@@ -96,56 +97,58 @@ def _signature(function: Callable[..., Any], *, skip_first: bool) -> inspect.Sig
 
 
 class RemoteFunction:
-    """A function whose calls run elsewhere: `f.remote(...)` returns a reference at once."""
+    """A function that runs in workers: `f.remote(...)` returns a reference immediately."""
 
     def __init__(self, function: Callable[..., Any], options: TaskOptions) -> None:
         functools.update_wrapper(self, function)
         name = options.name or str(getattr(function, "__qualname__", function))
-        is_generator = actor_methods.is_generator(function)
+        is_generator = definitions.is_generator(function)
         if is_generator and options.num_returns is None:
             options = updated(options, {"num_returns": "streaming"})
-        self._plan = TaskPlan(function, name, options, is_generator=is_generator)
+        self._definition = TaskDefinition(function, name, options, is_generator=is_generator)
         self._variants: _Variants[RemoteFunction] = _Variants()
 
     @functools.cached_property
     def _arity(self) -> _Arity:
-        # When it is first needed: a function that refers to itself arrives in a worker before its
-        # default values do.
-        return _Arity(self._plan.function, getattr(self._plan.function, "__name__", "function"))
+        # Computed late: a recursive function reaches a worker before its default values do.
+        return _Arity(
+            self._definition.function, getattr(self._definition.function, "__name__", "function")
+        )
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit one call.
 
         Returns an `ObjectRef`; with `num_returns` above 1 a list of them, with 0 None, for
         generators an `ObjectRefGenerator`. Raises TypeError for arguments that do not fit or cannot
-        be pickled, ValueError for resources that can never be met.
+        be pickled, ValueError for infeasible resources.
         """
         try:
             self._arity.check(args, kwargs)
-            return (refs._engine or ensure_engine()).submit_task(self._plan, args, kwargs)
+            return (engines.current or ensure_engine()).submit_task(self._definition, args, kwargs)
         except BaseException as error:
             forget_engine(error)
             raise
 
     def options(self, **options: Any) -> RemoteFunction:
-        """The same function with other options."""
+        """Return the same function with other options."""
         return self._variants.get(options, self._with)
 
     def _with(self, options: Mapping[str, Any]) -> RemoteFunction:
-        return RemoteFunction(self._plan.function, updated(self._plan.options, options))
+        return RemoteFunction(self._definition.function, updated(self._definition.options, options))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = self._plan.name
+        name = self._definition.name
         raise TypeError(
-            f"{name} is a remote function and cannot be called directly: write `{name}.remote(...)` to run it in a worker, "
+            f"{name} is a remote function and cannot be called directly: write "
+            f"`{name}.remote(...)` to run it in a worker, "
             f"or `{name}.__wrapped__(...)` to run it here."
         )
 
     def __repr__(self) -> str:
-        return f"RemoteFunction({self._plan.name})"
+        return f"RemoteFunction({self._definition.name})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_remote_function, (self._plan.function, self._plan.options))
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_remote_function, (self._definition.function, self._definition.options))
 
 
 def _remote_function(function: Callable[..., Any], options: TaskOptions) -> RemoteFunction:
@@ -153,8 +156,9 @@ def _remote_function(function: Callable[..., Any], options: TaskOptions) -> Remo
 
 
 class ActorClass:
-    """A class whose instances live in workers of their own: `Class.remote(...)` makes one and
-    returns its handle.
+    """A class whose instances run in their own workers.
+
+    `Class.remote(...)` creates an instance and returns its handle.
     """
 
     def __init__(self, cls: type, options: ActorOptions) -> None:
@@ -166,18 +170,16 @@ class ActorClass:
         self._options = options
         self._variants: _Variants[ActorClass] = _Variants()
 
-    # When they are first needed: a class that refers to itself arrives in a worker before its
-    # methods do.
-
+    # Computed late: a class that refers to itself reaches a worker before its methods do.
     @functools.cached_property
-    def _plan(self) -> ActorPlan:
+    def _definition(self) -> ActorDefinition:
         cls, options = self.__wrapped__, self._options
-        return ActorPlan(
+        return ActorDefinition(
             cls,
             cls.__name__,
             options,
             _method_table(cls, options),
-            is_async=actor_methods.is_async_class(cls),
+            is_async=definitions.is_async_class(cls),
         )
 
     @functools.cached_property
@@ -185,22 +187,21 @@ class ActorClass:
         return _constructor_arity(self.__wrapped__)
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
-        """Start an actor; its constructor runs with these arguments, and a failure of it is told by
-        the first call.
+        """Start an actor and return its handle; the first call reports a failed constructor.
 
         Raises TypeError for arguments that do not fit or cannot be pickled, ValueError for a name
-        that is taken and for resources that can never be met.
+        that is taken and for infeasible resources.
         """
         try:
             self._arity.check(args, kwargs)
-            return ActorHandle(*ensure_engine().create_actor(self._plan, args, kwargs))
+            return ActorHandle(*ensure_engine().create_actor(self._definition, args, kwargs))
         except BaseException as error:
             forget_engine(error)
             raise
 
     def options(self, **options: Any) -> ActorClass:
-        """The same class with other options."""
-        if "name" in options:  # such options are used once
+        """Return the same class with other options."""
+        if "name" in options:  # used once, so not worth caching
             return self._with(options)
         return self._variants.get(options, self._with)
 
@@ -211,46 +212,47 @@ class ActorClass:
         if name.startswith("__") or "__wrapped__" not in self.__dict__:
             raise AttributeError(name)
         value = getattr(self.__wrapped__, name)
-        return _twin(value) if isinstance(value, types.FunctionType) else value
+        return _copy_function(value) if isinstance(value, types.FunctionType) else value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.__name__
         raise TypeError(
-            f"{name} is an actor class and cannot be instantiated directly: write `{name}.remote(...)` to start an actor, "
+            f"{name} is an actor class and cannot be instantiated directly: write "
+            f"`{name}.remote(...)` to start an actor, "
             f"or `{name}.__wrapped__(...)` for an ordinary instance."
         )
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         name = self.__name__
         raise TypeError(
-            f"{name} is an actor class, from which nothing can derive: derive from the ordinary class (`{name}.__wrapped__`), "
-            f"and make an actor class of the result with `syncline.remote`."
+            f"{name} is an actor class and cannot be a base class: derive from the ordinary class "
+            f"(`{name}.__wrapped__`), and make the result an actor class with `syncline.remote`."
         )
 
     def __repr__(self) -> str:
         return f"ActorClass({self.__name__})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_actor_class, (self.__wrapped__, self._options))
 
 
-def _twin(function: types.FunctionType) -> types.FunctionType:
-    """A function that is the same but not identical.
+def _copy_function(function: types.FunctionType) -> types.FunctionType:
+    """Return an equal but not identical function.
 
-    Were a method found by its name in its module, it would be pickled as that name, though its
-    class travels by value: workers would have to import the module, which is there on the program's
-    machine only.
+    Pickle would find the original by its name in its module and send only that name, although its
+    class travels by value. Workers would then have to import the module, which may exist on the
+    driver's machine only.
     """
-    twin = types.FunctionType(
+    copy = types.FunctionType(
         function.__code__,
         function.__globals__,
         function.__name__,
         function.__defaults__,
         function.__closure__,
     )
-    twin.__kwdefaults__ = function.__kwdefaults__
-    functools.update_wrapper(twin, function)
-    return twin
+    copy.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(copy, function)
+    return copy
 
 
 def _actor_class(cls: type, options: ActorOptions) -> ActorClass:
@@ -258,8 +260,8 @@ def _actor_class(cls: type, options: ActorOptions) -> ActorClass:
 
 
 def _checked(actor_class: ActorClass) -> ActorClass:
-    """The same, if its methods and options agree; ValueError otherwise."""
-    _ = actor_class._plan
+    """Return the class; ValueError if its methods and options contradict each other."""
+    _ = actor_class._definition
     return actor_class
 
 
@@ -274,11 +276,11 @@ def _constructor_arity(cls: type) -> _Arity:
 
 
 def _method_table(cls: type, options: ActorOptions) -> dict[str, MethodOptions]:
-    """The options of every method, with what the actor's own options say of them."""
-    table = dict(actor_methods.OPTIONS_OF_EVERY_ACTOR)
-    for name, function in actor_methods.find_methods(cls).items():
-        given = dict(getattr(function, actor_methods.OPTIONS_ATTRIBUTE, {}))
-        if given.get("num_returns") is None and actor_methods.is_generator(function):
+    """Return the options of every method, with the actor's own options as defaults."""
+    table = dict(definitions.OPTIONS_OF_EVERY_ACTOR)
+    for name, function in definitions.find_methods(cls).items():
+        given = dict(getattr(function, definitions.OPTIONS_ATTRIBUTE, {}))
+        if given.get("num_returns") is None and definitions.is_generator(function):
             given["num_returns"] = "streaming"
         if given.get("max_task_retries") is None and options.max_task_retries:
             given["max_task_retries"] = options.max_task_retries
@@ -292,7 +294,8 @@ def _method_table(cls: type, options: ActorOptions) -> dict[str, MethodOptions]:
 def _check_group(method: str, group: str | None, groups: Collection[str]) -> None:
     if group is not None and group not in groups:
         raise ValueError(
-            f"method {method} is in the concurrency group {group!r}, which the class does not have: declare it with "
+            f"method {method} is in the concurrency group {group!r}, which the class does not "
+            f"have: declare it with "
             f"`@syncline.remote(concurrency_groups={{{group!r}: 2}})`.{did_you_mean(group, groups)}"
         )
 
@@ -300,63 +303,78 @@ def _check_group(method: str, group: str | None, groups: Collection[str]) -> Non
 class ActorMethod:
     """One method of one actor: `handle.method.remote(...)`."""
 
-    __slots__ = ("_hold", "_plan", "_variants")
+    __slots__ = ("_hold", "_definition", "_variants")
 
-    def __init__(self, plan: CallPlan, hold: Hold) -> None:
-        self._plan = plan
-        self._hold = hold  # not the handle, which would be a cycle: the actor must end as soon as the last handle is gone
+    def __init__(self, definition: CallDefinition, hold: Hold) -> None:
+        self._definition = definition
+        # Not the handle: that would be a cycle, and the actor must end with its last handle.
+        self._hold = hold
         self._variants: _Variants[ActorMethod] = _Variants()
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Submit one call; returns what `RemoteFunction.remote` returns, and raises TypeError for
-        arguments that cannot be pickled.
+        """Submit one call and return the same types as `RemoteFunction.remote`.
+
+        Raises TypeError for arguments that cannot be pickled.
         """
         try:
-            return (refs._engine or ensure_engine()).submit_call(self._plan, args, kwargs)
+            return (engines.current or ensure_engine()).submit_call(self._definition, args, kwargs)
         except BaseException as error:
             forget_engine(error)
             raise
 
     def options(self, **options: Any) -> ActorMethod:
-        """The same method with other options."""
+        """Return the same method with other options."""
         return self._variants.get(options, self._with)
 
     def _with(self, options: Mapping[str, Any]) -> ActorMethod:
-        plan = self._plan
-        changed = updated(plan.options, options)
-        _check_group(plan.name, changed.concurrency_group, plan.groups)
+        definition = self._definition
+        changed = updated(definition.options, options)
+        _check_group(definition.name, changed.concurrency_group, definition.groups)
         return ActorMethod(
-            CallPlan(plan.actor_id, plan.class_name, plan.method, changed, plan.groups), self._hold
+            CallDefinition(
+                definition.actor_id,
+                definition.class_name,
+                definition.method,
+                changed,
+                definition.groups,
+            ),
+            self._hold,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = self._plan.method
+        name = self._definition.method
         raise TypeError(
-            f"{self._plan.name} is an actor's method and cannot be called directly: write `{name}.remote(...)`."
+            f"{self._definition.name} is an actor's method and cannot be called directly: "
+            f"write `{name}.remote(...)`."
         )
 
     def __repr__(self) -> str:
-        return f"ActorMethod({self._plan.name})"
+        return f"ActorMethod({self._definition.name})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        plan = self._plan
+    def __reduce__(self) -> tuple[object, ...]:
+        definition = self._definition
         return (
             _actor_method,
-            (self._hold, plan.class_name, plan.method, plan.options, plan.groups),
+            (
+                self._hold,
+                definition.class_name,
+                definition.method,
+                definition.options,
+                definition.groups,
+            ),
         )
 
 
 def _actor_method(
     hold: Hold, class_name: str, method: str, options: MethodOptions, groups: tuple[str, ...]
 ) -> ActorMethod:
-    return ActorMethod(CallPlan(hold.id, class_name, method, options, groups), hold)
+    return ActorMethod(CallDefinition(hold.id, class_name, method, options, groups), hold)
 
 
 class ActorHandle:
-    """An actor, as programs hold it: `handle.method.remote(...)`. May be passed to tasks and
-    actors.
+    """Handle of an actor: `handle.method.remote(...)`. May be passed to tasks and actors.
 
-    An actor that has no name ends when its last handle is gone, after the calls made until then.
+    An actor without a name ends once its last handle is gone and its pending calls have run.
     """
 
     def __init__(self, record: ActorRecord, hold: Hold) -> None:
@@ -372,7 +390,7 @@ class ActorHandle:
         return self._actor_id
 
     def __getattr__(self, name: str) -> ActorMethod:
-        # Reached once for each method: what it finds is an attribute of the instance afterwards.
+        # Called once per method: the result becomes an attribute of the instance.
         if name.startswith("_syncline_"):
             raise AttributeError(name)
         record = self._syncline_record
@@ -382,11 +400,12 @@ class ActorHandle:
                 raise AttributeError(name)
             names = sorted(n for n in record.methods if not n.startswith("_"))
             raise AttributeError(
-                f"The actor class {record.class_name} has no method {name!r}.{did_you_mean(name, names)} "
-                f"It has {', '.join(names) or 'none'}. (Attributes of an actor are not visible outside of it: write a method.)"
+                f"The actor class {record.class_name} has no method {name!r}."
+                f"{did_you_mean(name, names)} It has {', '.join(names) or 'none'}. "
+                f"(Attributes of an actor are not visible outside of it: write a method.)"
             )
         method = ActorMethod(
-            CallPlan(record.actor_id, record.class_name, name, options, record.groups),
+            CallDefinition(record.actor_id, record.class_name, name, options, record.groups),
             self._syncline_hold,
         )
         self.__dict__[name] = method
@@ -404,7 +423,7 @@ class ActorHandle:
     def __repr__(self) -> str:
         return f"Actor({self._syncline_record.class_name}, {self._actor_id.hex()})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (ActorHandle, (self._syncline_record, self._syncline_hold))
 
 
@@ -415,54 +434,54 @@ def remote(target: types.FunctionType, /) -> RemoteFunction: ...
 @overload
 def remote(**options: Any) -> Callable[[Any], Any]: ...
 def remote(*target: Any, **options: Any) -> Any:
-    """Make a function a task, or a class an actor: `@remote`, `@remote(num_cpus=2)`, or
-    `remote(f)`.
+    """Make a function a task, or a class an actor: `@remote`, `@remote(num_cpus=2)`, `remote(f)`.
 
-    Raises TypeError for what is neither, ValueError for unknown options and impossible values.
-    `TaskOptions` and `ActorOptions` in `syncline.core.options` describe the options.
+    `TaskOptions` and `ActorOptions` in `syncline.core.options` describe the options. Raises
+    TypeError for any other object, ValueError for unknown options and impossible values.
     """
     if len(target) == 1 and callable(target[0]) and not options:
         return _make_remote(target[0], {})
     if target or not options:
         raise TypeError(
-            "`remote` takes one function or class, or options by name: write `@syncline.remote`, `@syncline.remote(num_cpus=2)`, or "
-            "`syncline.remote(num_cpus=2)(f)`"
+            "`remote` takes one function or class, or options by name: write `@syncline.remote`, "
+            "`@syncline.remote(num_cpus=2)`, or `syncline.remote(num_cpus=2)(f)`"
         )
     return functools.partial(_make_remote, options=options)
 
 
-def _make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | ActorClass:
+def _make_remote(target: object, options: Mapping[str, Any]) -> RemoteFunction | ActorClass:
     if isinstance(target, (RemoteFunction, ActorClass)):
         raise TypeError(
-            f"{target!r} is remote already: apply `remote` once, and change options with `.options(...)`"
+            f"{target!r} is remote already: apply `remote` once, "
+            f"and change options with `.options(...)`"
         )
     if inspect.isclass(target):
         return _checked(ActorClass(target, updated(ActorOptions(), options)))
     if not (inspect.isroutine(target) or "cython" in type(target).__name__):
         raise TypeError(
-            f"`remote` needs a function or a class, but got a {type(target).__name__} ({target!r}): wrap it in a function of its own"
+            f"`remote` needs a function or a class, but got a {type(target).__name__} "
+            f"({target!r}): wrap it in a function"
         )
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
         raise TypeError(
-            f"{target.__name__} is an `async def`, which can only be a method of an actor: make it an ordinary function that calls "
-            f"`asyncio.run(...)`, or a method of a remote class"
+            f"{target.__name__} is an `async def`, which can only be a method of an actor: make it "
+            f"an ordinary function that calls `asyncio.run(...)`, or a method of a remote class"
         )
     return RemoteFunction(target, updated(TaskOptions(), options))
 
 
 def method(*target: Any, **options: Any) -> Any:
-    """Options of one method of an actor class: `@method(num_returns=2)`,
-    `@method(concurrency_group="io")`.
+    """Set options of one method of an actor class, such as `@method(num_returns=2)`.
 
-    `MethodOptions` in `syncline.core.options` describes them. Raises TypeError without options,
-    ValueError for unknown ones.
+    `MethodOptions` in `syncline.core.options` describes the options. Raises TypeError without
+    options, ValueError for unknown ones.
     """
     if target or not options:
         raise TypeError("`method` takes options by name: write `@syncline.method(num_returns=2)`")
-    updated(MethodOptions(), options)  # raises for what is wrong, where it stands in the program
+    updated(MethodOptions(), options)  # raises here, at the decorator, for invalid options
 
     def annotate(function: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(function, actor_methods.OPTIONS_ATTRIBUTE, options)
+        setattr(function, definitions.OPTIONS_ATTRIBUTE, options)
         return function
 
     return annotate

@@ -1,8 +1,8 @@
 """`runtime_env`: environment variables and code that a worker gets before its first task.
 
-Covered: the normal form, its key, merging a task's with the program's, and applying one in a
-worker. An environment that installs packages (`pip`, `conda`, `uv`, containers) needs a cluster: on
-one machine the program's own environment is the workers' too.
+Covers normalization, merging of a task's environment with the program's, the key by which workers
+are shared, and application in a worker. Installing packages (`pip`, `conda`, `uv`, containers)
+needs a cluster: on one machine, workers use the program's own environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from syncline import settings
 from syncline.core.errors import did_you_mean
 
-_KEPT = ("env_vars", "working_dir", "py_modules")
+_SUPPORTED = ("env_vars", "working_dir", "py_modules")
 _IGNORED = ("config", "excludes", "nsight", "_validate", "_tracing")
 _INSTALLING = (
     "pip",
@@ -33,51 +33,51 @@ _INSTALLING = (
     "mpi",
     "rocprof_sys",
 )
-_OTHER = ("worker_process_setup_hook",)
+_UNSUPPORTED = ("worker_process_setup_hook",)
 
 
 class RuntimeEnv(dict[str, Any]):
-    """A `runtime_env` as an object: a dict that was checked when it was made."""
+    """A `runtime_env` as a dict that is validated on creation."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__({name: value for name, value in fields.items() if value is not None})
         normalize(self, may_install=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as a plain dict."""
+        """Return the fields as a plain dict."""
         return dict(self)
 
     def env_vars(self) -> dict[str, str]:
-        """The environment variables."""
+        """Return the environment variables."""
         return dict(self.get("env_vars", {}))
 
     def working_dir(self) -> str | None:
-        """The working directory."""
+        """Return the working directory."""
         return self.get("working_dir")
 
     def py_modules(self) -> list[str]:
-        """The modules, as given."""
+        """Return the modules as given."""
         return list(self.get("py_modules", ()))
 
 
 def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> dict[str, Any]:
-    """The normal form: `env_vars`, `working_dir` and `py_modules` with absolute paths, without what
-    is empty.
+    """Return the normal form: absolute paths, no empty fields.
 
-    `may_install`: fields that install packages are kept as they are; otherwise they are a
-    ValueError. ValueError or TypeError for unknown fields, wrong types and paths that do not exist.
+    `may_install`: keep fields that install packages unchanged; otherwise they raise ValueError.
+    Also raises ValueError or TypeError for unknown fields, wrong types and missing paths.
     """
     if env is None:
         return {}
     if not isinstance(env, Mapping):
         raise TypeError(
-            f"`runtime_env` is a {type(env).__name__}: pass a dict such as {{'env_vars': {{'NAME': 'value'}}}}"
+            f"`runtime_env` is a {type(env).__name__}: "
+            f"pass a dict such as {{'env_vars': {{'NAME': 'value'}}}}"
         )
     normal: dict[str, Any] = {}
     for name, value in env.items():
         if value is None or name in _IGNORED:
             continue
-        if name in _INSTALLING or name in _OTHER:
+        if name in _INSTALLING or name in _UNSUPPORTED:
             if not may_install:
                 raise ValueError(_cannot_install(name))
             normal[name] = value
@@ -88,9 +88,10 @@ def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> di
         elif name == "py_modules":
             normal[name] = _py_modules(value)
         else:
-            known = (*_KEPT, *_INSTALLING, *_OTHER, *_IGNORED)
+            known = (*_SUPPORTED, *_INSTALLING, *_UNSUPPORTED, *_IGNORED)
             raise ValueError(
-                f"`runtime_env` has no field {name!r}.{did_you_mean(str(name), known)} It knows {', '.join(_KEPT)}."
+                f"`runtime_env` has no field {name!r}.{did_you_mean(str(name), known)} "
+                f"It has {', '.join(_SUPPORTED)}."
             )
     return {name: value for name, value in normal.items() if value}
 
@@ -98,14 +99,13 @@ def normalize(env: Mapping[str, Any] | None, *, may_install: bool = False) -> di
 def merge(
     job: Mapping[str, Any], task: Mapping[str, Any], *, may_install: bool = False
 ) -> dict[str, Any]:
-    """The normal form for a task of a program: variables of both, the task's first; otherwise the
-    task's fields replace.
+    """Merge a task's normal form into the program's: variables are joined, fields replaced.
 
-    ValueError for fields that install packages, unless the engine `may_install`.
+    Raises ValueError for fields that install packages, unless the engine `may_install`.
     """
     if not may_install:
         for name in task:
-            if name in _INSTALLING or name in _OTHER:
+            if name in _INSTALLING or name in _UNSUPPORTED:
                 raise ValueError(_cannot_install(name))
     merged = {**job, **task}
     if "env_vars" in job and "env_vars" in task:
@@ -114,9 +114,7 @@ def merge(
 
 
 def key(normal: Mapping[str, Any]) -> str:
-    """A short text that is equal for equal normal forms; empty for the empty one. Workers are
-    shared by key.
-    """
+    """Return a short text that is equal for equal normal forms; empty for the empty one."""
     if not normal:
         return ""
     return hashlib.sha256(json.dumps(normal, sort_keys=True, default=repr).encode()).hexdigest()[
@@ -125,8 +123,9 @@ def key(normal: Mapping[str, Any]) -> str:
 
 
 def apply(normal: Mapping[str, Any]) -> None:
-    """Make this process's environment that of `normal`, once, before it runs a task. `${NAME}` in
-    variables is filled in.
+    """Apply a normal form to this process, once, before its first task.
+
+    `${NAME}` in variables is expanded.
     """
     for name, value in normal.get("env_vars", {}).items():
         os.environ[name] = string.Template(value).safe_substitute(settings.inherited_environment())
@@ -145,38 +144,44 @@ def _import_from(directory: str) -> None:
 
 
 def _cannot_install(name: str) -> str:
-    if name in _OTHER:
-        return f"`runtime_env[{name!r}]` is not supported: call the function at the beginning of the task instead"
+    if name in _UNSUPPORTED:
+        return (
+            f"`runtime_env[{name!r}]` is not supported: "
+            f"call the function at the start of the task instead"
+        )
     return (
-        f"`runtime_env[{name!r}]` prepares another environment for workers, which only a cluster can do: on this machine workers run "
-        f"in the program's own environment. Install what is needed there before the program starts, and remove {name!r}."
+        f"`runtime_env[{name!r}]` prepares another environment for workers, which only a cluster "
+        f"can do: on this machine, workers run in the program's own environment. Install the "
+        f"packages there before the program starts, and remove {name!r}."
     )
 
 
-def _env_vars(value: Any) -> dict[str, str]:
+def _env_vars(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise TypeError(
-            f"`runtime_env['env_vars']` is a {type(value).__name__}: pass a dict of text by name"
+            f"`runtime_env['env_vars']` is a {type(value).__name__}: pass a dict of strings"
         )
     for name, text in value.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise TypeError(
-                f"`runtime_env['env_vars']` has {name!r}: {text!r}, but variables are text: write {str(name)!r}: {str(text)!r}"
+                f"`runtime_env['env_vars']` has {name!r}: {text!r}, but variables are strings: "
+                f"write {str(name)!r}: {str(text)!r}"
             )
     return dict(value)
 
 
-def _py_modules(value: Any) -> list[str]:
+def _py_modules(value: object) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise TypeError(
-            f"`runtime_env['py_modules']` is a {type(value).__name__}: pass a list of paths or modules"
+            f"`runtime_env['py_modules']` is a {type(value).__name__}: "
+            f"pass a list of paths or modules"
         )
     return [
         _existing_path("py_modules", _module_path(entry), only_directory=False) for entry in value
     ]
 
 
-def _module_path(entry: Any) -> Any:
+def _module_path(entry: object) -> object:
     if not isinstance(entry, ModuleType):
         return entry
     if hasattr(entry, "__path__"):
@@ -184,17 +189,18 @@ def _module_path(entry: Any) -> Any:
     return entry.__file__
 
 
-def _existing_path(field: str, value: Any, *, only_directory: bool) -> str:
+def _existing_path(field: str, value: object, *, only_directory: bool) -> str:
     if not isinstance(value, (str, Path)):
         raise TypeError(f"`runtime_env[{field!r}]` has a {type(value).__name__}: pass a path")
     if "://" in str(value) or (only_directory and str(value).endswith((".zip", ".whl"))):
         raise ValueError(
-            f"`runtime_env[{field!r}]={str(value)!r}` is to be fetched or unpacked: do that first, and pass the directory"
+            f"`runtime_env[{field!r}]={str(value)!r}` is a URI or an archive: "
+            f"fetch and unpack it first, and pass the directory"
         )
     path = Path(value).expanduser().absolute()
     if not (path.is_dir() if only_directory else path.exists()):
         kind = "directory" if only_directory else "file or directory"
         raise ValueError(
-            f"`runtime_env[{field!r}]={str(value)!r}` leads to {path}, where there is no {kind}"
+            f"`runtime_env[{field!r}]={str(value)!r}` is {path}, which is not an existing {kind}"
         )
     return str(path)

@@ -1,11 +1,9 @@
-"""Python values as frames and back: a pickle-5 stream, large buffers beside it, and the references
-inside.
+"""Conversion of Python values to frames: a pickle-5 stream, large buffers, and references inside.
 
-Semantics are cloudpickle's: what belongs to `__main__`, lambdas and closures travel by value,
-importable things by reference. Small plain values take a short way through the C pickler. Buffers
-of 4 kB and more (numpy arrays, Arrow tables, CPU tensors, bytes arguments) stay out of the stream,
-so that they are copied once or not at all. `pickling` holds the pickler, `culprits` the search
-behind the error messages, `error_frames` the exceptions.
+Semantics are cloudpickle's: objects of `__main__`, lambdas and closures are pickled by value,
+importable objects by reference. Small plain values use the C pickler directly. Buffers of 4 kB and
+more (numpy arrays, Arrow tables, CPU tensors, bytes arguments) stay out of the stream, so they are
+copied at most once.
 """
 
 from __future__ import annotations
@@ -14,9 +12,10 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from syncline.core import culprits, pickling
+from syncline.core import pickling
 from syncline.core.error_frames import RemoteException, pack_error, unpack_error
 from syncline.core.pickling import note_ref, register_reducer
+from syncline.core.serializability import find_unpicklable, unpicklable_message
 
 __all__ = [
     "Packed",
@@ -36,9 +35,7 @@ IN_BAND_BYTES = 4096
 """Buffers smaller than this are copied into the stream."""
 
 OUT_OF_BAND_BYTES = 65_536
-"""`bytes` and `bytearray` passed directly (not nested) and at least this long are sent as
-buffers.
-"""
+"""Minimum length at which `bytes` and `bytearray` arguments (not nested ones) become buffers."""
 
 PLAIN_ITEMS = 32
 PLAIN_DEPTH = 3
@@ -52,49 +49,43 @@ _loads = pickle.loads
 
 
 class Packed(NamedTuple):
-    """A pickled value. The buffers alias the memory of the value: write or copy them before it can
-    change.
-    """
+    """A pickled value. Its buffers alias the value: copy or write them before it changes."""
 
     data: bytes
-    """The pickle-5 stream."""
+    """Pickle-5 stream."""
 
     buffers: list[memoryview]
-    """Contiguous byte views of the out-of-band buffers, in the order of the stream. Empty for small
-    values.
-    """
+    """Contiguous byte views of the out-of-band buffers, in stream order; empty for small values."""
 
     refs: tuple[int, ...]
-    """Ids of the object references inside, in order, without repeats."""
+    """Unique ids of the object references inside, in order."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stream and of all buffers."""
+        """Total bytes of the stream and the buffers."""
         return len(self.data) + sum([buffer.nbytes for buffer in self.buffers])
 
     def detached(self) -> Packed:
-        """The same with copies of the buffers, for when sending happens after the caller has gone
-        on.
-        """
+        """Return a copy that owns its buffers, for sending after the caller returns."""
         return self._replace(buffers=[memoryview(bytes(buffer)) for buffer in self.buffers])
 
 
 class _Wrapped:
-    """Bytes on their way through the pickler, which by itself would copy them into the stream."""
+    """Bytes that the pickler must not copy into the stream."""
 
     __slots__ = ("value",)
 
     def __init__(self, value: bytes | bytearray) -> None:
         self.value = value
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self.value), (pickle.PickleBuffer(self.value),)
 
 
 def pack(value: object, *, what: str = "value") -> Packed:
     """Pickle one value.
 
-    `what` names the value in errors. Raises `TypeError` naming the part that cannot be pickled.
+    `what` names the value in errors. Raises TypeError that names the part that cannot be pickled.
     """
     if _is_plain(value, PLAIN_DEPTH):
         return _pack_plain(value)
@@ -115,8 +106,8 @@ def pack_call(
 ) -> Packed:
     """Pickle the arguments of a call as one `(args, kwargs)` stream.
 
-    `parameter_names` are the names of the positional parameters, used in errors only.
-    Raises `TypeError` naming the argument, and the part of it, that cannot be pickled.
+    Errors use `parameter_names`, the names of the positional parameters. Raises TypeError that
+    names the argument, and the part of it, that cannot be pickled.
     """
     if _is_plain(args, PLAIN_DEPTH) and (not kwargs or _is_plain(kwargs, PLAIN_DEPTH)):
         return _pack_plain((args, kwargs))
@@ -133,17 +124,15 @@ def pack_call(
 
 
 def unpack(data: Buffer, buffers: Iterable[Buffer] = ()) -> Any:
-    """The value of a stream and its buffers. Arrays alias the buffers and are read-only where those
-    are.
-    """
+    """Unpickle a stream and its buffers; arrays alias the buffers, also their read-only flag."""
     return _loads(data, buffers=buffers)
 
 
 def pack_callable(fn_or_class: Callable[..., Any], *, refs: list[int] | None = None) -> bytes:
-    """Pickle a function or class into one stream; ids of references that it captured are appended
-    to `refs`.
+    """Pickle a function or class into one stream.
 
-    Raises `TypeError` naming the closure variable, global or attribute that cannot be pickled.
+    Ids of captured references are appended to `refs`. Raises TypeError that names the closure
+    variable, global or attribute that cannot be pickled.
     """
     try:
         data, found = pickling.dumps(fn_or_class, None)
@@ -157,16 +146,15 @@ def pack_callable(fn_or_class: Callable[..., Any], *, refs: list[int] | None = N
 
 
 def register_plain(cls: type) -> None:
-    """Instances of exactly `cls`, an importable class, reduce to plain values: the short way
-    through the C pickler may take them.
+    """Declare that instances of exactly `cls`, an importable class, reduce to plain values.
+
+    They are then pickled with the C pickler.
     """
     _plain_types.add(cls)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether the C pickler alone does what cloudpickle would, found out faster than cloudpickle
-    starts.
-    """
+    """Return True if the C pickler gives cloudpickle's result; cheaper than cloudpickle itself."""
     cls = type(value)
     if cls in _SCALARS:
         return cls is not bytes or len(value) < OUT_OF_BAND_BYTES
@@ -194,7 +182,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _is_plain_numpy(value: Any) -> bool:
-    """Arrays and scalars of numpy's own classes that hold no Python objects."""
+    """Return True for arrays and scalars of numpy's own classes without Python objects."""
     dtype = getattr(value, "dtype", None)
     return (
         dtype is not None
@@ -236,8 +224,8 @@ def _wrapped(value: Any) -> Any:
 
 
 def _unpicklable(value: object, path: str, subject: str, error: Exception) -> TypeError:
-    culprit = culprits.find(value, path, error, pickling.can_pickle)
-    return TypeError(_explanation(subject, path, culprit, "where it is used"))
+    part = find_unpicklable(value, path, error, pickling.can_pickle)
+    return TypeError(unpicklable_message(subject, path, part, "where it is used"))
 
 
 def _unpicklable_argument(
@@ -254,29 +242,11 @@ def _unpicklable_argument(
     for name, arg in [*named, *kwargs.items()]:
         reason = pickling.can_pickle(arg)
         if reason is not None:
-            culprit = culprits.find(arg, name, reason, pickling.can_pickle)
+            part = find_unpicklable(arg, name, reason, pickling.can_pickle)
+            subject = f"argument `{name}` of `{function_name}()`"
             return TypeError(
-                _explanation(
-                    f"argument `{name}` of `{function_name}()`",
-                    name,
-                    culprit,
-                    f"inside `{function_name}()`",
-                )
+                unpicklable_message(subject, name, part, f"inside `{function_name}()`")
             )
     return TypeError(
         f"the arguments of `{function_name}()` cannot be sent to another process: {error}"
-    )
-
-
-def _explanation(subject: str, path: str, culprit: culprits.Culprit, where: str) -> str:
-    place = (
-        "it"
-        if culprit.path == path
-        else culprit.path
-        if "`" in culprit.path
-        else f"`{culprit.path}`"
-    )
-    return (
-        f"{subject} cannot be sent to another process: {place} is a {culprit.type_name} ({culprit.reason}). "
-        f"Create it {where} instead of sending it, or give its class a `__reduce__` that says how to rebuild it."
     )

@@ -1,10 +1,8 @@
-"""Tracebacks without the engine: what a worker writes down of an exception, and what a program sees
-when `get` raises it.
+"""Tracebacks without syncline's own frames, in workers and in the process that calls `get`.
 
-A worker-side traceback keeps the frames of user code and of other libraries and drops syncline's
-own. On the driver's side the worker's part is the `__cause__` of the error that `get` raises, so
-Python prints first the worker's frames and then the driver's. `SYNCLINE_FULL_TRACEBACK=1` keeps
-everything.
+A worker's traceback keeps the frames of user code and of other libraries. In the driver it becomes
+the `__cause__` of the error that `get` raises, so Python prints the worker's frames first and then
+the driver's. `SYNCLINE_FULL_TRACEBACK=1` keeps all frames.
 """
 
 from __future__ import annotations
@@ -26,47 +24,44 @@ _LIBRARIES = tuple(
 
 
 def is_engine_file(filename: str) -> bool:
-    """Whether code of this file is syncline's own."""
+    """Return True if the file is part of syncline."""
     return filename.startswith(_PACKAGE)
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of `error` and of what led to it, as Python prints it, without the engine's
-    frames.
-    """
+    """Format the traceback of `error` and its causes as Python does, without syncline's frames."""
     summary = traceback.TracebackException.from_exception(error)
     if not settings.full_traceback():
         _drop_engine_frames(summary, set())
     return "".join(summary.format())
 
 
-def says_all(error: BaseException) -> bool:
-    """Whether the text of `error` is all that a program needs: syncline raised it on purpose, and
-    no code of the program's took part.
+def is_self_explanatory(error: BaseException) -> bool:
+    """Return True if syncline raised `error` on purpose and no user code was involved.
 
-    False for errors of syncline's own bugs, which come from elsewhere than a `raise`, and with
-    `SYNCLINE_FULL_TRACEBACK=1`.
+    Its text is then all that a user needs. False for syncline's own bugs, which are not raised by a
+    `raise` statement, and with `SYNCLINE_FULL_TRACEBACK=1`.
     """
     frames = traceback.extract_tb(error.__traceback__)
     if settings.full_traceback() or not frames or not (frames[-1].line or "").startswith("raise "):
         return False
     if not is_engine_file(frames[-1].filename) or not all(
-        _is_no_program_file(frame.filename) for frame in frames
+        _is_library_file(frame.filename) for frame in frames
     ):
         return False
     cause = error.__cause__
-    return cause is None or all(_is_no_program_file(each.filename) for each in _all_frames(cause))
+    return cause is None or all(_is_library_file(each.filename) for each in _all_frames(cause))
 
 
 def _is_interrupted_wait(error: BaseException) -> bool:
     frames = (
         traceback.extract_tb(error.__traceback__) if isinstance(error, KeyboardInterrupt) else ()
     )
-    return bool(frames) and all(_is_no_program_file(frame.filename) for frame in frames)
+    return bool(frames) and all(_is_library_file(frame.filename) for frame in frames)
 
 
-def _is_no_program_file(filename: str) -> bool:
-    """Whether code of this file is syncline's, Python's or an installed library's."""
+def _is_library_file(filename: str) -> bool:
+    """Return True if the file is part of syncline, Python or an installed library."""
     return (
         is_engine_file(filename)
         or filename.startswith(_LIBRARIES)
@@ -75,7 +70,7 @@ def _is_no_program_file(filename: str) -> bool:
 
 
 def _all_frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
-    """The frames of `error` and of what led to it."""
+    """Yield the frames of `error` and of its causes."""
     current: BaseException | None = error
     while current is not None:
         yield from traceback.extract_tb(current.__traceback__)
@@ -87,7 +82,7 @@ def _drop_engine_frames(summary: traceback.TracebackException, seen: set[int]) -
         return
     seen.add(id(summary))
     users = [frame for frame in summary.stack if not is_engine_file(frame.filename)]
-    if users:  # otherwise syncline's own code is what failed, and its frames are all there is
+    if users:  # otherwise syncline's own code failed: keep its frames
         summary.stack = traceback.StackSummary.from_list(users)
     related = [
         summary.__cause__,
@@ -100,14 +95,12 @@ def _drop_engine_frames(summary: traceback.TracebackException, seen: set[int]) -
 
 
 def task_error(function_name: str, error: BaseException, *, ip: str | None = None) -> RayTaskError:
-    """In a worker: what the task `function_name` failed with, ready to be pickled."""
+    """In a worker: wrap the error of the task `function_name` for pickling."""
     return RayTaskError(function_name, user_traceback(error), error, pid=os.getpid(), ip=ip)
 
 
 def raisable(error: BaseException) -> BaseException:
-    """In the process that called `get`: the exception to raise for a stored error. Raise each
-    result once only.
-    """
+    """In the process that called `get`: return the exception to raise; raise it only once."""
     if isinstance(error, RayTaskError):
         raised = error.as_instanceof_cause()
         raised.__cause__ = WorkerTraceback(f"{_title(error)}\n{error.traceback_str.rstrip()}")
@@ -122,18 +115,15 @@ def _title(error: RayTaskError) -> str:
 
 
 def forget_engine(error: BaseException) -> None:
-    """Take the frames below the caller off `error`, which the caller then raises again with a bare
-    `raise`.
+    """Drop the frames below the caller; the caller then re-raises with a bare `raise`.
 
-    A bare `raise` goes on with the exception's own traceback, so the first frame that it shows is
-    that of the caller's caller. (Python
-    3.10 shows the caller too.)
+    A bare `raise` keeps the exception's own traceback, so the first visible frame is that of the
+    caller's caller. (Python 3.10 also shows the caller.)
     """
     if settings.full_traceback():
         return
-    vars(error)["_says_all"] = (
-        True  # where one of syncline's functions calls another, the frames of the first are left to drop
-    )
+    # For nested calls within syncline: `shorten` then also drops the frames of the outer call.
+    vars(error)["_frames_dropped"] = True
     frames: TracebackType | None = error.__traceback__
     if frames is not None:
         frames.tb_next = None
@@ -141,14 +131,17 @@ def forget_engine(error: BaseException) -> None:
 
 
 def shorten(error: BaseException) -> None:
-    """`forget_engine`, for an error whose text says all without the engine's frames: one of a task,
-    or of what the program asked for.
+    """Apply `forget_engine` to an error whose text explains it without syncline's frames.
 
-    An interrupt (Ctrl-C) is one, too, where it met syncline in the middle of waiting: the program's
-    own line is what counts.
+    Such errors are those of tasks and of invalid requests, and a Ctrl-C while syncline waits, for
+    which only the program's own line matters.
     """
-    if isinstance(error, RayError) or vars(error).get("_says_all") or _is_interrupted_wait(error):
+    if (
+        isinstance(error, RayError)
+        or vars(error).get("_frames_dropped")
+        or _is_interrupted_wait(error)
+    ):
         forget_engine(error)
-    elif says_all(error):
+    elif is_self_explanatory(error):
         forget_engine(error)
         error.__cause__ = None  # its text is part of the error's

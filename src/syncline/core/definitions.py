@@ -1,0 +1,196 @@
+"""Definitions of tasks, actors and calls, and the methods of an actor class.
+
+A definition is created when `@remote` or `.options()` is evaluated, not per call, and passed
+unchanged to the engine with every call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from syncline.core import refs
+from syncline.core.options import ActorOptions, MethodOptions, TaskOptions
+
+AnyFunction = Callable[..., Any]
+"""A user's function or method."""
+
+OPTIONS_ATTRIBUTE = "__syncline_method_options__"
+"""Attribute in which `@method` stores its options on a function, as a dict."""
+
+_NOT_CALLS = frozenset(
+    {
+        "__init__",
+        "__new__",
+        "__del__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__getattribute__",
+        "__getattr__",
+    }
+)
+
+
+class _Definition:
+    """Base class: a slot in which an engine caches its preparation of the definition."""
+
+    __slots__ = ("prepared", "prepared_for")
+
+    def __init__(self) -> None:
+        self.prepared: Any = None  # owned by the engine in `prepared_for`
+        self.prepared_for: object | None = None
+
+
+class TaskDefinition(_Definition):
+    """One remote function with its options."""
+
+    __slots__ = ("function", "is_generator", "name", "options")
+
+    def __init__(
+        self, function: AnyFunction, name: str, options: TaskOptions, *, is_generator: bool
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.name = name
+        self.options = options
+        self.is_generator = is_generator
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_task_definition, (self.function, self.name, self.options, self.is_generator))
+
+
+class ActorDefinition(_Definition):
+    """One actor class with its options and the options of its methods by name."""
+
+    __slots__ = ("cls", "is_async", "methods", "name", "options")
+
+    def __init__(
+        self,
+        cls: type,
+        name: str,
+        options: ActorOptions,
+        methods: dict[str, MethodOptions],
+        *,
+        is_async: bool,
+    ) -> None:
+        super().__init__()
+        self.cls = cls
+        self.name = name
+        self.options = options
+        self.methods = methods
+        self.is_async = is_async
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Concurrency groups that calls may name."""
+        return tuple(self.options.concurrency_groups)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_actor_definition, (self.cls, self.name, self.options, self.methods, self.is_async))
+
+
+class CallDefinition(_Definition):
+    """One method of one actor with the options of the call."""
+
+    __slots__ = ("actor_id", "class_name", "groups", "method", "options")
+
+    def __init__(
+        self,
+        actor_id: int,
+        class_name: str,
+        method: str,
+        options: MethodOptions,
+        groups: tuple[str, ...],
+    ) -> None:
+        super().__init__()
+        self.actor_id = actor_id
+        self.class_name = class_name
+        self.method = method
+        self.groups = groups
+        self.options = options
+
+    @property
+    def name(self) -> str:
+        """Name in errors and logs: `Class.method`."""
+        return f"{self.class_name}.{self.method}"
+
+
+def _task_definition(
+    function: AnyFunction, name: str, options: TaskOptions, is_generator: bool
+) -> TaskDefinition:
+    return TaskDefinition(function, name, options, is_generator=is_generator)
+
+
+def _actor_definition(
+    cls: type, name: str, options: ActorOptions, methods: dict[str, MethodOptions], is_async: bool
+) -> ActorDefinition:
+    return ActorDefinition(cls, name, options, methods, is_async=is_async)
+
+
+# -- methods of an actor class
+
+
+def find_methods(cls: type) -> dict[str, AnyFunction]:
+    """Return the callable methods of a class by name, inherited ones included.
+
+    Static and class methods count; methods of `object` do not.
+    """
+    methods: dict[str, AnyFunction] = {}
+    for base in cls.__mro__:
+        if base is object:
+            continue
+        for name, value in vars(base).items():
+            function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+            if inspect.isroutine(function) and name not in methods and name not in _NOT_CALLS:
+                methods[name] = function
+    return methods
+
+
+def is_async_class(cls: type) -> bool:
+    """Return True if any method is async; such an actor runs its calls on an event loop."""
+    return any(
+        inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f)
+        for f in find_methods(cls).values()
+    )
+
+
+def is_generator(function: AnyFunction) -> bool:
+    """Return True if calls of the function yield values."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _terminate(actor: object) -> None:
+    refs.engine_of_refs().exit_actor()
+
+
+def _ready(actor: object) -> bool:
+    return True
+
+
+def _call(
+    actor: object, function: Callable[..., object], *args: object, **kwargs: object
+) -> object:
+    return function(actor, *args, **kwargs)
+
+
+_OF_EVERY_ACTOR: dict[str, AnyFunction] = {
+    "__ray_terminate__": _terminate,
+    "__ray_ready__": _ready,
+    "__ray_call__": _call,
+}
+
+OPTIONS_OF_EVERY_ACTOR: dict[str, MethodOptions] = {
+    name: MethodOptions() for name in _OF_EVERY_ACTOR
+}
+"""Methods that every actor has: exit after the pending calls; return True once the constructor has
+finished; run a function on the instance.
+"""
+
+
+def bound_method(actor: object, name: str) -> AnyFunction:
+    """Return the method `name` of the instance; AttributeError if it has none."""
+    function = _OF_EVERY_ACTOR.get(name)
+    if function is None:
+        return getattr(actor, name)  # type: ignore[no-any-return]
+    return function.__get__(actor)  # type: ignore[no-any-return]

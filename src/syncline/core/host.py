@@ -1,0 +1,125 @@
+"""This host: Unix-domain sockets, network interfaces, the terminal, and a running Ray node.
+
+Works on Linux, because it reads /proc.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, TextIO
+
+import psutil
+
+_CREDENTIALS = struct.Struct("=iII")
+_READ_BYTES = 65_536
+_RAY_NODE_PROCESS = "raylet"
+
+
+# -- Unix-domain sockets
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a Unix socket, as the kernel reports it."""
+
+    pid: int
+    """0 if the process is not visible, for example from another container."""
+    uid: int
+
+
+def by_short_name(directory: Path, name: str, use: Callable[[str], None]) -> None:
+    """Call `use(path)` with a short path to `name`, for directories of any length.
+
+    The system limits socket paths to 107 bytes.
+    """
+    fd = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    try:
+        use(f"/proc/self/fd/{fd}/{name}")
+    finally:
+        os.close(fd)
+
+
+def peer(connection: socket.socket) -> Peer:
+    """Return the process that created the other end; for a client, the listening process."""
+    pid, uid, _ = _CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return Peer(pid, uid)
+
+
+def receive_line(connection: socket.socket, *, limit_bytes: int, deadline: float) -> bytes:
+    """Receive one line and return it without its newline; no data may follow it.
+
+    Raises TimeoutError at `deadline` (of `time.monotonic()`), EOFError if the peer closes before
+    the end of the line, ValueError for more than `limit_bytes`, and OSError for a broken
+    connection.
+    """
+    received = bytearray()
+    while not received.endswith(b"\n"):
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            raise TimeoutError(f"no end of line after {len(received)} bytes")
+        connection.settimeout(remaining_s)
+        chunk = connection.recv(_READ_BYTES)
+        if not chunk:
+            raise EOFError(f"the connection was closed after {len(received)} bytes of a line")
+        received += chunk
+        if len(received) > limit_bytes:
+            raise ValueError(f"the line is longer than {limit_bytes} bytes")
+    return bytes(received[:-1])
+
+
+# -- network, terminal, Ray
+
+
+class InterfaceAddress(Protocol):
+    """One address of an interface, as `psutil.net_if_addrs()` returns it."""
+
+    @property
+    def address(self) -> str: ...
+
+
+def interface_of(
+    address: str, interfaces: Mapping[str, Sequence[InterfaceAddress]] | None = None
+) -> str | None:
+    """Return the name of the network interface with an IP address.
+
+    Returns None if no interface has it, for example behind a NAT. `interfaces` defaults to those of
+    this host.
+    """
+    for name, owned in (psutil.net_if_addrs() if interfaces is None else interfaces).items():
+        if any(entry.address.partition("%")[0] == address for entry in owned):
+            return name
+    return None
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return True if `stream` is a terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def is_interactive(stream: TextIO | None) -> bool:
+    """Return True if `stream` is a terminal or the program runs in a notebook."""
+    # Only a program in a notebook has imported its kernel.
+    return is_terminal(stream) or "ipykernel" in sys.modules
+
+
+def ray_node_runs_here() -> bool:
+    """Return True if Ray is installed and one of its nodes runs on this host; takes milliseconds.
+
+    Does not import Ray.
+    """
+    if importlib.util.find_spec("ray") is None:
+        return False
+    return any(
+        process.info["name"] == _RAY_NODE_PROCESS for process in psutil.process_iter(["name"])
+    )
