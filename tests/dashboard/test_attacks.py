@@ -21,18 +21,17 @@ import pytest
 from tests.dashboard.visitors import Visitor
 from websockets.exceptions import ConnectionClosed
 
-from syncline.dashboard import connections, peers, trainings
-from syncline.dashboard.catalogue import Catalogue, Query
-from syncline.dashboard.connections import PatientProtocol
-from syncline.dashboard.messages import LONGEST, MOST, WINDOW_S, PlainFormatter, Sparing
-from syncline.dashboard.metrics import MOST_VALUES, RunMetrics
-from syncline.dashboard.peers import is_stranger
+from syncline.dashboard import application, connections, training_figures
+from syncline.dashboard.application import RequestTimeoutProtocol
+from syncline.dashboard.connections import is_other_user, text_only
+from syncline.dashboard.prometheus import MOST_VALUES, RunMetrics
+from syncline.dashboard.run_index import Query, RunIndex
 from syncline.dashboard.security import PAGE_KEY, Guard, Policy
-from syncline.dashboard.sockets import text_only
-from syncline.runs import LocalFiles, RunDirectory, dashboards
+from syncline.dashboard.server import LONGEST, MOST, WINDOW_S, PlainFormatter, RateLimitFilter
+from syncline.runs import LocalFiles, RunDirectory, discovery
 from syncline.runs import open as open_run
-from syncline.runs.finding import unreadable
-from syncline.runs.places import LocalPlace
+from syncline.runs.run_list import unreadable_summary
+from syncline.runs.run_storage import LocalDirectory
 
 TOKEN = "t" * 43
 HOST = "127.0.0.1:8265"
@@ -49,7 +48,7 @@ def status_of(
     **headers: str,
 ) -> int:
     """What the guard answers to a GET; 200 where it lets it through."""
-    return answer_of(guard or Guard(application, policy), path, query, **headers)[0]
+    return answer_of(guard or Guard(guarded_app, policy), path, query, **headers)[0]
 
 
 def answer_of(
@@ -82,7 +81,7 @@ async def never() -> Any:
     raise AssertionError("nothing is to be received")
 
 
-async def application(scope: Any, receive: Any, send: Any) -> None:
+async def guarded_app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
@@ -148,7 +147,7 @@ def test_neither_the_cookie_nor_the_key_tells_the_other_or_the_token() -> None:
 
     async def noted(scope: Any, receive: Any, send: Any) -> None:
         scopes.append(scope)
-        await application(scope, receive, send)
+        await guarded_app(scope, receive, send)
 
     status, headers = answer_of(Guard(noted, POLICY), cookie=COOKIE)
     assert (status, scopes[0][PAGE_KEY]) == (200, POLICY.page_key)
@@ -159,7 +158,7 @@ def test_neither_the_cookie_nor_the_key_tells_the_other_or_the_token() -> None:
 
 
 def test_other_users_of_the_machine_need_the_token() -> None:
-    guard = Guard(application, POLICY, is_stranger=lambda client, server: True)
+    guard = Guard(guarded_app, POLICY, is_other_user=lambda client, server: True)
     assert status_of(guard=guard) == 401
     assert status_of("/metrics", guard=guard) == 401
     assert (
@@ -180,7 +179,7 @@ def test_who_connects_is_seen() -> None:
             socket.create_connection(server.getsockname()[:2]),
             server.accept()[0] as accepted,
         ):
-            assert not is_stranger(accepted.getpeername()[:2], accepted.getsockname()[:2])
+            assert not is_other_user(accepted.getpeername()[:2], accepted.getsockname()[:2])
 
 
 def test_another_users_connection_is_a_strangers_and_so_is_nobodys(
@@ -194,22 +193,22 @@ def test_another_users_connection_is_a_strangers_and_so_is_nobodys(
         line.format(port=4002, state="06", user=0, inode=0),  # closed already
     ]
     (tmp_path / "tcp").write_text(head + "".join(lines))
-    monkeypatch.setattr(peers, "TABLES", (tmp_path / "tcp", tmp_path / "tcp6"))
+    monkeypatch.setattr(connections, "TABLES", (tmp_path / "tcp", tmp_path / "tcp6"))
     server = ("127.0.0.1", 0x2049)
-    assert is_stranger(("127.0.0.1", 4000), server)
-    assert not is_stranger(("127.0.0.1", 4001), server)
-    assert not is_stranger(("::ffff:127.0.0.1", 4001), server)
-    assert is_stranger(("127.0.0.1", 4002), server)
-    assert is_stranger(("127.0.0.1", 4003), server)
-    monkeypatch.setattr(peers, "TABLES", (tmp_path / "missing", tmp_path / "tcp6"))
-    assert not is_stranger(("127.0.0.1", 4000), server)  # a system that does not say
+    assert is_other_user(("127.0.0.1", 4000), server)
+    assert not is_other_user(("127.0.0.1", 4001), server)
+    assert not is_other_user(("::ffff:127.0.0.1", 4001), server)
+    assert is_other_user(("127.0.0.1", 4002), server)
+    assert is_other_user(("127.0.0.1", 4003), server)
+    monkeypatch.setattr(connections, "TABLES", (tmp_path / "missing", tmp_path / "tcp6"))
+    assert not is_other_user(("127.0.0.1", 4000), server)  # a system that does not say
 
 
 def test_the_token_on_the_command_line_of_a_browser_opens_once_and_for_this_user() -> None:
     policy = replace(POLICY, first_token="f" * 43)
-    strangers = Guard(application, policy, is_stranger=lambda client, server: True)
+    strangers = Guard(guarded_app, policy, is_other_user=lambda client, server: True)
     assert status_of(guard=strangers, query=f"token={'f' * 43}") == 401
-    own = Guard(application, policy)
+    own = Guard(guarded_app, policy)
     assert status_of(guard=own, query=f"token={'f' * 43}") == 303
     assert status_of(guard=own, query=f"token={'f' * 43}") == 401
     assert status_of(guard=own, query=f"token={TOKEN}") == 303
@@ -222,7 +221,7 @@ def test_the_directory_of_announcements_is_closed_whatever_the_umask(
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path / "new"))
     before = os.umask(mask)
     try:
-        made = dashboards.directory()
+        made = discovery.directory()
     finally:
         os.umask(before)
     assert [path.stat().st_mode & 0o777 for path in (made, made.parent)] == [0o700, 0o700]
@@ -235,9 +234,9 @@ def test_nothing_is_made_behind_a_link_in_a_directory_for_all(
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"syncline-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError):
-        dashboards.directory()
+        discovery.directory()
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    assert dashboards.alive() == []
+    assert discovery.alive() == []
 
 
 # -- visitors who send what no page sends
@@ -273,15 +272,15 @@ class Connection:
     def __init__(self) -> None:
         self.is_closed = False
         self.later: list[Any] = []
-        protocol = PatientProtocol.__new__(PatientProtocol)
+        protocol = RequestTimeoutProtocol.__new__(RequestTimeoutProtocol)
         protocol.loop = self  # type: ignore[assignment]
         protocol.transport = self  # type: ignore[assignment]
         protocol.cycle = None  # type: ignore[assignment]
-        self.protocol: PatientProtocol = protocol
+        self.protocol: RequestTimeoutProtocol = protocol
         protocol._watch()
 
     def call_later(self, delay_s: float, call: Any) -> None:
-        assert delay_s == connections.REQUEST_S
+        assert delay_s == application.REQUEST_S
         self.later.append(call)
 
     def pass_time(self) -> None:
@@ -346,7 +345,7 @@ def test_messages_have_nothing_that_a_terminal_obeys() -> None:
 
 def test_of_many_messages_a_few_are_printed() -> None:
     now = [0.0]
-    sparing = Sparing(clock=lambda: now[0])
+    sparing = RateLimitFilter(clock=lambda: now[0])
 
     def records(count: int) -> list[logging.LogRecord]:
         return [
@@ -374,38 +373,38 @@ def test_one_run_that_cannot_be_summed_up_hides_no_other(tmp_path: Path) -> None
             run.write_run(name, {})
             run.write_outcome("finished")
 
-    def summed_up(place: Any) -> Any:
+    def summarize(place: Any) -> Any:
         if place.name == "a":
             raise ZeroDivisionError("an error that nobody thought of")
         return open_run(place).summary
 
-    catalogue = Catalogue([LocalPlace(tmp_path)], summed_up=summed_up)
-    catalogue.refresh()
-    rows = {row.directory: row.summary for row in catalogue.look(Query()).rows}
+    run_index = RunIndex([LocalDirectory(tmp_path)], summarize=summarize)
+    run_index.refresh()
+    rows = {row.directory: row.summary for row in run_index.select_fresh(Query()).rows}
     assert {name: summary.state for name, summary in rows.items() if summary is not None} == {
-        "a": "unreadable",
+        "a": "unreadable_summary",
         "b": "finished",
     }
 
 
 def test_the_longer_a_summary_takes_the_longer_it_is_good() -> None:
     now = [0.0]
-    storage = LocalPlace("/runs")
-    catalogue = Catalogue(
+    storage = LocalDirectory("/runs")
+    run_index = RunIndex(
         [storage],
         clock=lambda: now[0],
         names=lambda place: [("a", 1.0)],
-        summed_up=lambda place: open_summary(),
+        summarize=lambda place: open_summary(),
     )
-    catalogue.refresh()
-    row = catalogue.look(Query()).rows[0]
+    run_index.refresh()
+    row = run_index.select_fresh(Query()).rows[0]
     assert replace(row, cost_s=0.0).is_due(now[0] + 2.0)
     assert not replace(row, cost_s=3.0).is_due(now[0] + 50.0)
     assert replace(row, cost_s=3.0).is_due(now[0] + 70.0)
 
 
 def open_summary() -> Any:
-    return replace(unreadable(LocalPlace("/runs/a"), ""), state="running")
+    return replace(unreadable_summary(LocalDirectory("/runs/a"), ""), state="running")
 
 
 def test_runs_of_one_name_and_metrics_of_one_label_are_no_two_series(tmp_path: Path) -> None:
@@ -413,12 +412,12 @@ def test_runs_of_one_name_and_metrics_of_one_label_are_no_two_series(tmp_path: P
         with RunDirectory(LocalFiles(tmp_path / name)) as run:
             run.write_run("the same", {})
             run.report(0, 0, {"x" * 200 + end: 1.0 for end in "12"} | {"\x01": 1.0, "\x02": 2.0})
-    catalogue = Catalogue([LocalPlace(tmp_path)])
-    catalogue.refresh()
-    catalogue.look(Query())
+    run_index = RunIndex([LocalDirectory(tmp_path)])
+    run_index.refresh()
+    run_index.select_fresh(Query())
     series = [
         line.rpartition(" ")[0]
-        for line in RunMetrics(catalogue).text()[0].decode().splitlines()
+        for line in RunMetrics(run_index).text()[0].decode().splitlines()
         if not line.startswith("#")
     ]
     assert sorted(series) == sorted(set(series))
@@ -435,12 +434,12 @@ def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(
     with (tmp_path / "large" / "events.jsonl").open("a") as file:
         file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MOST_VALUES // 2)}) + "\n")
         file.write(json.dumps({"event": "x", "time": 1, "many": [0] * (MOST_VALUES // 2)}) + "\n")
-    catalogue = Catalogue(
-        [LocalPlace(tmp_path)], summed_up=lambda place: replace(open_summary(), name=place.name)
+    run_index = RunIndex(
+        [LocalDirectory(tmp_path)], summarize=lambda place: replace(open_summary(), name=place.name)
     )
-    catalogue.refresh()
-    catalogue.look(Query())
-    metrics = RunMetrics(catalogue)
+    run_index.refresh()
+    run_index.select_fresh(Query())
+    metrics = RunMetrics(run_index)
     for _ in range(2):
         assert set(
             re.findall(r'syncline_run_reports\{run="(\w+)"', metrics.text()[0].decode())
@@ -450,21 +449,23 @@ def test_a_run_that_is_larger_than_any_is_not_kept_for_prometheus(
 def test_a_page_shows_so_much_of_a_run_and_no_more(tmp_path: Path) -> None:
     with RunDirectory(LocalFiles(tmp_path / "a")) as run:
         run.write_run("a", {})
-        for number in range(trainings.MOST_MARKS + 50):
+        for number in range(training_figures.MOST_MARKS + 50):
             run.event("attempt", number=number, workers=[{"rank": 0}])
             run.event("checkpoint", name="c", report=number)
         workers = [
             {"rank": rank, "hostname": "h" * 500, "gpu_ids": ["0"]}
-            for rank in range(trainings.MOST_WORKERS + 10)
+            for rank in range(training_figures.MOST_WORKERS + 10)
         ]
         run.event("attempt", workers=[{"rank": 0, "gpu_ids": list(range(1_000))}, *workers[1:]])
     opened = open_run(tmp_path / "a")
-    assert len(trainings.worker_rows(opened)) == trainings.MOST_WORKERS
-    assert max(len(row.host) + len(row.device) for row in trainings.worker_rows(opened)) <= 400
-    assert len(trainings.marks(opened, "time")) <= trainings.MOST_MARKS
-    told = trainings.moments(opened, 10)
-    assert (len(told), told[-1].number) == (10, len(opened.events) - 1)
-    assert trainings.goodput(opened) is None
+    assert len(training_figures.worker_rows(opened)) == training_figures.MOST_WORKERS
+    assert (
+        max(len(row.host) + len(row.device) for row in training_figures.worker_rows(opened)) <= 400
+    )
+    assert len(training_figures.restart_marks(opened, "time")) <= training_figures.MOST_MARKS
+    reported = training_figures.event_views(opened, 10)
+    assert (len(reported), reported[-1].number) == (10, len(opened.events) - 1)
+    assert training_figures.goodput(opened) is None
 
 
 # -- the command itself

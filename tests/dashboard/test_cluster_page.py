@@ -7,10 +7,15 @@ from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
 from nicegui.page import page
 
-from syncline.core.engine import ActorFacts, ActorListing, TaskCount, TaskFacts, TaskListing
-from syncline.dashboard.cluster_watch import ClusterLook
-from syncline.dashboard.engines import EngineLook, MachineLook, Node, ProgramLook
-from syncline.dashboard.pages.cluster import ClusterPage
+from syncline.core.engine import ActorInfo, ActorListing, TaskCount, TaskInfo, TaskListing
+from syncline.dashboard.cluster_poller import ClusterSnapshot
+from syncline.dashboard.engine_snapshots import (
+    EngineSnapshot,
+    MachineSnapshot,
+    Node,
+    ProgramSnapshot,
+)
+from syncline.dashboard.pages.cluster_page import ClusterPage
 
 NOW = 1_000.0
 NODE = Node(
@@ -23,7 +28,7 @@ NODE = Node(
     accelerators=[],
     labels={},
 )
-ACTOR = ActorFacts(
+ACTOR = ActorInfo(
     actor_id="1",
     class_name="Counter",
     name="<img src=x>",
@@ -34,10 +39,10 @@ ACTOR = ActorFacts(
     restarts=0,
     pending_calls=0,
 )
-RUNNING = TaskFacts(
+RUNNING = TaskInfo(
     task_id="2", name="work", state="RUNNING", pid=8, node_id="ab" * 16, started=990.0
 )
-ENGINE = EngineLook(
+ENGINE = EngineSnapshot(
     nodes=(NODE,),
     resources={"CPU": {"used": 3.0, "total": 4.0}},
     actors=ActorListing(actors=(ACTOR,), total=9),
@@ -45,11 +50,11 @@ ENGINE = EngineLook(
         counts=(TaskCount(name="work", state="RUNNING", count=1),), running=(RUNNING,), total=1
     ),
 )
-NO_PROGRAMS = MachineLook(programs=())
+NO_PROGRAMS = MachineSnapshot(programs=())
 
 
 def program(pid, *, engine=ENGINE, problem=None):
-    return ProgramLook(
+    return ProgramSnapshot(
         key=f"socket-{pid}",
         pid=pid,
         command=f"python <b>{pid}</b>",
@@ -110,7 +115,7 @@ def test_nothing_is_said_clearly(shown):
 
 
 def test_a_program_is_shown_with_its_actors_and_tasks_as_plain_text(shown):
-    shown.show(MachineLook(programs=(program(41),)))
+    shown.show(MachineSnapshot(programs=(program(41),)))
     assert shown.headings() == ["Process 41"]
     assert "python <b>41</b>" in shown.texts()
     assert "3 of 4" in shown.texts()
@@ -123,13 +128,13 @@ def test_a_program_is_shown_with_its_actors_and_tasks_as_plain_text(shown):
 
 
 def test_programs_come_and_go_the_latest_first(shown):
-    shown.show(MachineLook(programs=(program(41),)))
-    shown.show(MachineLook(programs=(program(42), program(41))))
+    shown.show(MachineSnapshot(programs=(program(41),)))
+    shown.show(MachineSnapshot(programs=(program(42), program(41))))
     assert [child.default_slot.children[0].text for child in shown.page._programs_place] == [
         "Process 42",
         "Process 41",
     ]
-    shown.show(MachineLook(programs=(program(42),)))
+    shown.show(MachineSnapshot(programs=(program(42),)))
     assert shown.headings() == ["Process 42"]
     shown.show()
     assert shown.headings() == []
@@ -137,19 +142,19 @@ def test_programs_come_and_go_the_latest_first(shown):
 
 def test_a_program_that_does_not_answer_says_why_instead(shown):
     shown.show(
-        MachineLook(programs=(program(41, engine=None, problem="It is stopped."),), others=3)
+        MachineSnapshot(programs=(program(41, engine=None, problem="It is stopped."),), others=3)
     )
     assert "It is stopped." in shown.texts()
     assert "3 programs that began earlier are not shown." in shown.texts()
     assert shown.rows("Actors") == []
-    shown.show(MachineLook(programs=(program(41),)))
+    shown.show(MachineSnapshot(programs=(program(41),)))
     assert "It is stopped." not in shown.texts()
     assert len(shown.rows("Actors")) == 1
 
 
 def test_a_cluster_is_shown_with_its_nodes_and_what_became_of_it(shown):
     def cluster(**fields):
-        return ClusterLook(address="10.0.0.1:6379", **fields)
+        return ClusterSnapshot(address="10.0.0.1:6379", **fields)
 
     shown.show(cluster=cluster(engine=None))
     assert "Connecting to the cluster at 10.0.0.1:6379 …" in shown.texts()
@@ -165,13 +170,13 @@ def test_a_cluster_is_shown_with_its_nodes_and_what_became_of_it(shown):
 
 
 def test_what_an_engine_cannot_tell_is_explained(shown):
-    unknown = EngineLook(
+    unknown = EngineSnapshot(
         nodes=(),
         resources={},
         actors=ActorListing(unknown="the head is silent"),
         tasks=TaskListing(),
     )
-    shown.show(cluster=ClusterLook(address="auto", engine=unknown))
+    shown.show(cluster=ClusterSnapshot(address="auto", engine=unknown))
     assert "the head is silent" in shown.texts()
     assert "unknown" in shown.texts()
     assert "No task runs or waits." in shown.texts()

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from syncline.dashboard.server import DEFAULT_PORT, PortTakenError, listen, shown_host
-from syncline.runs import LocalFiles, RunDirectory, dashboards
+from syncline.dashboard.server import DEFAULT_PORT, PortTakenError, listen, url_host
+from syncline.runs import LocalFiles, RunDirectory, discovery
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -266,12 +266,12 @@ def test_it_is_found_while_it_is_up_and_leaves_nothing_but_the_token(
     up = start(str(storage), "--port", "0")
     monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
     assert up.get("/").status == 200
-    assert dashboards.page_of(str(storage / "plain")) == f"{up.url}/run/0/plain"
+    assert discovery.page_of(str(storage / "plain")) == f"{up.url}/run/0/plain"
     up.process.send_signal(number)
     assert up.process.wait(30) == 0
     assert up.process.stdout is not None
     assert up.process.stdout.read() == ""
-    assert dashboards.page_of(str(storage / "plain")) is None
+    assert discovery.page_of(str(storage / "plain")) is None
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["token"]
 
 
@@ -334,9 +334,9 @@ def test_a_taken_port_is_an_error_only_where_it_was_asked_for():
 
 
 def test_addresses_are_shown_as_browsers_take_them():
-    assert shown_host("::1") == "[::1]"
-    assert shown_host("0.0.0.0") == socket.gethostname()
-    assert shown_host("127.0.0.1") == "127.0.0.1"
+    assert url_host("::1") == "[::1]"
+    assert url_host("0.0.0.0") == socket.gethostname()
+    assert url_host("127.0.0.1") == "127.0.0.1"
 
 
 def test_the_package_loads_no_web_framework_until_it_serves():

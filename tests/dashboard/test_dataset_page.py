@@ -9,9 +9,8 @@ from nicegui.elements.mixins.text_element import TextElement
 from nicegui.page import page
 
 from syncline import runs
-from syncline.dashboard.pages.dataset import DatasetPage, ExecutionChoice
-from syncline.dashboard.pages.operator_graph import MOST_BOXES
-from syncline.dashboard.pages.view import RunView
+from syncline.dashboard.pages.dataset_page import MOST_BOXES, DatasetPage, ExecutionChoice
+from syncline.dashboard.pages.run_view import RunView
 from syncline.runs import LocalFiles, RunDirectory
 
 HTML = "Map(<img src=x onerror=alert(1)>)"

@@ -9,23 +9,24 @@ from typing import Any
 import pytest
 
 from syncline.dashboard.search_figures import (
+    FEWEST_TRIALS,
     OTHERS,
-    axis_of,
-    curves_of,
-    latest_of,
-    parallel_of,
-    range_of,
+    choose_axis,
+    color_range,
+    importance_of,
+    latest_results,
+    parallel_coordinates,
+    select_curves,
 )
-from syncline.dashboard.search_importance import FEWEST_TRIALS, importance_of
-from syncline.dashboard.searches import SearchTrials, TrialView
-from syncline.runs.series import Series
+from syncline.dashboard.search_trials import TrialReader, TrialView
+from syncline.runs.metric_series import Series
 
 
 def searched(
     count: int, reports: int = 5, status: str = "TERMINATED"
 ) -> tuple[tuple[TrialView, ...], Series]:
     """Trials whose results only depend on `lr`; the first is the best."""
-    found, series, drawn = SearchTrials(), Series(), random.Random(1)
+    found, series, drawn = TrialReader(), Series(), random.Random(1)
     for number in range(count):
         trial_id = f"a_{number}"
         config = {
@@ -34,7 +35,7 @@ def searched(
             "act": drawn.choice(["relu", "gelu"]),
             "seed": 7,
         }
-        found.take(
+        found.add(
             [
                 {
                     "trial": trial_id,
@@ -59,7 +60,7 @@ def searched(
 
 def test_all_curves_are_drawn_where_there_are_few_the_best_last() -> None:
     trials, series = searched(4)
-    curves = curves_of(trials, series, "loss", "min", "iteration")
+    curves = select_curves(trials, series, "loss", "min", "iteration")
     assert [curve.trial.id for curve in curves.curves] == ["a_3", "a_2", "a_1", "a_0"]
     assert curves.curves[-1].rank == 0
     assert list(curves.curves[-1].x) == [1, 2, 3, 4, 5]
@@ -68,9 +69,9 @@ def test_all_curves_are_drawn_where_there_are_few_the_best_last() -> None:
 
 def test_time_counts_from_each_trials_first_result() -> None:
     trials, series = searched(3)
-    assert [list(curve.x) for curve in curves_of(trials, series, "loss", "min", "time").curves] == [
-        [0, 1, 2, 3, 4]
-    ] * 3
+    assert [
+        list(curve.x) for curve in select_curves(trials, series, "loss", "min", "time").curves
+    ] == [[0, 1, 2, 3, 4]] * 3
 
 
 def test_of_many_trials_the_best_those_that_run_and_some_of_each_quality_are_drawn_and_points_are_bounded() -> (
@@ -80,7 +81,7 @@ def test_of_many_trials_the_best_those_that_run_and_some_of_each_quality_are_dra
     running, more = searched(1, status="RUNNING")
     series.add({"trial": "r_0", "iteration": 1, "time": 0.0, "metrics": {"loss": 999.0}})
     runs = TrialView(id="r_0", index=1_000, status="RUNNING")
-    curves = curves_of(
+    curves = select_curves(
         [*trials, runs], series, "loss", "min", "iteration", most=30, most_points=300
     )
     drawn = {curve.trial.id for curve in curves.curves}
@@ -93,11 +94,11 @@ def test_of_many_trials_the_best_those_that_run_and_some_of_each_quality_are_dra
 
 def test_the_latest_results_of_running_trials_are_found() -> None:
     trials, series = searched(2, reports=40, status="RUNNING")
-    assert latest_of(trials, series) == {
+    assert latest_results(trials, series) == {
         name: (40, {"loss": pytest.approx(number + 1 / 40)})
         for number, name in enumerate(("a_0", "a_1"))
     }
-    assert latest_of(searched(2)[0], series) == {}
+    assert latest_results(searched(2)[0], series) == {}
 
 
 @pytest.mark.parametrize(
@@ -114,18 +115,20 @@ def test_the_latest_results_of_running_trials_are_found() -> None:
     ],
 )
 def test_an_axis_suits_its_values(values: list[Any], kind: str) -> None:
-    assert axis_of("x", values).kind == kind
+    assert choose_axis("x", values).kind == kind
 
 
 def test_rare_categories_share_a_place() -> None:
-    axis = axis_of("x", [f"c{number}" for number in range(100)])
+    axis = choose_axis("x", [f"c{number}" for number in range(100)])
     assert axis.categories[-1] == OTHERS
     assert len(axis.categories) == 21
 
 
 def test_parallel_coordinates_have_a_value_for_each_axis() -> None:
     trials, _ = searched(20)
-    parallel = parallel_of(trials, ("lr", "noise", "act", "missing"), "loss", "min", most=5)
+    parallel = parallel_coordinates(
+        trials, ("lr", "noise", "act", "missing"), "loss", "min", most=5
+    )
     assert [axis.kind for axis in parallel.axes] == [
         "log",
         "value",
@@ -137,19 +140,19 @@ def test_parallel_coordinates_have_a_value_for_each_axis() -> None:
     assert all(len(values) == 5 for _, values in parallel.lines)
     assert all(values[2] in (0.0, 1.0) and values[3] == 0.0 for _, values in parallel.lines)
     assert "5 of 20 trials" in parallel.left_out
-    many = parallel_of(trials, [f"p{number}" for number in range(50)], "loss", "min")
+    many = parallel_coordinates(trials, [f"p{number}" for number in range(50)], "loss", "min")
     assert len(many.axes) == 11
     assert "10 of 50 parameters" in many.left_out
 
 
 def test_single_values_far_away_do_not_take_the_colours() -> None:
     values = [number / 100 for number in range(100)]
-    low, high = range_of([*values, 1e9])
+    low, high = color_range([*values, 1e9])
     assert low == 0.0
     assert high < 3
-    assert range_of([]) == (0.0, 1.0)
-    assert range_of([5.0, 5.0]) == (5.0, 10.0)
-    assert all(math.isfinite(end) for end in range_of([-1e308, 1e308] * 30))
+    assert color_range([]) == (0.0, 1.0)
+    assert color_range([5.0, 5.0]) == (5.0, 10.0)
+    assert all(math.isfinite(end) for end in color_range([-1e308, 1e308] * 30))
 
 
 def test_the_parameter_that_decides_is_the_important_one() -> None:
@@ -170,7 +173,7 @@ def test_nothing_is_concluded_from_few_trials_or_none_that_differ() -> None:
 
 
 def test_parameters_of_all_kinds_can_be_compared() -> None:
-    found, drawn = SearchTrials(), random.Random(2)
+    found, drawn = TrialReader(), random.Random(2)
     for number in range(40):
         config = {
             "big": 10**18 * number,
@@ -179,7 +182,7 @@ def test_parameters_of_all_kinds_can_be_compared() -> None:
             ":key": drawn.random(),
         }
         config |= {"rare": 1} if number == 0 else {}
-        found.take(
+        found.add(
             [
                 {
                     "trial": f"a_{number}",

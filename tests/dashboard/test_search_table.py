@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from syncline.dashboard.search_table import Field, Query, page_of, sorted_by
-from syncline.dashboard.searches import SearchTrials, TrialView
+from syncline.dashboard.search_trials import TrialReader, TrialView
 
 METRIC = Field(source="metric", name="loss")
 
 
 def trials(count: int = 6) -> tuple[TrialView, ...]:
-    found = SearchTrials()
+    found = TrialReader()
     for number in range(count):
         config = {
             "lr": 10.0**-number,
@@ -23,7 +23,7 @@ def trials(count: int = 6) -> tuple[TrialView, ...]:
         metrics = {"loss": float((number * 5) % count)} if number != 3 else {}
         status = "ERROR" if number == 3 else "TERMINATED"
         error = "Traceback\nValueError: too much" if number == 3 else None
-        found.take(
+        found.add(
             [
                 {
                     "trial": f"a_{number}",
@@ -78,9 +78,9 @@ def test_trials_without_a_value_come_last_whichever_way() -> None:
 
 
 def test_numbers_and_texts_in_one_column_can_be_sorted() -> None:
-    found = SearchTrials()
+    found = TrialReader()
     for number, value in enumerate(["b", 2, "A", None, 1.5, True]):
-        found.take([{"trial": f"a_{number}", "config": {"x": value}}])
+        found.add([{"trial": f"a_{number}", "config": {"x": value}}])
     ordered = sorted_by(found.snapshot().trials, Field(source="parameter", name="x"), False)
     assert [trial.parameters["x"] for trial in ordered] == [True, 1.5, 2, "A", "b", None]
 

@@ -11,23 +11,23 @@ import pytest
 pytest.importorskip("nicegui")
 
 from syncline.dashboard.pages.tuning_figures import curve_lines, parallel_options
-from syncline.dashboard.pages.tuning_table import Shown, row_of, shaped_columns
+from syncline.dashboard.pages.tuning_table import Shown, row_of, table_columns
 from syncline.dashboard.pages.tuning_trial import TAIL_BYTES, printed_by, usage_of
-from syncline.dashboard.search_figures import curves_of, parallel_of
+from syncline.dashboard.search_figures import parallel_coordinates, select_curves
 from syncline.dashboard.search_table import Field
-from syncline.dashboard.searches import SearchSnapshot, SearchTrials
-from syncline.runs.places import LocalPlace
-from syncline.runs.series import Series
+from syncline.dashboard.search_trials import SearchSnapshot, TrialReader
+from syncline.runs.metric_series import Series
+from syncline.runs.run_storage import LocalDirectory
 
 EVIL = "<img src=x onerror=alert(1)>"
 
 
 def hostile() -> SearchSnapshot:
-    found = SearchTrials()
+    found = TrialReader()
     for number in range(3):
         config = {":formatter": f"() => alert({number})", EVIL: number, "lr": 10.0 ** (-3 * number)}
         metrics = {":loss": float(number), "loss": float(number)}
-        found.take(
+        found.add(
             [
                 {
                     "trial": f"a_{number}",
@@ -54,7 +54,9 @@ def keys(value: Any) -> Iterator[str]:
 
 def test_no_key_of_a_chart_comes_from_a_run_and_only_colours_are_expressions() -> None:
     snapshot = hostile()
-    options = parallel_options(parallel_of(snapshot.trials, snapshot.varying, ":loss", "min"))
+    options = parallel_options(
+        parallel_coordinates(snapshot.trials, snapshot.varying, ":loss", "min")
+    )
     assert {key for key in keys(options) if key.startswith(":")} <= {
         ":color",
         ":backgroundColor",
@@ -65,7 +67,7 @@ def test_no_key_of_a_chart_comes_from_a_run_and_only_colours_are_expressions() -
 
 def test_an_axis_over_decades_ends_at_powers_of_ten() -> None:
     snapshot = hostile()
-    options = parallel_options(parallel_of(snapshot.trials, ("lr",), "loss", "min"))
+    options = parallel_options(parallel_coordinates(snapshot.trials, ("lr",), "loss", "min"))
     axes: Any = options["parallelAxis"]
     assert (axes[0]["type"], axes[0]["min"], axes[0]["max"]) == ("log", pytest.approx(1e-6), 1.0)
 
@@ -73,7 +75,7 @@ def test_an_axis_over_decades_ends_at_powers_of_ten() -> None:
 def test_columns_are_named_by_the_page_and_rows_have_a_text_for_each() -> None:
     snapshot = hostile()
     chosen = [Field(source="parameter", name=name) for name in snapshot.varying]
-    shaped = shaped_columns(Shown(snapshot=snapshot, metric=":loss", is_alive=True), chosen)
+    shaped = table_columns(Shown(snapshot=snapshot, metric=":loss", is_alive=True), chosen)
     names = [each.column.name for each in shaped]
     assert len(set(names)) == len(names)
     assert all(name.isalnum() for name in names)
@@ -84,15 +86,15 @@ def test_columns_are_named_by_the_page_and_rows_have_a_text_for_each() -> None:
 
 def test_a_running_trial_of_a_search_that_does_not_run_was_killed() -> None:
     snapshot = hostile()
-    shaped = shaped_columns(Shown(snapshot=snapshot, metric=None, is_alive=False), [])
+    shaped = table_columns(Shown(snapshot=snapshot, metric=None, is_alive=False), [])
     assert row_of(snapshot.trials[0], shaped, is_alive=True)["status"] == "running"
     assert row_of(snapshot.trials[0], shaped, is_alive=False)["status"] == "killed"
 
 
 def test_the_best_curves_are_thick_and_the_others_thin() -> None:
-    found, series = SearchTrials(), Series()
+    found, series = TrialReader(), Series()
     for number in range(6):
-        found.take([{"trial": f"a_{number}", "metrics": {"loss": float(number)}}])
+        found.add([{"trial": f"a_{number}", "metrics": {"loss": float(number)}}])
         series.add(
             {
                 "trial": f"a_{number}",
@@ -101,7 +103,7 @@ def test_the_best_curves_are_thick_and_the_others_thin() -> None:
                 "metrics": {"loss": float(number)},
             }
         )
-    lines = curve_lines(curves_of(found.snapshot().trials, series, "loss", "min", "iteration"))
+    lines = curve_lines(select_curves(found.snapshot().trials, series, "loss", "min", "iteration"))
     assert [line.faint for line in lines] == [True, True, True, False, False, False]
     assert lines[-1].name == "1. a_0"
 
@@ -116,7 +118,7 @@ def test_what_a_trial_printed_is_read_from_its_own_directory_only(tmp_path: Path
     )
     (search / "train_0" / "params.pkl").write_bytes(b"never read")
     (search / "train_0" / "stderr").symlink_to(tmp_path / "outside" / "stdout")
-    place = LocalPlace(search)
+    place = LocalDirectory(search)
     ((name, text),) = printed_by(place, "train_0")
     assert name == "stdout"
     assert text == "last token=***\n"

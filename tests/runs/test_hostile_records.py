@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from syncline import runs
-from syncline.runs import finding, follow, parsing, places
-from syncline.runs.finding import run_names, summarise
-from syncline.runs.follow import LineReader, LogReader, log_files
-from syncline.runs.places import FileFacts, LocalPlace, place
+from syncline.runs import json_values, run_list, run_storage, tailing
+from syncline.runs.metric_series import LONGEST_NAME, MOST_MEMBERS, MOST_NAMES, Series
 from syncline.runs.run import LARGEST_OBJECT
+from syncline.runs.run_list import list_run_names, summarize_run
+from syncline.runs.run_storage import FileInfo, LocalDirectory, open_directory
 from syncline.runs.secrets import MASK, masked, masked_code, masked_text
-from syncline.runs.series import LONGEST_NAME, MOST_MEMBERS, MOST_NAMES, Series
+from syncline.runs.tailing import LineReader, LogReader, log_files
 
 HUGE = "1" + "0" * 400
 DESCRIBED = '{"format": 1, "kind": "train", "name": "a", "started": 1.0, "config": {}, "environment": {"hostname": "another"}}'
@@ -42,7 +42,7 @@ def made(directory: Path, described: str = DESCRIBED, **files: str) -> Path:
 
 
 def test_numbers_that_no_float_holds_become_infinite_and_large_ones_floats() -> None:
-    assert parsing.parsed(f"[{HUGE}, -{HUGE}, 1e400, {2**64}, {2**53}]".encode()) == [
+    assert json_values.parse_json(f"[{HUGE}, -{HUGE}, 1e400, {2**64}, {2**53}]".encode()) == [
         math.inf,
         -math.inf,
         math.inf,
@@ -52,7 +52,7 @@ def test_numbers_that_no_float_holds_become_infinite_and_large_ones_floats() -> 
 
 
 def test_halves_of_characters_are_replaced_in_names_and_values() -> None:
-    assert parsing.parsed(b'{"\\ud800a": ["\\uDFFF", "\\ud83d\\ude00"]}') == {
+    assert json_values.parse_json(b'{"\\ud800a": ["\\uDFFF", "\\ud83d\\ude00"]}') == {
         "?a": ["?", "\U0001f600"]
     }
 
@@ -61,10 +61,10 @@ def test_halves_of_characters_are_replaced_in_names_and_values() -> None:
     "text",
     [
         "[" * 10_000,
-        "[" * (parsing.DEEPEST + 1) + "]" * (parsing.DEEPEST + 1),
-        '{"a":' * (parsing.DEEPEST + 1) + "1" + "}" * (parsing.DEEPEST + 1),
-        "[" + "0," * parsing.MOST_VALUES + "0]",
-        "[" + "{}," * parsing.MOST_VALUES + "0]",
+        "[" * (json_values.DEEPEST + 1) + "]" * (json_values.DEEPEST + 1),
+        '{"a":' * (json_values.DEEPEST + 1) + "1" + "}" * (json_values.DEEPEST + 1),
+        "[" + "0," * json_values.MOST_VALUES + "0]",
+        "[" + "{}," * json_values.MOST_VALUES + "0]",
         "1" * 10_000,
         "",
     ],
@@ -72,13 +72,13 @@ def test_halves_of_characters_are_replaced_in_names_and_values() -> None:
 )
 def test_what_is_too_deep_or_too_much_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parsing.parsed(text.encode())
+        json_values.parse_json(text.encode())
 
 
 def test_usual_values_stay_as_they_are() -> None:
     value = {"a": [1, -2.5, 0.00012345678901234567, None, True, "ü"], "b": {"c": "\\"}}
-    assert parsing.parsed(json.dumps(value).encode()) == value
-    assert parsing.fits(json.dumps(value).encode())
+    assert json_values.parse_json(json.dumps(value).encode()) == value
+    assert json_values.needs_no_repair(json.dumps(value).encode())
 
 
 # -- lines
@@ -86,21 +86,21 @@ def test_usual_values_stay_as_they_are() -> None:
 
 def test_a_line_that_looks_like_two_records_is_none(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": 1},{"b": 2}\n{"c": 3}\n')
-    reader = LineReader(LocalPlace(tmp_path), "x.jsonl")
+    reader = LineReader(LocalDirectory(tmp_path), "x.jsonl")
     assert (reader.read(), reader.unreadable) == ([{"c": 3}], 1)
 
 
 def test_lines_are_read_up_to_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "MOST_LINES", 10)
+    monkeypatch.setattr(tailing, "MOST_LINES", 10)
     (tmp_path / "lines.jsonl").write_text("{}\n" * 11)
-    reader = LineReader(LocalPlace(tmp_path), "lines.jsonl")
+    reader = LineReader(LocalDirectory(tmp_path), "lines.jsonl")
     reader.read()
     with (tmp_path / "lines.jsonl").open("a") as file:
         file.write("{}\n" * 100)
     assert (reader.read(), reader.is_full) == ([], True)
-    monkeypatch.setattr(follow, "MOST_VALUES", 5)
+    monkeypatch.setattr(tailing, "MOST_VALUES", 5)
     (tmp_path / "values.jsonl").write_text('{"a": [1, 2, 3, 4, 5, 6]}\n')
-    reader = LineReader(LocalPlace(tmp_path), "values.jsonl")
+    reader = LineReader(LocalDirectory(tmp_path), "values.jsonl")
     reader.read()
     assert (reader.is_full, reader.values) == (True, 7)
 
@@ -108,10 +108,10 @@ def test_lines_are_read_up_to_limits(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_nothing_is_read_behind_a_line_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "BATCH_BYTES", 10)
-    monkeypatch.setattr(follow, "LONGEST_LINE", 100)
+    monkeypatch.setattr(tailing, "BATCH_BYTES", 10)
+    monkeypatch.setattr(tailing, "LONGEST_LINE", 100)
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"b": "' + "x" * 1_000)
-    reader = LineReader(LocalPlace(tmp_path), "x.jsonl")
+    reader = LineReader(LocalDirectory(tmp_path), "x.jsonl")
     assert (reader.read(), reader.is_full) == ([{"a": 1}], True)
     run = runs.open(made(tmp_path, events='{"event": "' + "x" * 1_000))
     assert run.problems == ["what comes after the limits of events.jsonl"]
@@ -120,11 +120,11 @@ def test_nothing_is_read_behind_a_line_without_end(
 def test_a_line_of_a_log_that_never_ends_comes_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "LONGEST_BEGUN", 10)
+    monkeypatch.setattr(tailing, "LONGEST_BEGUN", 10)
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "rank-0.log"
     log.write_text("progress 10 %\rprogress 2")
-    reader = LogReader(LocalPlace(tmp_path), "rank-0")
+    reader = LogReader(LocalDirectory(tmp_path), "rank-0")
     assert reader.lines() == []
     log.write_text("progress 10 %\rprogress 20 % and so on")
     assert reader.lines() == ["progress 20 % and so on"]
@@ -134,7 +134,11 @@ def test_logs_with_odd_names_are_listed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     for name in (b"rank-10.log", b"rank-2.log", "²".encode() + b".log", b"rank-\xff.log"):
         (tmp_path / "logs" / os.fsdecode(name)).touch()
-    assert [file.member for file in log_files(LocalPlace(tmp_path))] == ["²", "rank-2", "rank-10"]
+    assert [file.member for file in log_files(LocalDirectory(tmp_path))] == [
+        "²",
+        "rank-2",
+        "rank-10",
+    ]
 
 
 # -- runs
@@ -194,7 +198,7 @@ def test_values_of_any_form_are_summed_up_and_opened(
     tmp_path: Path, described: str, files: dict[str, str]
 ) -> None:
     directory = made(tmp_path / "a", described, **files)
-    assert isinstance(summarise(place(directory)).state, str)
+    assert isinstance(summarize_run(open_directory(directory)).state, str)
     run = runs.open(directory)
     run.refresh()
     assert (run.summary.path, len(run.series.members) <= 1, len(run.attempts) <= 1) == (
@@ -234,8 +238,8 @@ def test_a_summary_is_small_whatever_is_in_the_record(tmp_path: Path) -> None:
         }
     )
     outcome = json.dumps({"status": long, "time": 2.0, "error": long})
-    summary = summarise(
-        place(made(tmp_path / "a", described, metrics=metrics + "\n", outcome=outcome))
+    summary = summarize_run(
+        open_directory(made(tmp_path / "a", described, metrics=metrics + "\n", outcome=outcome))
     )
     assert (
         max(len(text or "") for text in (summary.name, summary.kind, summary.host, summary.state))
@@ -251,7 +255,7 @@ def test_a_record_that_is_larger_than_any_is_not_read_for_a_summary(tmp_path: Pa
         file.truncate(10 * 1024**3)  # it takes no room on the disk
     with (directory / "environment.json").open("wb") as file:
         file.truncate(LARGEST_OBJECT + 1)
-    summary = summarise(place(directory))
+    summary = summarize_run(open_directory(directory))
     assert summary.state == "unreadable"
     assert "larger than those of syncline can be" in (summary.error or "")
     assert runs.open(directory).environment == {"hostname": "another"}
@@ -262,21 +266,21 @@ def test_a_directory_that_is_closed_hides_no_other_run(
 ) -> None:
     for name in ("a", "closed"):
         made(tmp_path / name)
-    facts = LocalPlace.facts
+    facts = LocalDirectory.facts
 
-    def refused(self: LocalPlace, name: str) -> FileFacts | None:
+    def refused(self: LocalDirectory, name: str) -> FileInfo | None:
         if name.startswith("closed/"):
             raise PermissionError(13, "Permission denied")
         return facts(self, name)
 
-    monkeypatch.setattr(LocalPlace, "facts", refused)
-    assert [name for name, _ in run_names(LocalPlace(tmp_path))] == ["a"]
+    monkeypatch.setattr(LocalDirectory, "facts", refused)
+    assert [name for name, _ in list_run_names(LocalDirectory(tmp_path))] == ["a"]
     monkeypatch.setattr(
-        LocalPlace,
+        LocalDirectory,
         "facts",
         lambda self, name: (_ for _ in ()).throw(PermissionError(13, "Permission denied")),
     )
-    assert finding.summarise(place(tmp_path / "closed")).state == "unreadable"
+    assert run_list.summarize_run(open_directory(tmp_path / "closed")).state == "unreadable"
 
 
 # -- series
@@ -325,25 +329,29 @@ def test_a_place_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret" / "logs").mkdir(parents=True)
     for name in ("storage/run", "secret"):
         (tmp_path / name / "logs" / "rank-0.log").write_text(name)
-    run = LocalPlace(tmp_path / "storage").below("run")
-    assert run.read_from("logs/rank-0.log", 0) == b"storage/run"
+    run = LocalDirectory(tmp_path / "storage").subdirectory("run")
+    assert run.read_range("logs/rank-0.log", 0) == b"storage/run"
     (tmp_path / "storage" / "run").rename(tmp_path / "before")
     (tmp_path / "storage" / "run").symlink_to(tmp_path / "secret")
-    for use in (run.facts, run.read, lambda name: run.read_from(name, 0)):
+    for use in (run.facts, run.read, lambda name: run.read_range(name, 0)):
         with pytest.raises(ValueError, match="symbolic link"):
             use("logs/rank-0.log")
     assert run.file_names("logs") == []
-    assert run.facts_in("logs") == {}
+    assert run.file_infos("logs") == {}
     assert (
-        LocalPlace(tmp_path / "storage" / "run").read("logs/rank-0.log") == b"secret"
+        LocalDirectory(tmp_path / "storage" / "run").read("logs/rank-0.log") == b"secret"
     )  # a link that the user named
 
 
 def test_only_so_many_names_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "MOST_ENTRIES", 5)
+    monkeypatch.setattr(run_storage, "MAX_ENTRIES", 5)
     for number in range(20):
         (tmp_path / f"{number}.log").touch()
-    assert len(LocalPlace(tmp_path).file_names("")) == len(LocalPlace(tmp_path).facts_in("")) == 5
+    assert (
+        len(LocalDirectory(tmp_path).file_names(""))
+        == len(LocalDirectory(tmp_path).file_infos(""))
+        == 5
+    )
 
 
 # -- secrets

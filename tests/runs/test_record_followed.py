@@ -13,7 +13,7 @@ import pytest
 
 from syncline import runs
 from syncline.runs import LocalFiles, RunDirectory, RunRecord
-from syncline.runs.places import FileFacts, Place
+from syncline.runs.run_storage import FileInfo, StorageDirectory
 
 PROGRAM = """
 import sys, time
@@ -32,7 +32,7 @@ with RunDirectory(LocalFiles(sys.argv[1])) as run:
 """
 
 
-class Objects(Place):
+class Objects(StorageDirectory):
     """Files that only exist as whole objects, as in an object store; to be written to and read from
     by several threads.
     """
@@ -56,9 +56,9 @@ class Objects(Place):
 
     def facts(self, name):
         data = self.objects.get(name)
-        return None if data is None else FileFacts(len(data), 0.0)
+        return None if data is None else FileInfo(len(data), 0.0)
 
-    def read_from(self, name, offset, limit_bytes=2**30):
+    def read_range(self, name, offset, limit_bytes=2**30):
         return self.objects.get(name, b"")[offset : offset + limit_bytes]
 
     def write(self, name, data):
@@ -105,7 +105,7 @@ def test_whoever_reads_while_another_process_writes_sees_whole_values_in_their_o
 
 
 def test_pieces_are_read_while_they_are_sealed_and_uploaded(monkeypatch) -> None:
-    monkeypatch.setattr("syncline.runs.directory.SEALED_BYTES", 2_000)
+    monkeypatch.setattr("syncline.runs.run_directory.SEALED_BYTES", 2_000)
     place, is_done = Objects(), threading.Event()
     record = RunDirectory(place)
     record.write_run("elsewhere", {}, detailed=False)
@@ -130,13 +130,13 @@ def test_pieces_are_read_while_they_are_sealed_and_uploaded(monkeypatch) -> None
     record.close()
     run.refresh()
     assert run.series.curve("number", "0", max_points=10_000)[1] == list(range(1500))
-    assert run.summary.reports == runs.finding.summarise(place).reports == 1500
+    assert run.summary.reports == runs.run_list.summarize_run(place).reports == 1500
     assert len([name for name in place.objects if name.startswith("metrics-")]) > 10
     assert run.problems == []
 
 
 def test_the_last_report_is_known_when_all_are_in_sealed_pieces(monkeypatch) -> None:
-    monkeypatch.setattr("syncline.runs.directory.SEALED_BYTES", 50)
+    monkeypatch.setattr("syncline.runs.run_directory.SEALED_BYTES", 50)
     place = Objects()
     with RunDirectory(place) as record:
         record.write_run("elsewhere", {}, detailed=False)
@@ -144,7 +144,7 @@ def test_the_last_report_is_known_when_all_are_in_sealed_pieces(monkeypatch) -> 
             record.report(index, 0, {"number": index})
             record.flush()
     assert place.objects["metrics.jsonl"] == b""
-    assert runs.finding.summarise(place).metrics == {"number": 2}
+    assert runs.run_list.summarize_run(place).metrics == {"number": 2}
     assert runs.open(place).summary.metrics == {"number": 2}
 
 
@@ -247,6 +247,7 @@ def test_a_storage_path_may_be_a_link(tmp_path) -> None:
         record.write_run("linked", {}, detailed=False)
         record.report(0, 0, {"number": 1})
     assert runs.open(tmp_path / "link" / "run").summary.reports == 1
-    assert [run.name for run in runs.finding.runs_below(runs.places.place(tmp_path / "link"))] == [
-        "linked"
-    ]
+    assert [
+        run.name
+        for run in runs.run_list.list_runs(runs.run_storage.open_directory(tmp_path / "link"))
+    ] == ["linked"]

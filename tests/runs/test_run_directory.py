@@ -14,7 +14,7 @@ import pytest
 from syncline import runs
 from syncline.runs import LocalFiles, RunDirectory, RunRecord, environment
 from syncline.runs.environment import git_revision
-from syncline.runs.values import encode, plain
+from syncline.runs.json_values import encode, plain
 
 
 class RemoteFiles:

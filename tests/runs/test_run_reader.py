@@ -9,7 +9,7 @@ import pytest
 
 from syncline import runs
 from syncline.runs import LocalFiles, RunDirectory
-from syncline.runs.directory import FORMAT
+from syncline.runs.run_directory import FORMAT
 
 NOBODY = 2**22 + 1
 

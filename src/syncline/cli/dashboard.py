@@ -11,9 +11,9 @@ import click
 
 from syncline.cli import engines
 from syncline.cli.output import CommandError, warn
-from syncline.dashboard import messages
+from syncline.dashboard import server
 from syncline.dashboard.server import DEFAULT_PORT, ServerOptions, serve
-from syncline.runs.places import Place, place
+from syncline.runs.run_storage import StorageDirectory, open_directory
 
 NEEDED = ("nicegui", "prometheus_client")
 
@@ -66,7 +66,7 @@ def dashboard_command(
         raise CommandError(
             f"the dashboard needs {' and '.join(missing)}, not installed here: pip install 'syncline[dashboard]'"
         )
-    messages.install()
+    server.install_logging()
     options = ServerOptions(
         storages=_places(storage_paths),
         host=host,
@@ -85,9 +85,9 @@ def dashboard_command(
     os._exit(0)
 
 
-def _places(paths: Sequence[str]) -> list[Place]:
+def _places(paths: Sequence[str]) -> list[StorageDirectory]:
     try:
-        return [place(path) for path in dict.fromkeys(paths)] or [place(None)]
+        return [open_directory(path) for path in dict.fromkeys(paths)] or [open_directory(None)]
     except ValueError as error:
         raise CommandError(str(error)) from error
 

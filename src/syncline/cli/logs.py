@@ -16,9 +16,9 @@ import click
 
 from syncline.cli import records
 from syncline.cli.output import CommandError, json_option, print_json, warn
-from syncline.runs import finding
-from syncline.runs.follow import LogReader, log_files
-from syncline.runs.places import Place
+from syncline.runs import run_list
+from syncline.runs.run_storage import StorageDirectory
+from syncline.runs.tailing import LogReader, log_files
 
 _RANK = re.compile(r"rank-(\d+)")
 PAUSE_S = 0.2
@@ -35,18 +35,18 @@ class LogLine:
     text: str
 
 
-def ranks(run: Place) -> list[int]:
+def ranks(run: StorageDirectory) -> list[int]:
     """Ranks that have a log file, in order."""
     return sorted(
         int(match.group(1)) for file in log_files(run) if (match := _RANK.fullmatch(file.member))
     )
 
 
-def follow(run: Place, rank: int | None, *, pause_s: float = PAUSE_S) -> Iterator[LogLine]:
+def follow(run: StorageDirectory, rank: int | None, *, pause_s: float = PAUSE_S) -> Iterator[LogLine]:
     """Every line of the run, or of one rank, as it comes; ends when the run has ended."""
     readers: dict[int, LogReader] = {}
     while True:
-        ended = finding.summarise(run).state != "running"
+        ended = run_list.summarize_run(run).state != "running"
         for number in ranks(run):
             if rank is None or number == rank:
                 readers.setdefault(number, _reader(run, number))
@@ -57,7 +57,7 @@ def follow(run: Place, rank: int | None, *, pause_s: float = PAUSE_S) -> Iterato
         time.sleep(pause_s if run.local_path is not None else max(pause_s, PAUSE_ELSEWHERE_S))
 
 
-def _reader(run: Place, rank: int) -> LogReader:
+def _reader(run: StorageDirectory, rank: int) -> LogReader:
     return LogReader(run, f"rank-{rank}")
 
 
@@ -110,7 +110,7 @@ def logs_command(
         )
 
 
-def _present(run: Place, chosen: list[int], limit: int | None) -> Iterator[LogLine]:
+def _present(run: StorageDirectory, chosen: list[int], limit: int | None) -> Iterator[LogLine]:
     for rank in chosen:
         lines = _reader(run, rank).lines(ending=True)
         yield from _labelled(

@@ -102,13 +102,13 @@ def _meanwhile(kind: str, seconds: float | None, steps: int | None) -> str:
 def _copied(run: Run, file: str, output: Path) -> str:
     """The file at `output`, or under its own name in that directory."""
     target = output / Path(file).name if output.is_dir() else output
-    if run.place.facts(file) is None:
+    if run.directory.file_info(file) is None:
         raise CommandError(
             f"{run.path}/{file} was recorded, but cannot be seen from here: it may lie on a disk of another machine"
         )
     try:
         with target.open("wb") as copy:
-            while data := run.place.read_from(file, copy.tell()):
+            while data := run.directory.read_range(file, copy.tell()):
                 copy.write(data)
     except OSError as error:
         raise CommandError(

@@ -6,8 +6,8 @@ it through `live`. Whatever a run recorded is foreign text: it reaches the brows
 never as markup, script or the name of an option.
 
 Files, in the order in which a request meets them: `server` (listens, prints its address),
-`security` (who may ask for what), `catalogue` (the runs there are), `metrics` (Prometheus), `files`
+`security` (who may ask for what), `run_index` (the runs there are), `metrics` (Prometheus), `files`
 (downloads), `pages` (what is at each address), `live` with `cluster_runs` (asks a run that goes
-on), `odd_ones` (what stacks say), `look` (how it looks). Importing this package loads no web
+on), `look` (how it looks). Importing this package loads no web
 framework: `server` does when it starts.
 """

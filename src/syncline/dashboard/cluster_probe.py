@@ -1,9 +1,9 @@
-"""A process that looks at a cluster for the dashboard: `python -m syncline.dashboard.cluster_probe
+"""Process that queries a cluster for the dashboard: `python -m syncline.dashboard.cluster_probe
 ADDRESS`.
 
-Ray ends a process whose cluster is gone, so the dashboard does not connect by itself. This process
-connects, and answers each line on its standard input with a line of JSON on its standard output:
-what `engines.described` takes, or {"failed": "why"}. It ends with its input.
+Ray terminates a process whose cluster is gone, so the dashboard itself does not connect. This
+process connects and answers each line on its standard input with a line of JSON on its standard
+output: the input of `engine_snapshot`, or {"failed": reason}. It exits when its input is closed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import IO, Any
 
 import syncline
 from syncline.core import api
-from syncline.dashboard.engines import ROWS
+from syncline.dashboard.engine_snapshots import ROWS
 
 CONNECTING = (ConnectionError, TimeoutError, ModuleNotFoundError, RuntimeError, ValueError, OSError)
-"""What `init` raises where there is no cluster to be joined."""
+"""Errors that `init` raises if the cluster cannot be reached."""
 
 
 def cluster_facts() -> dict[str, Any]:
-    """What the cluster says now."""
+    """Return nodes, resources, actors and tasks of the cluster."""
     return {
         "nodes": api.nodes(),
         "resources": {"total": api.cluster_resources(), "available": api.available_resources()},
@@ -35,7 +35,7 @@ def cluster_facts() -> dict[str, Any]:
 
 
 def serve(questions: Iterable[str], answers: IO[str], facts: Callable[[], dict[str, Any]]) -> None:
-    """Answer every line of `questions`; ends when the reader of the answers is gone."""
+    """Answer every line of `questions` until the reader of the answers is gone."""
     for _ in questions:
         try:
             answer = facts()
@@ -48,9 +48,9 @@ def serve(questions: Iterable[str], answers: IO[str], facts: Callable[[], dict[s
 
 
 def main(address: str) -> int:
-    """Connect and answer; the exit code."""
+    """Connect and answer; return the exit code."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what Ray prints is no answer
+    os.dup2(2, 1)  # keep Ray's own output out of the answers
     try:
         syncline.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except CONNECTING as error:
@@ -66,6 +66,6 @@ def main(address: str) -> int:
 if __name__ == "__main__":
     try:
         code = main(sys.argv[1])
-    except KeyboardInterrupt:  # Ctrl-C ends the dashboard and this together
+    except KeyboardInterrupt:  # Ctrl-C also reaches this process
         code = 130
     sys.exit(code)

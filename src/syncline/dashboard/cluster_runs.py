@@ -1,7 +1,3 @@
-"""Questions to a run on a cluster, through the actor that its controller is. Loaded only where a
-run is not this machine's.
-"""
-
 from __future__ import annotations
 
 import logging
@@ -11,22 +7,22 @@ from typing import Any
 import syncline
 from syncline import settings
 from syncline.core import api
-from syncline.core.control import ActionFailed, NobodyAnswers
+from syncline.core.control import ActionFailed, ProgramUnreachable
 from syncline.core.lifecycle import ensure_engine
-from syncline.dashboard.live import Ask
+from syncline.dashboard.run_control import Ask
 from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from syncline.train.controller.run_actor import NAMESPACE, run_actor_name
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 
 logger = logging.getLogger("syncline")
 
 
 def asking(path: str, address: str | None) -> Ask | None:
-    """What asks the run in a directory, or at a URI; None where no cluster can be reached, or the
-    run is not under way on it.
+    """Return a function that sends requests to a run on a cluster; None if no cluster is reachable
+    or the run is not running on it.
 
-    A process that is connected to nothing yet is connected to the cluster at `address`, or at that
-    of the environment, and stays so.
+    Connects this process to the cluster at `address`, by default that of the environment, unless it
+    is connected already.
     """
     if not _connected(address):
         return None
@@ -42,12 +38,13 @@ def asking(path: str, address: str | None) -> Ask | None:
         except RayTaskError as error:
             raise ActionFailed(str(error.cause or error), type(error.cause).__name__) from error
         except RayActorError as error:
-            raise NobodyAnswers(
-                f"the run {name!r} is not under way on the cluster any more: {error}"
+            raise ProgramUnreachable(
+                f"The run {name!r} is no longer running on the cluster: {error}"
             ) from error
         except GetTimeoutError:
-            raise NobodyAnswers(
-                f"the run {name!r} did not answer within {timeout_s:g} s: its controller is very busy, or cut off"
+            raise ProgramUnreachable(
+                f"The run {name!r} did not answer within {timeout_s:g} s: its controller is busy or "
+                "disconnected."
             ) from None
 
     return ask
@@ -69,7 +66,7 @@ def _connected(address: str | None) -> bool:
             OSError,
         ) as error:
             logger.warning(
-                "the cluster at %s cannot be reached, so runs on it cannot be looked into: %s",
+                "Cannot reach the cluster at %s, so its runs cannot be inspected: %s",
                 address,
                 error,
             )

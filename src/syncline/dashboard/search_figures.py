@@ -1,34 +1,35 @@
-"""Figures of a search as numbers: which trials' curves are drawn, and the axes of parallel
-coordinates. Pure.
+"""Figures of a search as numbers: learning curves, parallel coordinates and parameter importance.
+Pure.
 
-With many trials not all can be drawn: the best ones are, those that run, and of the others some
-from each range of quality. What is left out is said.
+Not all of many trials can be drawn: the best and the running ones are, and a sample of the others
+from each range of quality. Notes say what is left out.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from syncline.dashboard.searches import Mode, TrialView, Value, ranked
-from syncline.runs.series import Axis, Series
+from syncline.dashboard.search_trials import ENDED, Mode, TrialView, Value, ranked
+from syncline.runs.metric_series import Axis, Series
 
 MOST_CURVES = 150
 MOST_POINTS = 12_000
-"""Points of all curves together."""
+"""Maximum points of all curves together."""
 HIGHLIGHTED = 3
-"""So many of the best trials are drawn thick, with their names."""
+"""Number of best trials drawn with thick, named lines."""
 MOST_RUNNING = 200
-"""Running trials whose latest results are looked at."""
+"""Maximum running trials whose latest results are read."""
 MOST_LINES = 1_000
-"""Trials in parallel coordinates."""
+"""Maximum trials in parallel coordinates."""
 MOST_AXES = 10
 MOST_CATEGORIES = 20
 LOGARITHMIC_SPAN = 100.0
-"""Positive numbers that differ by at least this factor are shown on a logarithmic axis."""
+"""Positive values whose extremes differ by at least this factor get a logarithmic axis."""
 OTHERS = "(others)"
 NONE = "(none)"
 
@@ -38,13 +39,13 @@ class TrialCurve:
     """One trial's values of a metric."""
 
     trial: TrialView
-    """Whose."""
+    """Trial of the curve."""
     rank: int | None
-    """Its place among the trials by their latest values, from 0; None without one."""
+    """Position by its latest value, from 0; None without one."""
     x: Sequence[float]
     """Iterations, or seconds since the trial's first result."""
     y: Sequence[float]
-    """As many values."""
+    """Values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,52 +53,50 @@ class Curves:
     """Learning curves."""
 
     curves: Sequence[TrialCurve]
-    """The best trial's last, so that it is drawn above the others."""
+    """Curves; the best trial is last, so that it is drawn on top."""
     trials: int
-    """How many trials have the metric."""
+    """Number of trials that report the metric."""
 
     @property
     def left_out(self) -> str:
-        """What is not drawn, in words; "" if everything is."""
+        """Note about curves that are not drawn; empty if all are."""
         if len(self.curves) >= self.trials:
             return ""
         return (
-            f"{len(self.curves)} of {self.trials} trials are drawn: the best, those that run, and of the others some of each quality. "
-            "The table has all."
+            f"{len(self.curves)} of {self.trials} trials are drawn: the best, the running, and a "
+            "sample of the others. The table lists all."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxisOf:
+class ParallelAxis:
     """One axis of parallel coordinates."""
 
     name: str
-    """Of the parameter, or of the metric."""
+    """Name of the parameter or metric."""
     kind: Literal["value", "log", "category"]
-    """How values are laid out."""
+    """Scale of the axis."""
     low: float = 0.0
-    """The smallest value."""
+    """Smallest value."""
     high: float = 1.0
-    """The largest one."""
+    """Largest value."""
     categories: Sequence[str] = ()
-    """In their order, of an axis of that kind."""
+    """Categories in order, if `kind` is "category"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelLines:
-    """Parallel coordinates: a line for each trial, through its parameters to its latest value of
-    the metric.
-    """
+    """Parallel coordinates: a line per trial through its parameters to its latest metric value."""
 
-    axes: Sequence[AxisOf]
-    """The metric's is the last."""
+    axes: Sequence[ParallelAxis]
+    """Axes of the parameters, then that of the metric."""
     lines: Sequence[tuple[TrialView, Sequence[float | None]]]
-    """Trials with a value for each axis: of a category its number; the best trial last."""
+    """Trials with a value per axis, for categories their index; the best trial last."""
     left_out: str
-    """What is not drawn, in words."""
+    """Note about trials and parameters that are not drawn."""
 
 
-def curves_of(
+def select_curves(
     trials: Sequence[TrialView],
     series: Series,
     metric: str,
@@ -106,13 +105,13 @@ def curves_of(
     most: int = MOST_CURVES,
     most_points: int = MOST_POINTS,
 ) -> Curves:
-    """The learning curves to draw."""
+    """Select the learning curves to draw."""
     having = [
         trial for trial in trials if metric in trial.metrics or metric in series.last(trial.id)
     ]
     order = {trial.id: rank for rank, trial in enumerate(ranked(having, metric, mode))}
     chosen = sorted(
-        chosen_of(having, order, most),
+        select_trials(having, order, most),
         key=lambda trial: order.get(trial.id, len(having)),
         reverse=True,
     )
@@ -126,10 +125,10 @@ def curves_of(
     return Curves(curves=curves, trials=len(having))
 
 
-def latest_of(
+def latest_results(
     trials: Iterable[TrialView], series: Series
 ) -> dict[str, tuple[int, Mapping[str, float]]]:
-    """Iteration and metrics of the latest results of trials that run."""
+    """Return iteration and metrics of the latest results of running trials."""
     found: dict[str, tuple[int, Mapping[str, float]]] = {}
     for trial in trials:
         if trial.status != "RUNNING" or len(found) == MOST_RUNNING:
@@ -143,10 +142,10 @@ def latest_of(
     return found
 
 
-def chosen_of(trials: Sequence[TrialView], order: Mapping[str, int], most: int) -> list[TrialView]:
-    """At most so many trials: a third the best ones, a third those that run, the rest from all
-    ranks alike.
-    """
+def select_trials(
+    trials: Sequence[TrialView], order: Mapping[str, int], most: int
+) -> list[TrialView]:
+    """Select at most `most` trials: a third the best, a third running, the rest evenly by rank."""
     if len(trials) <= most:
         return list(trials)
     by_rank = sorted(trials, key=lambda trial: order.get(trial.id, len(trials)))
@@ -167,20 +166,22 @@ def chosen_of(trials: Sequence[TrialView], order: Mapping[str, int], most: int) 
     return list(chosen.values())
 
 
-def parallel_of(
+def parallel_coordinates(
     trials: Sequence[TrialView],
     parameters: Sequence[str],
     metric: str,
     mode: Mode,
     most: int = MOST_LINES,
 ) -> ParallelLines:
-    """Parallel coordinates of trials that have a value of the metric."""
+    """Return the parallel coordinates of trials that have a value of the metric."""
     having = ranked(trials, metric, mode)
     order = {trial.id: rank for rank, trial in enumerate(having)}
-    chosen = sorted(chosen_of(having, order, most), key=lambda trial: order[trial.id], reverse=True)
+    chosen = sorted(
+        select_trials(having, order, most), key=lambda trial: order[trial.id], reverse=True
+    )
     shown = list(parameters[:MOST_AXES])
-    axes = [axis_of(name, [trial.parameters.get(name) for trial in chosen]) for name in shown]
-    axes.append(axis_of(metric, [trial.metrics[metric] for trial in chosen]))
+    axes = [choose_axis(name, [trial.parameters.get(name) for trial in chosen]) for name in shown]
+    axes.append(choose_axis(metric, [trial.metrics[metric] for trial in chosen]))
     lines = []
     for trial in chosen:
         places = [
@@ -196,10 +197,8 @@ def parallel_of(
     return ParallelLines(axes=axes, lines=lines, left_out="; ".join(said))
 
 
-def axis_of(name: str, values: Iterable[Value]) -> AxisOf:
-    """The axis that suits values: numbers on a scale, logarithmic where they span decades;
-    everything else by name.
-    """
+def choose_axis(name: str, values: Iterable[Value]) -> ParallelAxis:
+    """Return the axis for values: numeric, logarithmic if they span decades, or categories."""
     known = list(values)
     numbers = [
         float(value)
@@ -209,20 +208,18 @@ def axis_of(name: str, values: Iterable[Value]) -> AxisOf:
     if numbers and len(numbers) == sum(value is not None for value in known):
         low, high = min(numbers), max(numbers)
         is_log = low > 0 and high / low >= LOGARITHMIC_SPAN
-        return AxisOf(name=name, kind="log" if is_log else "value", low=low, high=high)
+        return ParallelAxis(name=name, kind="log" if is_log else "value", low=low, high=high)
     found = Counter(_category(value) for value in known)
     kept = [category for category, _ in found.most_common(MOST_CATEGORIES)]
-    return AxisOf(
+    return ParallelAxis(
         name=name,
         kind="category",
         categories=sorted(kept) + ([OTHERS] if len(found) > len(kept) else []),
     )
 
 
-def range_of(values: Sequence[float]) -> tuple[float, float]:
-    """What colours are spread over: all values, but few that lie far away from the others do not
-    take the colours from these.
-    """
+def color_range(values: Sequence[float]) -> tuple[float, float]:
+    """Return the range of a color scale: the range of the values without distant outliers."""
     ordered = sorted(values)
     if not ordered:
         return 0.0, 1.0
@@ -235,7 +232,7 @@ def range_of(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + (abs(low) or 1.0))
 
 
-def _place(axis: AxisOf, value: Value) -> float | None:
+def _place(axis: ParallelAxis, value: Value) -> float | None:
     if axis.kind != "category":
         return (
             float(value)
@@ -250,3 +247,119 @@ def _place(axis: AxisOf, value: Value) -> float | None:
 
 def _category(value: Value) -> str:
     return NONE if value is None else str(value)[:40]
+
+
+FEWEST_TRIALS = 10
+"""Minimum number of ended trials."""
+MOST_TRIALS = 2_000
+MOST_PARAMETERS = 30
+COMMON = 0.9
+"""Minimum share of trials that must have a parameter; only trials with all such parameters count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importance:
+    """Importance of the parameters."""
+
+    shares: Sequence[tuple[str, float]] = ()
+    """(parameter, share) in descending order; the shares add up to 1."""
+    trials: int = 0
+    """Number of trials used."""
+    problem: str = ""
+    """Reason why there are no shares."""
+
+
+def importance_of(
+    trials: Sequence[TrialView], parameters: Sequence[str], metric: str, mode: Mode
+) -> Importance:
+    """Compute how much each parameter decides whether a trial is among the better ones.
+
+    Uses PED-ANOVA (Watanabe, Bansal and Hutter, 2023) of Optuna on the ended trials that have a
+    value of the metric; equals `syncline.tune.plots.parameter_importance`. Deterministic. Takes up
+    to seconds: call it in a thread.
+    """
+    ended = [trial for trial in trials if trial.status in ENDED and metric in trial.metrics][
+        -MOST_TRIALS:
+    ]
+    if len(ended) < FEWEST_TRIALS:
+        return Importance(
+            trials=len(ended),
+            problem=f"Needs {FEWEST_TRIALS} ended trials; there are {len(ended)} so far.",
+        )
+    common = [
+        name
+        for name in parameters
+        if sum(name in trial.parameters for trial in ended) >= COMMON * len(ended)
+    ][:MOST_PARAMETERS]
+    ended = [trial for trial in ended if all(name in trial.parameters for name in common)]
+    columns: dict[str, list[bool | int | float | str]] = {}
+    for name in common:
+        values = [_plain(trial.parameters[name]) for trial in ended]
+        if len(set(values)) > 1:
+            columns[name] = values
+    if not columns:
+        return Importance(trials=len(ended), problem="All ended trials have the same parameters.")
+    try:
+        optuna, evaluation = (
+            importlib.import_module("optuna"),
+            importlib.import_module("optuna.importance"),
+        )
+    except ImportError as error:
+        return Importance(
+            trials=len(ended), problem=f"Needs Optuna ({error}): pip install 'syncline[tune]'"
+        )
+    keys = {f"p{number}": name for number, name in enumerate(columns)}
+    distributions = {
+        key: _distribution(columns[name], optuna.distributions) for key, name in keys.items()
+    }
+    study = _quiet_study(optuna, mode)
+    study.add_trials(
+        [
+            optuna.trial.create_trial(
+                params={key: columns[name][place] for key, name in keys.items()},
+                distributions=distributions,
+                value=trial.metrics[metric],
+            )
+            for place, trial in enumerate(ended)
+        ]
+    )
+    try:
+        shares = evaluation.get_param_importances(
+            study, evaluator=evaluation.PedAnovaImportanceEvaluator()
+        )
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        return Importance(trials=len(ended), problem=f"The computation failed: {error}")
+    found = sorted(
+        ((keys[key], float(share)) for key, share in shares.items()), key=lambda each: -each[1]
+    )
+    return Importance(shares=found, trials=len(ended))
+
+
+def _quiet_study(optuna: Any, mode: Mode) -> Any:
+    """Return a study in memory without the message that Optuna would print."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        return optuna.create_study(direction="maximize" if mode == "max" else "minimize")
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _distribution(values: Sequence[bool | int | float | str], distributions: Any) -> Any:
+    """Return Optuna's narrowest distribution of the values, at least two of which differ."""
+    numbers = [value for value in values if not isinstance(value, (bool, str))]
+    if len(numbers) < len(values):
+        return distributions.CategoricalDistribution(
+            sorted(set(values), key=lambda value: (type(value).__name__, value))
+        )
+    low, high = min(numbers), max(numbers)
+    is_log = low > 0 and high / low >= LOGARITHMIC_SPAN
+    if all(isinstance(value, int) for value in numbers):
+        return distributions.IntDistribution(low, high, log=is_log)
+    return distributions.FloatDistribution(float(low), float(high), log=is_log)
+
+
+def _plain(value: bool | int | float | str | None) -> bool | int | float | str:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**53:
+        return float(value)
+    return "None" if value is None else value

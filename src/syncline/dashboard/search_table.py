@@ -1,8 +1,8 @@
-"""The table of a search's trials: filtered, sorted, one page of it. Pure.
+"""Table of a search's trials: filter, order and paging. Pure.
 
-A filter is words, all of which must fit. `lr<0.01`, `layers>=3`, `act=relu`, `status!=error`
-compare a parameter, a metric, or a fact of the trial; any other word is looked for in names, ids,
-hosts, statuses and errors. Case does not matter.
+A filter consists of words that must all match. `lr<0.01`, `layers>=3`, `act=relu` and
+`status!=error` compare a parameter, a metric or a property of the trial; any other word is searched
+in names, IDs, hosts, statuses and errors. Filters ignore case.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from syncline.dashboard.searches import TrialView, Value
+from syncline.dashboard.search_trials import TrialView, Value
 
 Source = Literal["fact", "metric", "parameter"]
 LONGEST_FILTER = 1_000
@@ -27,22 +27,22 @@ _FACTS: dict[str, Callable[[TrialView], Value]] = {
     "time": lambda trial: trial.time_s,
     "host": lambda trial: trial.host,
     "pid": lambda trial: trial.pid,
-    "error": lambda trial: trial.last_words,
+    "error": lambda trial: trial.last_error_line,
     "stopped": lambda trial: trial.stopped_by,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """What a column shows, or a comparison is about."""
+    """Value that a column shows or a comparison uses."""
 
     source: Source
-    """Where the value comes from."""
+    """Source of the value."""
     name: str
-    """Its name there."""
+    """Name of the value in its source."""
 
     def of(self, trial: TrialView) -> Value:
-        """The trial's value; None if it has none."""
+        """Return the trial's value; None if it has none."""
         if self.source == "fact":
             return _FACTS[self.name](trial)
         values: Mapping[str, Value] = trial.metrics if self.source == "metric" else trial.parameters
@@ -51,20 +51,20 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What is shown of the trials."""
+    """Filter, order and page of the table."""
 
     text: str = ""
-    """The filter."""
+    """Filter."""
     statuses: Collection[str] = ()
-    """Only trials with one of these; all if there are none."""
+    """Statuses of the trials; all if empty."""
     sort_by: Field = Field(source="fact", name="trial")
-    """What trials are sorted by; those without a value come last either way."""
+    """Sort key; trials without a value come last."""
     descending: bool = False
-    """Whether the largest come first."""
+    """Sort in descending order."""
     page: int = 0
-    """Which page, from 0; the last one where there are not so many."""
+    """Page number from 0; limited to the last page."""
     page_size: int = 25
-    """Trials on a page."""
+    """Trials per page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +72,18 @@ class Page:
     """A page of the table."""
 
     trials: Sequence[TrialView]
-    """Those on it."""
+    """Trials on the page."""
     number: int
-    """Which it is."""
+    """Page number from 0."""
     found: int
-    """Trials that fit the filter, on all pages."""
+    """Number of matching trials on all pages."""
 
 
 def page_of(
     trials: Sequence[TrialView], query: Query, short: Mapping[str, str] | None = None
 ) -> Page:
-    """The page that a query means. `short`: full names of parameters by short ones, which filters
-    may use, too.
+    """Return the page of a query. `short`: full parameter names by the short names that filters may
+    use.
     """
     fits = _filter(query.text[:LONGEST_FILTER], short or {})
     wanted = frozenset(query.statuses)
@@ -95,7 +95,7 @@ def page_of(
 
 
 def sorted_by(trials: Sequence[TrialView], key: Field, descending: bool) -> list[TrialView]:
-    """Numbers before texts, and those without a value last whichever way."""
+    """Sort trials: numbers before texts, trials without a value last."""
     having = [
         (value, trial) for trial in trials if (value := key.of(trial)) is not None and value != ""
     ]
@@ -126,7 +126,7 @@ def _test(word: str, short: Mapping[str, str]) -> Callable[[TrialView], bool]:
                 trial.name,
                 trial.status,
                 trial.host,
-                trial.last_words,
+                trial.last_error_line,
                 trial.stopped_by,
             )
         )

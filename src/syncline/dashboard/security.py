@@ -1,24 +1,23 @@
-"""Who may ask the dashboard for what: a guard around the whole application, its websockets
-included.
+"""Access control of the dashboard: a guard around the whole application, websockets included.
 
-A request is refused, in this order, for: a Host that is not one of ours (a foreign name that leads
-to this address: DNS rebinding), a path that is not plain, a method or an Origin that no page of
-ours sends (requests from other sites, which may only lead to a page), and a wrong or missing token.
-What is let through carries `MAY_ACT` in its scope: pages offer actions only then.
+A request is refused, in this order, for: a Host header other than the dashboard's own names (DNS
+rebinding), a path that is not plain, a method or an Origin that the dashboard's pages never send
+(other sites may only link to pages), and a wrong or missing token. Accepted requests carry
+`MAY_ACT` in their scope; pages offer actions only if it is set.
 
-On loopback, this user's programs may read pages without the token; other users of the machine, and
-whoever comes to any other address, need it for everything. The token comes once in the address that
-is printed (`?token=`), is taken out of it by a redirect, and lives on in a cookie that scripts
-cannot read and other sites cannot send; programs send `Authorization: Bearer`.
+On loopback, programs of this user may read pages without the token. Other users of the machine, and
+clients of any other address, need the token for everything. The printed URL contains the token once
+(`?token=`); a redirect moves it into a cookie that scripts cannot read and other sites cannot send.
+Programs send `Authorization: Bearer`.
 
-Cookies go to every port of a host: a server of somebody else on the same machine gets ours from the
-browser of who visits it. So the cookie opens pages, and that is all. The redirect also hands a key
-to the page's script, behind the `#` of the address; browsers keep it for each port by itself, and
-each action asks the page for it (`look.action`). Neither gives the token away: both are derived
-from it.
+Browsers send cookies to every port of a host, so a server of another user on this machine receives
+the cookie of a visitor. The cookie therefore only opens pages. For actions, the redirect hands a
+key to the page's script in the fragment of the URL; browsers store it per port, and each action
+requests it from the page (`widgets.action`). Cookie and key are derived from the token and do not
+reveal it.
 
-Not covered: encryption. The token crosses the network as it is: anything but loopback belongs
-behind an SSH tunnel or a proxy with TLS.
+Not covered: encryption. The token is transmitted in plain text, so use an SSH tunnel or a proxy
+with TLS for anything but loopback.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from syncline.dashboard.peers import Address
-from syncline.dashboard.sockets import text_only
+from syncline.dashboard.connections import Address, text_only
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -48,64 +46,58 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 MAY_ACT = "syncline.may_act"
-"""Key in a request's scope: whether it came with the token."""
+"""Scope key: True if the request came with the token."""
 PAGE_KEY = "syncline.page_key"
-"""Key in a request's scope: what its page must know before it acts."""
+"""Scope key: key that the page must present before an action."""
 SOCKETS = "/_nicegui_ws/"
-"""Where the pages' own traffic goes."""
+"""Path of the pages' websockets."""
 STATIC = "/_nicegui/"
 FILES = "/files/"
 COOKIE_AGE_S = 30 * 86_400
 WINDOW_S = 60.0
 MOST_FAILURES = 30
-"""Wrong tokens from one address within the window; who sends more is not even listened to."""
+"""Maximum wrong tokens from one address within the window; further requests are rejected."""
 LONGEST_DELAY_S = 2.0
 MOST_ADDRESSES = 1_000
 
 log = logging.getLogger("syncline.dashboard")
 
-_TOKEN_HELP = (
-    "Open the address that `syncline dashboard` printed when it started: it has the token in it."
-)
+_TOKEN_HELP = "Open the URL with the token that `syncline dashboard` printed at start."
 _UNPLAIN = re.compile(rb"%2f|%5c|%00|\\|//", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What the guard goes by."""
+    """Settings of the guard."""
 
     token: str = field(repr=False)
-    """Opens everything."""
+    """Access token."""
     first_token: str | None = field(default=None, repr=False)
-    """Does so once, for a program of this user: command lines, such as that of the browser that is
-    started, are there for all to see.
+    """Token that this user's programs can use once. Used for the browser that is started, because
+    other users can read its command line.
     """
     port: int
-    """Where the dashboard listens; names its cookie, so that two dashboards on a machine do not
-    take each other's.
+    """Port of the dashboard; part of the cookie name, so that two dashboards on a machine do not
+    share a cookie.
     """
     loopback: bool
-    """Whether it can be reached from this machine alone."""
+    """True if the dashboard is reachable from this machine only."""
     hosts: frozenset[str]
-    """Names and addresses by which it may be asked for, in lower case, without a port."""
+    """Accepted host names and addresses in lower case, without ports."""
 
     @property
     def cookie_name(self) -> str:
-        """Of the cookie that stands for the token."""
+        """Name of the cookie."""
         return f"syncline_dashboard_{self.port}"
 
     @property
     def cookie_value(self) -> str:
-        """Derived from the token: it opens this dashboard's pages, and does not give the token
-        away.
-        """
+        """Value of the cookie, derived from the token."""
         return self._derived("cookie")
 
     @property
     def page_key(self) -> str:
-        """Derived from the token, too: what a page must know to act. Never sent in a header or to a
-        server.
-        """
+        """Key of the pages for actions, derived from the token. Never sent in a header."""
         return self._derived("page")
 
     def _derived(self, what: str) -> str:
@@ -115,12 +107,12 @@ class Policy:
 
 
 def new_token() -> str:
-    """A token that cannot be guessed: 256 random bits."""
+    """Return a random token of 256 bits."""
     return secrets.token_urlsafe(32)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether who listens on `host` is reached from this machine alone."""
+    """Return True if a server that listens on `host` is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -128,14 +120,14 @@ def is_loopback(host: str) -> bool:
 
 
 class FailedTokens:
-    """How often addresses came with a wrong token lately, and how long they wait for the answer."""
+    """Counter of recent wrong tokens per address, with growing delays."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def failed(self, address: str) -> float | None:
-        """One more failure: seconds to wait before it is answered, or None if there were too
+        """Count a failure; return the seconds to wait before the answer, or None if there were too
         many.
         """
         now = self._clock()
@@ -155,19 +147,22 @@ class FailedTokens:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer instead of the application's."""
+    """Answer to a refused request."""
 
     status: int
     text: str
 
 
 class Guard:
-    """The application behind its guard; an ASGI application itself.
+    """ASGI application that guards another one.
 
     Args:
-        app: What is guarded. policy: What it goes by. failures: Remembers wrong tokens. sleep:
-        Waits some seconds. is_stranger: Whether the connection between two ends, (host, port) each,
-        is another user's; see `peers`.
+        app: Application to guard.
+        policy: Settings.
+        failures: Counter of wrong tokens.
+        sleep: Waits for some seconds.
+        is_other_user: Returns True if the connection between two (host, port) addresses belongs to
+            another user; see `connections`.
     """
 
     def __init__(
@@ -177,7 +172,7 @@ class Guard:
         *,
         failures: FailedTokens | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        is_stranger: Callable[[Address | None, Address | None], bool] = lambda client, server: (
+        is_other_user: Callable[[Address | None, Address | None], bool] = lambda client, server: (
             False
         ),
     ) -> None:
@@ -185,16 +180,16 @@ class Guard:
         self._policy = policy
         self._failures = failures or FailedTokens()
         self._sleep = sleep
-        self._is_stranger = is_stranger
+        self._is_other_user = is_other_user
         self._first_token = policy.first_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or pass it on with what it may do."""
+        """Refuse the request, or forward it with its permissions."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        headers = Incoming(scope)
-        refusal = self._foreign(scope, headers)
+        headers = RequestHeaders(scope)
+        refusal = self._refusal(scope, headers)
         if refusal is not None:
             await _answer(scope, send, refusal.status, refusal.text)
             return
@@ -208,14 +203,13 @@ class Guard:
             await self._refuse_token(scope, send)
             return
         if given is not None:
-            await self._welcome(scope, send)
+            await self._set_cookie(scope, send)
             return
         may_act = offered is not None or self._has_cookie(headers)
         if not may_act and not self._may_read(scope):
             await _answer(scope, send, 401, f"This dashboard needs its token. {_TOKEN_HELP}")
             return
-        # Nobody stands between the browser and us whom we know to trust: what such headers say is
-        # the visitor's word.
+        # Remove the headers of proxies: no proxy is trusted, so a visitor may have set them.
         kept = [
             (name, value)
             for name, value in scope["headers"]
@@ -225,38 +219,38 @@ class Guard:
         await self.app(
             {**scope, "headers": kept, **known},
             text_only(receive),
-            Outgoing(scope, headers.host, send),
+            SecuredSender(scope, headers.host, send),
         )
 
     def _may_read(self, scope: Scope) -> bool:
-        """Whether pages are there for this visitor without the token; the library's own files are
-        the same everywhere.
+        """Return True if this visitor may read pages without the token. The framework's static
+        files are public.
         """
         if not self._policy.loopback:
             return False
-        return scope["path"].startswith(STATIC) or not self._is_stranger(
+        return scope["path"].startswith(STATIC) or not self._is_other_user(
             scope.get("client"), scope.get("server")
         )
 
-    def _foreign(self, scope: Scope, headers: Incoming) -> Refusal | None:
-        """Why no page of ours can have sent this."""
+    def _refusal(self, scope: Scope, headers: RequestHeaders) -> Refusal | None:
+        """Return a refusal if no page of this dashboard can have sent the request."""
         if headers.host_name not in self._policy.hosts:
             return Refusal(
                 421,
-                f"This dashboard does not go by the name {headers.host_name[:100]!r}. Use the address that it printed, "
-                "or start it with --allow-host for the name of a proxy.",
+                f"This dashboard does not answer to the name {headers.host_name[:100]!r}. Use the "
+                "printed URL, or start it with --allow-host for the name of a proxy.",
             )
         if not plain_path(scope):
             return Refusal(
-                400, "Paths here have no '..', no empty parts, and no slashes inside names."
+                400, "Invalid path: '..', empty parts and encoded slashes are not allowed."
             )
         if scope.get("method", "GET") not in ("GET", "HEAD"):
-            return Refusal(405, "Nothing here takes this method.")
+            return Refusal(405, "Method not allowed.")
         if headers.is_foreign or (headers.origin is not None and not headers.same_origin):
-            return Refusal(403, "This request comes from another site.")
+            return Refusal(403, "Cross-site requests are not allowed.")
         is_program = headers.bearer is not None and self._is_token(headers.bearer)
         if scope["type"] == "websocket" and headers.origin is None and not is_program:
-            return Refusal(403, "This request does not say from which site it comes.")
+            return Refusal(403, "Websockets need an Origin header.")
         return None
 
     def _is_token(self, offered: str) -> bool:
@@ -267,12 +261,12 @@ class Guard:
             offered.encode("utf-8", "replace"), self._first_token.encode()
         ):
             return False
-        if self._is_stranger(scope.get("client"), scope.get("server")):
+        if self._is_other_user(scope.get("client"), scope.get("server")):
             return False
         self._first_token = None
         return True
 
-    def _has_cookie(self, headers: Incoming) -> bool:
+    def _has_cookie(self, headers: RequestHeaders) -> bool:
         wanted = self._policy.cookie_value.encode()
         return any(
             hmac.compare_digest(value.encode("utf-8", "replace"), wanted)
@@ -283,16 +277,14 @@ class Guard:
         address = str((scope.get("client") or ("somewhere",))[0])
         delay_s = self._failures.failed(address)
         if delay_s is None:
-            await _answer(scope, send, 429, "Too many wrong tokens: wait a minute.")
+            await _answer(scope, send, 429, "Too many wrong tokens: wait one minute.")
             return
-        log.warning("a wrong token came from %s", address)
+        log.warning("Wrong token from %s", address)
         await self._sleep(delay_s)
-        await _answer(scope, send, 401, f"This is not the token of this dashboard. {_TOKEN_HELP}")
+        await _answer(scope, send, 401, f"Wrong token. {_TOKEN_HELP}")
 
-    async def _welcome(self, scope: Scope, send: Send) -> None:
-        """The token was in the address: put it in a cookie, and go to the same address without
-        it.
-        """
+    async def _set_cookie(self, scope: Scope, send: Send) -> None:
+        """Set the cookie and redirect to the same URL without the token."""
         rest = [(name, value) for name, value in _query(scope) if name != "token"]
         path = scope.get("raw_path") or scope["path"].encode()
         location = (
@@ -301,36 +293,39 @@ class Guard:
             + b"#key="
             + self._policy.page_key.encode()
         )
-        cookie = f"{self._policy.cookie_name}={self._policy.cookie_value}; Path=/; Max-Age={COOKIE_AGE_S}; HttpOnly; SameSite=Strict"
+        cookie = (
+            f"{self._policy.cookie_name}={self._policy.cookie_value}; Path=/; "
+            f"Max-Age={COOKIE_AGE_S}; HttpOnly; SameSite=Strict"
+        )
         await _answer(
             scope, send, 303, "", [(b"location", location), (b"set-cookie", cookie.encode())]
         )
 
 
-class Incoming:
-    """The headers of a request that the guard looks at."""
+class RequestHeaders:
+    """Headers of a request."""
 
     def __init__(self, scope: Scope) -> None:
         self._values: dict[bytes, list[str]] = {}
         for name, value in scope["headers"]:
             self._values.setdefault(name.lower(), []).append(value.decode("latin-1"))
         self.host = self._only(b"host") or ""
-        """As sent, with its port."""
+        """Host header with its port."""
         self.origin = ",".join(self._values[b"origin"]) if b"origin" in self._values else None
 
     def _only(self, name: bytes) -> str | None:
-        """The value of a header that is there once."""
+        """Return the value of a header that occurs exactly once."""
         values = self._values.get(name, [])
         return values[0].strip() if len(values) == 1 else None
 
     @property
     def host_name(self) -> str:
-        """The host without its port, in lower case; empty where it makes no sense."""
+        """Host without port, in lower case; empty if invalid."""
         return _host_name(self.host)
 
     @property
     def same_origin(self) -> bool:
-        """Whether the Origin is the host that is asked, port and all."""
+        """True if the Origin equals the requested host and port."""
         try:
             parts = urlsplit(self.origin or "")
         except ValueError:
@@ -344,8 +339,8 @@ class Incoming:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the browser says that another site, or another port of this host, sends this
-        other than by leading to a page of ours.
+        """True if the browser marks the request as coming from another site or port and it does not
+        navigate to a page.
         """
         leads_to_page = (self._only(b"sec-fetch-mode"), self._only(b"sec-fetch-dest")) == (
             "navigate",
@@ -355,12 +350,12 @@ class Incoming:
 
     @property
     def bearer(self) -> str | None:
-        """The token in `Authorization: Bearer`."""
+        """Token in `Authorization: Bearer`."""
         scheme, _, token = (self._only(b"authorization") or "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else None
 
     def cookies(self, name: str) -> list[str]:
-        """Values of the cookies of that name."""
+        """Return the values of the cookies with a name."""
         pairs = (
             pair.partition("=")
             for header in self._values.get(b"cookie", [])
@@ -369,12 +364,11 @@ class Incoming:
         return [value.strip() for found, _, value in pairs if found.strip() == name]
 
 
-class Outgoing:
-    """Sends the application's answer with the headers that every answer has.
+class SecuredSender:
+    """Sender that adds the security headers to every answer.
 
-    Pages get a word of their own for each answer that allows the scripts in them (the nonce of a
-    content security policy): what anybody else managed to write into a page does not know it, and
-    does not run.
+    Each page gets a fresh nonce in its content security policy and in its script tags. Scripts that
+    foreign text smuggles into a page do not have the nonce and do not run.
     """
 
     def __init__(self, scope: Scope, host: str, send: Send) -> None:
@@ -382,11 +376,11 @@ class Outgoing:
         self._path: str = scope["path"]
         self._host = host
         self._nonce = secrets.token_urlsafe(16)
-        self._started: Message | None = None  # of a page, held back until its body is known
+        self._started: Message | None = None  # of a page; delayed until its body is complete
         self._body = b""
 
     async def __call__(self, message: Message) -> None:
-        """One message of the application to the server."""
+        """Forward one message of the application to the server."""
         if message["type"] == "http.response.start":
             headers: Headers = list(message.get("headers", []))
             is_page = any(name.lower() == b"x-nicegui-content" for name, _ in headers)
@@ -402,8 +396,7 @@ class Outgoing:
         await self._send(message)
 
     async def _send_page(self, started: Message) -> None:
-        # Nothing but the template has these letters: foreign text in a page has its angle brackets
-        # escaped.
+        # Only the template contains these characters: angle brackets in foreign text are escaped.
         body = self._body.replace(b"<script", f'<script nonce="{self._nonce}"'.encode())
         headers = [
             (name, value) for name, value in started["headers"] if name.lower() != b"content-length"
@@ -428,8 +421,8 @@ class Outgoing:
 
 
 def standard_headers(path: str, host: str, nonce: str | None) -> Headers:
-    """What every answer says: no framing, no guessing of types, no caching but of the library's
-    files, and what a page may load.
+    """Return the headers of every answer: no framing, no content sniffing, no caching except of the
+    framework's files, and the content security policy.
     """
     framing = b"SAMEORIGIN" if path.startswith(FILES) else b"DENY"
     return [
@@ -445,25 +438,24 @@ def standard_headers(path: str, host: str, nonce: str | None) -> Headers:
 
 
 def content_policy(host: str, nonce: str | None) -> str:
-    """The content security policy of a page with that nonce, or of an answer that is no page.
+    """Return the content security policy of a page with a nonce, or of another answer.
 
-    The pages' framework compiles its templates and the server's messages in the browser, hence
-    'unsafe-eval'; its styles are inline.
+    The framework compiles templates in the browser, which needs 'unsafe-eval', and uses inline
+    styles.
     """
     if nonce is None:
         return "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     name = host if re.fullmatch(r"[A-Za-z0-9.\-:\[\]]+", host) else ""
     return (
-        f"default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-        f"img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws://{name} wss://{name}; frame-src 'self'; "
+        f"default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+        f"connect-src 'self' ws://{name} wss://{name}; frame-src 'self'; "
         "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     )
 
 
 def plain_path(scope: Scope) -> bool:
-    """Whether a path is what it looks like: nothing in it leads up, is empty, or hides a slash or
-    the end of a text.
-    """
+    """Return True if a path has no '..', no empty part, and no hidden slash or NUL."""
     raw: bytes = scope.get("raw_path") or b""
     path: str = scope["path"]
     if (
@@ -478,11 +470,12 @@ def plain_path(scope: Scope) -> bool:
 
 
 def allowed_hosts(host: str, addresses: Iterable[str], names: Iterable[str]) -> frozenset[str]:
-    """By which names a dashboard that listens on `host` may be asked for.
+    """Return the host names that the dashboard accepts.
 
     Args:
-        host: What it listens on. addresses: Of this machine's network interfaces, and its names:
-        what counts where it listens on all of them. names: Whatever else the user allows.
+        host: Address or name that it listens on.
+        addresses: Addresses and names of this machine; used if it listens on all interfaces.
+        names: Additional names.
     """
     known = {"localhost", "127.0.0.1", "::1", *names}
     known |= set(addresses) if host in ("0.0.0.0", "::", "") else {host}
@@ -506,7 +499,7 @@ def _query(scope: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _token_in_query(scope: Scope) -> str | None:
-    """The token in the address of a page; other addresses have none."""
+    """Return the token in the URL of a page; None for other URLs."""
     if (
         scope["type"] != "http"
         or scope["method"] != "GET"

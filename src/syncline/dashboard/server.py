@@ -1,7 +1,8 @@
-"""The dashboard's process: finds a port, guards what it serves, says where it is, and ends at once
-when it is told to.
+"""Process of the dashboard: selects a port, announces the dashboard, serves until a signal.
 
-The web framework loads here, when `serve` is called.
+The web framework is loaded when `serve` is called. Log messages contain untrusted input of visitors
+and records; `install_logging` replaces control characters, which a terminal would obey, and limits
+the rate of messages.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import errno
 import importlib
 import logging
 import os
+import re
 import resource
 import secrets
 import signal
 import socket
+import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,53 +28,53 @@ from types import FrameType
 import psutil
 
 from syncline import settings
-from syncline.dashboard.catalogue import Catalogue
+from syncline.dashboard.run_index import RunIndex
 from syncline.dashboard.security import Policy, allowed_hosts, is_loopback, new_token
-from syncline.runs import dashboards
-from syncline.runs.places import Place
+from syncline.runs import discovery
+from syncline.runs.run_storage import StorageDirectory
 
 DEFAULT_PORT = 8265
 TRIED_PORTS = 30
-"""So many ports are tried, from the default on."""
+"""Number of ports tried, beginning with the default."""
 
 
 class PortTakenError(OSError):
-    """Nothing can listen there."""
+    """The port is in use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """How to serve."""
+    """Options of the server."""
 
-    storages: Sequence[Place]
-    """What is shown."""
+    storages: Sequence[StorageDirectory]
+    """Storage paths to show."""
     host: str = "127.0.0.1"
-    """The address or name to listen on."""
+    """Address or name to listen on."""
     port: int | None = None
-    """The port; None for the default one or the next that is free, 0 for any."""
+    """Port; None for the default or the next free port, 0 for any free port."""
     address: str | None = None
-    """The cluster whose runs can be acted on, and that the page of the cluster shows."""
+    """Cluster of the cluster page, whose runs accept actions."""
     allowed_hosts: Sequence[str] = ()
-    """Names by which the dashboard may be asked for, besides its own: those of proxies."""
+    """Additional accepted host names, for proxies."""
     open_browser: bool = False
-    """Whether to open it in the user's browser."""
+    """Open the dashboard in the user's browser."""
 
 
 def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        options: How.
-        say: Takes the lines that the user is to read: the first is the address.
-        warn: Takes warnings.
+        options: Options.
+        say: Prints lines for the user; the first is the URL.
+        warn: Prints warnings.
 
     Raises:
-        PortTakenError: Something else listens there.
-        OSError: It is no address of this machine.
+        PortTakenError: The port is in use.
+        OSError: The host is not an address of this machine.
     """
     listening = listen(options.host, options.port)
     port: int = listening.getsockname()[1]
-    token = kept_token(warn)
+    token = shared_or_new_token(warn)
     loopback = is_loopback(options.host)
     policy = Policy(
         token=token,
@@ -80,41 +84,41 @@ def serve(options: ServerOptions, say: Callable[[str], None], warn: Callable[[st
         hosts=allowed_hosts(options.host, own_addresses(), options.allowed_hosts),
     )
     paths = [storage.path for storage in options.storages]
-    url = f"http://{shown_host(options.host)}:{port}"
-    catalogue = Catalogue(options.storages)
+    url = f"http://{url_host(options.host)}:{port}"
+    run_index = RunIndex(options.storages)
     stop = threading.Event()
     _allow_many_files()
     threading.Thread(
-        target=catalogue.keep_up, args=(stop,), daemon=True, name="dashboard-catalogue"
+        target=run_index.run_updates, args=(stop,), daemon=True, name="dashboard-run_index"
     ).start()
-    run = _runner(catalogue, options.address, policy)
-    for other in covering(paths):
-        say(f"Another dashboard of yours shows this already: {other.url}")
+    run = _runner(run_index, options.address, policy)
+    for other in dashboards_showing(paths):
+        say(f"Another dashboard of yours already shows these storage paths: {other.url}")
     say(f"Dashboard: {url}/?token={token}")
     if not loopback:
         warn(
-            "it can be reached from other machines, and what is sent, the token too, is not encrypted: on a network that others use, "
-            f"leave out --host and reach it through SSH instead: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
+            "The dashboard is reachable from other machines, and its traffic including the token "
+            "is not encrypted. On a shared network, omit --host and use an SSH tunnel: "
+            f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
         )
     if options.open_browser:
         threading.Thread(
             target=webbrowser.open, args=(f"{url}/?token={policy.first_token}",), daemon=True
         ).start()
     try:
-        with announced(url, paths, warn), ended_by(signal.SIGTERM):
+        with announced(url, paths, warn), stops_on(signal.SIGTERM):
             run(sockets=[listening])
     except (KeyboardInterrupt, SystemExit):
-        pass  # how one ends it
+        pass  # the usual end
     finally:
         stop.set()
         listening.close()
 
 
-def _runner(catalogue: Catalogue, address: str | None, policy: Policy) -> Callable[..., None]:
-    """What serves on the sockets that it is given, until a signal ends it."""
-    # The framework looks there when it is loaded, in the present directory by default; it keeps
-    # nothing unless asked to, which nobody does. Nobody knows the name, so nobody can have put
-    # something there.
+def _runner(run_index: RunIndex, address: str | None, policy: Policy) -> Callable[..., None]:
+    """Return a function that serves on given sockets until a signal."""
+    # The framework reads this directory when it is loaded (by default the working directory) and
+    # stores nothing here. The random name prevents other users from placing files in it.
     os.environ["NICEGUI_STORAGE_PATH"] = str(
         settings.temporary_directory() / f"syncline-{secrets.token_hex(16)}"
     )
@@ -122,26 +126,24 @@ def _runner(catalogue: Catalogue, address: str | None, policy: Policy) -> Callab
         logging.getLogger(name).setLevel(level)
     run: Callable[..., None] = (
         importlib.import_module("syncline.dashboard.application")
-        .server(catalogue, address, policy)
+        .server(run_index, address, policy)
         .run
     )
     return run
 
 
 def _allow_many_files() -> None:
-    """A visitor has a connection, and a record files: as many as the system lets this process have,
-    if it is asked.
-    """
+    """Raise the limit of open files as far as allowed: each visitor and record needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # some systems have a limit that they do not say
+    with suppress(OSError, ValueError):  # the reported hard limit may be refused
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (hard if soft != resource.RLIM_INFINITY else soft, hard)
         )
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens: on the port, or on the default one or the next that is free. Raises as
-    `serve` does.
+    """Return a socket that listens on the port, or on the first free port from the default. Raises
+    like `serve`.
     """
     candidates = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else (port,)
     for candidate in candidates:
@@ -152,10 +154,12 @@ def listen(host: str, port: int | None) -> socket.socket:
                 raise
     if port is None:
         raise PortTakenError(
-            f"all ports from {DEFAULT_PORT} to {DEFAULT_PORT + TRIED_PORTS - 1} are taken: name a free one with --port"
+            f"All ports from {DEFAULT_PORT} to {DEFAULT_PORT + TRIED_PORTS - 1} are in use: "
+            "specify a free one with --port."
         )
     raise PortTakenError(
-        f"port {port} of {host} is taken by another program: name another with --port, or leave --port out"
+        f"Port {port} of {host} is in use by another program: specify another one with --port, or "
+        "omit --port."
     )
 
 
@@ -174,45 +178,42 @@ def _listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def kept_token(warn: Callable[[str], None]) -> str:
-    """The token of this user's dashboards on this machine; one for this process alone where none
-    can be kept.
+def shared_or_new_token(warn: Callable[[str], None]) -> str:
+    """Return the shared token of this user's dashboards on this machine; if it cannot be stored, a
+    token for this process only.
     """
     fresh = new_token()
     try:
-        return dashboards.shared_token(fresh)
+        return discovery.shared_token(fresh)
     except OSError as error:
-        warn(
-            f"the token cannot be kept for the next dashboard ({error}): its address will be another one"
-        )
+        warn(f"The token cannot be stored ({error}): the next dashboard will have another URL.")
         return fresh
 
 
-def covering(paths: Sequence[str]) -> list[dashboards.Dashboard]:
-    """The dashboards that are up and show all of these storage paths."""
-    return [other for other in dashboards.alive() if set(paths) <= set(other.storage_paths)]
+def dashboards_showing(paths: Sequence[str]) -> list[discovery.Dashboard]:
+    """Return the running dashboards that show all of these storage paths."""
+    return [other for other in discovery.alive() if set(paths) <= set(other.storage_paths)]
 
 
 @contextmanager
 def announced(url: str, paths: Sequence[str], warn: Callable[[str], None]) -> Iterator[None]:
-    """While inside, programs of this user find the dashboard."""
+    """Announce the dashboard to programs of this user within the context."""
     try:
-        dashboards.announce(url, paths)
+        discovery.announce(url, paths)
     except OSError as error:
         warn(
-            f"programs will not print the addresses of their runs: the dashboard cannot be announced ({error})"
+            f"Programs will not print the URLs of their runs: the dashboard cannot be announced "
+            f"({error})."
         )
     try:
         yield
     finally:
-        dashboards.withdraw()
+        discovery.withdraw()
 
 
 @contextmanager
-def ended_by(number: signal.Signals) -> Iterator[None]:
-    """While inside, the signal ends the process in an orderly way: the server stops, then
-    SystemExit is raised.
-    """
+def stops_on(number: signal.Signals) -> Iterator[None]:
+    """Within the context, handle a signal by stopping the server and raising SystemExit."""
 
     def end(signal_number: int, frame: FrameType | None) -> None:
         raise SystemExit(0)
@@ -225,13 +226,76 @@ def ended_by(number: signal.Signals) -> Iterator[None]:
 
 
 def own_addresses() -> list[str]:
-    """Names and addresses of this machine."""
+    """Return the names and addresses of this machine."""
     addresses = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries]
     return [*addresses, socket.gethostname(), socket.getfqdn()]
 
 
-def shown_host(host: str) -> str:
-    """What stands in addresses for a host to listen on."""
+def url_host(host: str) -> str:
+    """Return the host part of the URL for a host to listen on."""
     if host in ("0.0.0.0", "::", ""):
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host
+
+
+MOST = 20
+"""Maximum messages within the window."""
+WINDOW_S = 60.0
+LONGEST = 10_000
+"""Maximum characters of a message."""
+_UNFIT = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def install_logging() -> None:
+    """Print warnings and errors of this process as plain, rate-limited lines.
+
+    Messages contain untrusted input of visitors and records, mostly in tracebacks.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter("syncline: %(message)s"))
+    handler.addFilter(RateLimitFilter())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+
+
+class PlainFormatter(logging.Formatter):
+    """Formatter that replaces control characters, which a terminal would obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message with its traceback."""
+        text = super().format(record)
+        if len(text) > LONGEST:
+            omitted = f"… {len(text) - LONGEST} characters omitted …"
+            text = f"{text[: LONGEST // 2]}\n{omitted}\n{text[-LONGEST // 2 :]}"
+        return _UNFIT.sub("\ufffd", text)
+
+
+class RateLimitFilter(logging.Filter):
+    """Rate limit of messages; the first message of the next window gives the number dropped."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._began = clock()
+        self._passed = 0
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True if the message is printed."""
+        now = self._clock()
+        if now - self._began >= WINDOW_S:
+            self._began, self._passed = now, 0
+        self._passed += 1
+        if self._passed > MOST:
+            self._left_out += 1
+            return False
+        if self._left_out:
+            record.msg, record.args = (
+                f"{record.getMessage()}\n({self._left_out} earlier messages were dropped)",
+                (),
+            )
+            self._left_out = 0
+        return True

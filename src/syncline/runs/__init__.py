@@ -1,47 +1,56 @@
-"""The run directory: the record that every run leaves. Written by train, tune and data; read by
-`Result.from_path`, dashboard and cli.
+"""The run directory: record of a run, written by train, tune and data; read by `Result.from_path`,
+the dashboard and the command line.
 
-Format 1. Everything is JSON, or lines of JSON; times are seconds since the epoch. Readers pass over
-what they do not know.
+Format 1. All files contain JSON or lines of JSON; times are seconds since the epoch. Readers ignore
+fields that they do not know. Written once per start:
 
-    run.json            "format", "kind" (train, tune, data), "name", "started", "config", "environment"   written once per start
-    environment.json    packages, hardware, what differs from the git revision                              written once per start
-    events.jsonl        what happened, a line each: {"time", "event", …}                                    only ever added to
-    metrics.jsonl       reports: {"iteration", "time", "rank" or "trial", "metrics"}                        only ever added to, thinned
-    latest.json         rank 0's latest report, where that is not among those that are kept                 replaced as a whole
-    workers.jsonl       what a worker's process uses, and where its time went:                              only ever added to, thinned
-                        {"time", "rank" or "trial", "attempt", "pid", "usage", "spent"}
-    trials.jsonl        of a search, a line at each change of a trial                                       only ever added to
-    trials.json         of a search, how far it is: {"trials": {status: count}, "expected", "results",      replaced as a whole
+    run.json            "format", "kind" (train, tune, data), "name", "started", "config",
+                        "environment"
+    environment.json    packages, hardware, git diff
+
+Append-only, one JSON object per line:
+
+    events.jsonl        {"time", "event", ...}
+    metrics.jsonl       reports: {"iteration", "time", "rank" or "trial", "metrics"}; thinned
+    workers.jsonl       resource usage of workers: {"time", "rank" or "trial", "attempt", "pid",
+                        "usage", "spent"}; thinned
+    trials.jsonl        of a search: a line for each state change of a trial
+    data/NAME.jsonl     of a dataset: the operators, then a line every few seconds
+
+Replaced as a whole:
+
+    latest.json         rank 0's latest report, if thinning dropped it
+    trials.json         of a search: {"trials": {status: count}, "expected", "results",
                         "best": {"trial", "iteration", "metrics"}}
-    data/NAME.jsonl     of a dataset's executions: the operators, then a line every few seconds             only ever added to
-    checkpoints.json    the checkpoints that are kept                                                       replaced as a whole
-    outcome.json        how the run ended; until then missing, or of an earlier start ("started")           replaced as a whole
-    logs/               output of the workers: rank-0.log, and before it rank-0.1.log
-    profiles/           what was recorded of a live worker: flame graphs, memory, traces
-    events.out.tfevents.*  rank 0's reports for TensorBoard, below 5 MB in all
-    trackers/           which runs of experiment trackers belong to this one
+    checkpoints.json    the checkpoints that are kept
+    outcome.json        status and error; missing, or of an earlier "started", while the run runs
 
-Files of lines never hold a torn line but at their end. Where files cannot be added to, earlier
-lines lie in `metrics-00001.jsonl` and so on. `metrics.jsonl` stays below 12 MB, `workers.jsonl`
-below 2 MB, whatever a run reports: see `thinning`. What looks like a secret is masked before it is
-written.
+Other files:
 
-Files of this package, in the order in which data flows: `environment` (facts about machine and
-program), `processes` (which of them lives), `counters` and `usage` (what a process uses), `values`
-(any value as JSON), `secrets`, `files` (where a record is written), `lines` (files that are added
-to), `thinning`, `directory` (the writer), `sending` (of what lies elsewhere), `event_file` and
-`tensorboard`, `record` (the strict reader, for runs that go on); `places` and `remote` (directories
-as readers see them), `follow` (files that grow), `series` (curves), `run` (the reader for those who
-show runs), `finding` (all runs in a directory), `dashboards` (which of them shows a run).
+    logs/               output of the workers: rank-0.log, and rank-0.1.log before it
+    profiles/           profiles of live workers: flame graphs, memory, traces
+    events.out.tfevents.*  rank 0's reports for TensorBoard, below 5 MB in total
+    trackers/           IDs of the runs of experiment trackers that belong to this run
+
+A file of lines has no torn line except at its end. On storage without append, earlier lines are in
+`metrics-00001.jsonl` and so on. `metrics.jsonl` stays below 12 MB and `workers.jsonl` below 2 MB.
+Secrets are masked before they are written.
+
+Files of this package, in the order in which data flows: `environment` (machine, program, processes)
+and `usage` (resources of a process) gather facts; `secrets` masks and `json_values` encodes them;
+`record_files` (storage and append-only files), `run_directory` (writer), `event_file` and
+`tensorboard_writer` write the record; `run_record` is the strict reader for resuming; `run_storage`
+(directories, local or remote), `tailing` (growing files), `metric_series` (curves), `run` (lenient
+reader) and `run_list` (all runs in a directory) read it for display; `dashboard_registry` finds the
+dashboard that shows a run.
 """
 
-from syncline.runs.directory import RunDirectory
 from syncline.runs.environment import environment
-from syncline.runs.files import Files, LocalFiles
-from syncline.runs.finding import RunSummary
-from syncline.runs.record import RunRecord
+from syncline.runs.record_files import Files, LocalFiles
 from syncline.runs.run import Attempt, Run, open
+from syncline.runs.run_directory import RunDirectory
+from syncline.runs.run_list import RunSummary
+from syncline.runs.run_record import RunRecord
 
 __all__ = [
     "Attempt",

@@ -1,8 +1,9 @@
-"""Facts about the machine and the program, for the record of a run.
+"""Facts about machine, program and processes for the record of a run.
 
-`environment` has those that are cheap: no process is started and nothing is imported. `details` has
-those that take a moment (packages, what git says was changed, hardware), once per process, and is
-called beside the run. Secrets are masked.
+`environment` returns what is cheap to find: it starts no process and imports nothing. `details`
+takes longer (packages, git diff, hardware); it runs once per process, in a background thread.
+Secrets are masked. `process_identity` and `is_process_alive` tell readers of a record whether the
+process that wrote it still runs.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from syncline.runs import processes
+import psutil
+
 from syncline.runs.secrets import masked_code
 
 _LIBRARIES = ("torch", "numpy", "pyarrow", "syncline")
 LONGEST_DIFF = 200_000
-"""Characters of a difference that are kept."""
+"""Characters of a git diff that are kept."""
 _GIT_LIMIT_S = 5.0
 
 
 def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Python, libraries that are imported, machine, command line, and the git revision of
-    `directory` (the working directory if None).
+    """Return the Python version, imported libraries, machine, command line, and the git revision of
+    `directory` (by default the working directory).
     """
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in _LIBRARIES}
     return {
@@ -40,7 +42,7 @@ def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, An
         "hostname": socket.gethostname(),
         "cpus": os.cpu_count(),
         "pid": os.getpid(),
-        "process": processes.mark(os.getpid()),
+        "process": process_identity(os.getpid()),
         "program": sys.argv[0] if sys.argv else None,
         "arguments": masked_code(" ".join(sys.argv[1:])),
         "git_revision": git_revision(directory),
@@ -49,15 +51,13 @@ def environment(directory: str | os.PathLike[str] | None = None) -> dict[str, An
 
 @functools.cache
 def details() -> dict[str, Any]:
-    """Installed packages with their versions, the processor, memory in bytes, GPUs, and what
-    differs from the git revision.
-    """
+    """Return installed packages with versions, processor, memory in bytes, GPUs and git diff."""
     return {"packages": _packages(), "hardware": _hardware(), "git_diff": _git_diff(os.getcwd())}
 
 
 def git_revision(directory: str | os.PathLike[str] | None = None) -> str | None:
-    """The commit that is checked out in the repository around `directory`, read from its files;
-    None where that cannot be told.
+    """Return the commit that is checked out in the repository around `directory`, read from its
+    files; None if there is none.
     """
     try:
         start = Path(directory if directory is not None else os.getcwd()).resolve()
@@ -84,12 +84,12 @@ def _head(git: Path) -> str | None:
 
 
 def _git_diff(directory: str) -> str | None:
-    """Changes that are not committed; None outside of a repository, and without git."""
+    """Return the uncommitted changes; None outside a repository or without git."""
     program = shutil.which("git")
     if program is None or git_revision(directory) is None:
         return None
-    # Neither programs that a repository's configuration names nor a question for a password: it is
-    # only to be read.
+    # The repository is not trusted: run no programs that its configuration names, and ask for no
+    # password.
     command = [
         program,
         "-c",
@@ -127,8 +127,8 @@ def _packages() -> dict[str, str]:
         except OSError:
             continue
         for name in names:
-            # The names of these directories say both; reading what lies in them would take a
-            # hundred times as long.
+            # Directory names contain name and version; reading the metadata inside takes a hundred
+            # times as long.
             stem, kind = os.path.splitext(name)
             package, _, version = stem.partition("-")
             if kind in (".dist-info", ".egg-info") and version:
@@ -171,3 +171,63 @@ def _gpu_model(path: Path) -> str:
     return next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "unknown"
     )
+
+
+_STATE, _START = 0, 19
+"""Fields of `/proc/PID/stat` after the program name: state, and start in ticks since boot."""
+
+
+def process_identity(pid: int) -> str | None:
+    """Return a text that identifies a process among all processes of all machines: boot ID, PID
+    namespace and start time. PIDs are reused and clocks are set back, so neither is enough. None if
+    the process does not exist or the system does not provide the values.
+    """
+    found = _seen(pid)
+    return None if found is None else "/".join(found)
+
+
+def is_process_alive(pid: int, marked: str | None, began_before: float) -> bool:
+    """Return True if the process of a record is alive, or if it cannot be seen from here.
+
+    Args:
+        pid: Process ID.
+        marked: Its `process_identity`; None in old records.
+        began_before: Start of the record in seconds since the epoch; used without `marked`.
+    """
+    if marked is None:
+        began = _began(pid)
+        return began is not None and began <= began_before + 1.0
+    boot, namespace, start = (*marked.split("/"), "", "")[:3]
+    if boot == _boot() and namespace != _namespace():  # another container on this machine
+        return True
+    return _seen(pid) == (boot, namespace, start)
+
+
+def _seen(pid: int) -> tuple[str, str, str] | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[_STATE] in "ZX" else (_boot(), _namespace(), fields[_START])
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _began(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except (psutil.Error, ValueError, OverflowError):
+        return None

@@ -1,12 +1,12 @@
-"""TensorBoard's event files as bytes: records, events, scalars, histograms, hyperparameters.
+"""TensorBoard event files as bytes: records, events, scalars, histograms, hyperparameters.
 
-An event file is a sequence of records (length, checksum, data, checksum); each holds one message
-`Event` in the wire format of Protocol Buffers. tensorboardX writes the same, but importing it
-imports torch (about two seconds), its writer has a thread and a queue between processes for every
-file, and its checksums take a loop in Python over every byte; a search may have thousands of trials
-and results per second. The messages are defined in TensorFlow's `event.proto` and `summary.proto`,
-and in TensorBoard's `hparams/plugin_data.proto` and `hparams/api.proto`; the checksum is CRC-32C
-(RFC 3720, appendix B.4) in the form that TensorFlow masks it.
+An event file is a sequence of records (length, checksum, data, checksum). Each record holds one
+`Event` message in the wire format of Protocol Buffers. tensorboardX writes the same format, but it
+imports torch (about two seconds), starts a thread and a queue per file, and computes checksums in a
+Python loop; a search may have thousands of trials and results per second. The messages are defined
+in TensorFlow's `event.proto` and `summary.proto`, and in TensorBoard's `hparams/plugin_data.proto`
+and `hparams/api.proto`. The checksum is CRC-32C (RFC 3720, appendix B.4), masked as TensorFlow
+masks it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SESSION_STARTS = 1
 _STRING, _BOOL, _FLOAT = 1, 2, 3
 """Types of hyperparameters."""
 _SUCCESS, _FAILURE = 1, 2
-"""How a session ends."""
+"""Session end states."""
 
 
 # -- messages
 
 
 def record(event: bytes) -> bytes:
-    """An event as it stands in the file. Files of TFRecords hold their contents so, too."""
+    """Return data framed as one record. TFRecord files use the same framing."""
     length = struct.pack("<Q", len(event))
     return b"".join(
         (
@@ -46,34 +46,37 @@ def record(event: bytes) -> bytes:
 
 
 def first_event(wall_time: float) -> bytes:
-    """What every file begins with."""
+    """Return the version event that begins every file."""
     return _double(1, wall_time) + _bytes(3, _FILE_VERSION)
 
 
 def session_start(wall_time: float, step: int) -> bytes:
-    """A trial goes on from before `step`: TensorBoard forgets what was written for this step and
-    later ones.
+    """Return the event of a trial that resumes before `step`: TensorBoard drops earlier values for
+    this step and later ones.
     """
     return _double(1, wall_time) + _whole(2, step) + _bytes(7, _whole(1, _SESSION_STARTS))
 
 
 def summary_event(wall_time: float, step: int, summary: bytes) -> bytes:
-    """Values of one step. `summary` is several values one after the other."""
+    """Return the event with the values of one step; `summary` is their concatenation."""
     return b"".join((_double(1, wall_time), _whole(2, step), _bytes(5, summary)))
 
 
 def scalar(tag: str, value: float | np.number[Any]) -> bytes:
-    """A number in a summary."""
+    """Return a number as part of a summary."""
     try:
         number = struct.pack("<f", value)
-    except (OverflowError, struct.error):  # the latter for whole numbers beyond all floats
+    except (OverflowError, struct.error):  # struct.error: an int beyond the range of float
         number = struct.pack("<f", np.inf if value > 0 else -np.inf)
     return _scalar_head(tag) + number
 
 
 def histogram(tag: str, values: npt.NDArray[Any]) -> bytes:
-    """A distribution in a summary, in bins of equal width. ValueError if one of the values is not
-    finite, TypeError if one is no number.
+    """Return a distribution as part of a summary, in bins of equal width.
+
+    Raises:
+        ValueError: A value is not finite.
+        TypeError: A value is not a number.
     """
     numbers = values.astype(np.float64).ravel()
     counts, edges = np.histogram(numbers, bins=HISTOGRAM_BINS)
@@ -88,12 +91,13 @@ def histogram(tag: str, values: npt.NDArray[Any]) -> bytes:
 def hyperparameters(
     params: Mapping[str, Any], metrics: Iterable[str], *, failed: bool
 ) -> list[bytes]:
-    """The three summaries by which TensorBoard's table of hyperparameters knows a trial.
+    """Return the three summaries that add a trial to TensorBoard's hyperparameter table.
 
     Args:
-        params: Numbers, truth values, texts, and anything else, which is shown as text; None is
-        left out. metrics: Tags of the scalars that the table shows. failed: How the trial has
-        ended.
+        params: Hyperparameters. Numbers, booleans and strings keep their type; other values are
+            shown as text; None is left out.
+        metrics: Tags of the scalars that the table shows.
+        failed: True if the trial failed.
     """
     kinds, values = b"", b""
     for name, value in params.items():
@@ -113,7 +117,7 @@ def hyperparameters(
 
 
 def _parameter(value: Any) -> tuple[int, bytes]:
-    """Type of a hyperparameter, and its value as a `google.protobuf.Value`."""
+    """Return the type of a hyperparameter and its value as a `google.protobuf.Value`."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool):
@@ -130,12 +134,12 @@ def _plugin_value(tag: str, content: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _scalar_head(tag: str) -> bytes:
-    """A scalar up to its number: the tag (field 1), and the key of field 2."""
+    """Return a scalar up to its number: the tag (field 1) and the key of field 2."""
     head = _bytes(1, tag.encode()) + b"\x15"
     return b"\x0a" + _varint(len(head) + 4) + head
 
 
-# -- the wire format: each field is a key (number, kind) and its content
+# -- wire format: each field is a key (number, wire type) and its content
 
 
 def _whole(number: int, value: int) -> bytes:
@@ -151,7 +155,7 @@ def _bytes(number: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits per byte, the lowest first; the eighth says that more follow."""
+    """Encode seven bits per byte, lowest first; the eighth bit marks that more bytes follow."""
     if value < 128:
         return value.to_bytes(1, "little")
     digits = bytearray()
@@ -166,6 +170,6 @@ def _varint(value: int) -> bytes:
 
 
 def masked_checksum(data: bytes) -> int:
-    """The CRC-32C of `data` as records have it: rotated, and with a number added."""
+    """Return the masked CRC-32C of `data`: rotated, plus a constant."""
     checksum: int = google_crc32c.value(data)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -9,11 +9,11 @@ import posixpath
 
 from pyarrow import fs as pyarrow_fs
 
-from syncline.runs.places import LARGEST_READ, FileFacts, Place
+from syncline.runs.run_storage import MAX_READ_BYTES, FileInfo, StorageDirectory
 from syncline.runs.secrets import masked_text
 
 
-class ArrowPlace(Place):
+class RemoteDirectory(StorageDirectory):
     """A directory on a filesystem that pyarrow finds by its URI.
 
     Args:
@@ -42,7 +42,7 @@ class ArrowPlace(Place):
         """None: its files are not opened here."""
         return
 
-    def below(self, name: str) -> ArrowPlace:
+    def subdirectory(self, name: str) -> RemoteDirectory:
         """The directory of that name in this one."""
         found = copy.copy(self)  # with the same connections
         found._directory = self._inside(name)
@@ -58,22 +58,22 @@ class ArrowPlace(Place):
         """Names of the files in the directory `name` of this one."""
         return self._entries(name, pyarrow_fs.FileType.File)
 
-    def facts(self, name: str) -> FileFacts | None:
+    def file_info(self, name: str) -> FileInfo | None:
         """Of a file; object stores that do not know when it was written say 0."""
         info = self._filesystem.get_file_info(self._inside(name))
-        return _facts(info) if info.type == pyarrow_fs.FileType.File else None
+        return _file_info(info) if info.type == pyarrow_fs.FileType.File else None
 
-    def facts_in(self, name: str) -> dict[str, FileFacts]:
+    def file_infos(self, name: str) -> dict[str, FileInfo]:
         """Of every file in the directory `name` of this one; one request, however many there
         are.
         """
         return {
-            info.base_name: _facts(info)
+            info.base_name: _file_info(info)
             for info in self._listed(name)
             if info.type == pyarrow_fs.FileType.File
         }
 
-    def read_from(self, name: str, offset: int, limit_bytes: int = LARGEST_READ) -> bytes:
+    def read_range(self, name: str, offset: int, limit_bytes: int = MAX_READ_BYTES) -> bytes:
         """What the file holds from a byte on."""
         try:
             with self._filesystem.open_input_file(self._inside(name)) as file:
@@ -95,7 +95,7 @@ class ArrowPlace(Place):
         """Remove the file."""
         self._filesystem.delete_file(self._inside(name))
 
-    def missing(self) -> list[Place]:
+    def missing_directories(self) -> list[StorageDirectory]:
         """This directory, if it does not exist: those above it are the filesystem's matter."""
         kind = self._filesystem.get_file_info(self._directory).type
         return [self] if kind == pyarrow_fs.FileType.NotFound else []
@@ -124,5 +124,5 @@ class ArrowPlace(Place):
         return found
 
 
-def _facts(info: pyarrow_fs.FileInfo) -> FileFacts:
-    return FileFacts(info.size or 0, info.mtime.timestamp() if info.mtime is not None else 0.0)
+def _file_info(info: pyarrow_fs.FileInfo) -> FileInfo:
+    return FileInfo(info.size or 0, info.mtime.timestamp() if info.mtime is not None else 0.0)

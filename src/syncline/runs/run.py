@@ -1,8 +1,8 @@
-"""`Run`: a run as those see it who show it: dashboard, command line, notebooks. `open` finds it.
+"""`Run`: reader of a run for dashboard, command line and notebooks; `open` creates it.
 
-What is shown is what is there: damaged lines are passed over, values of an unknown form are left
-out, and `problems` says so. `refresh` reads what has been added since, so a run that goes on can be
-followed. Not covered: what a run needs to go on; `record.py` is strict.
+The reader is lenient: it skips damaged lines and values of an unknown form, and lists them in
+`problems`. `refresh` reads what was added since, so a running run can be followed. Not covered:
+resuming a run, which needs the strict reader in `run_record.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from syncline.runs import finding, parsing
-from syncline.runs.directory import (
+from syncline.runs import json_values, run_list
+from syncline.runs.metric_series import MOST_MEMBERS, Series
+from syncline.runs.run_directory import (
     CHECKPOINTS_FILE,
     ENVIRONMENT_FILE,
     EVENTS_FILE,
@@ -25,22 +26,18 @@ from syncline.runs.directory import (
     RUN_FILE,
     WORKERS_FILE,
 )
-from syncline.runs.finding import RunSummary
-from syncline.runs.follow import LineReader, LogFile, LogReader, log_files
-from syncline.runs.places import FileFacts, Place, checked_part, place
-from syncline.runs.record import is_outcome_of
+from syncline.runs.run_list import RunSummary
+from syncline.runs.run_record import is_outcome_of
+from syncline.runs.run_storage import FileInfo, StorageDirectory, checked_file_name, open_directory
 from syncline.runs.secrets import masked
-from syncline.runs.series import MOST_MEMBERS, Series
+from syncline.runs.tailing import LineReader, LogFile, LogReader, log_files
 
 MOST_SAMPLES = 2_000
-"""Samples of one worker that are kept; of more, every second is dropped."""
+"""Maximum samples kept per worker; beyond it every second sample is dropped."""
 LARGEST_OBJECT = 16 * 1024**2
-"""Bytes of a file that is replaced as a whole; a larger one is none that syncline has written, and
-counts as one that cannot be read.
-"""
-
-
+"""Maximum bytes of a file that is replaced as a whole; larger files count as unreadable."""
 _SETTLED_S = 2.0
+"""Seconds for which a remote file is read again although its size and time are unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,43 +45,44 @@ class Attempt:
     """One worker group of a training run."""
 
     number: int
-    """Over all starts of the run, from 1."""
+    """Number over all starts of the run, from 1."""
     began: float
-    """When its training functions began, in seconds since the epoch."""
+    """Start of the training functions, in seconds since the epoch."""
     ended: float | None = None
-    """When the next thing after it happened; None while it runs."""
+    """Time of the next event after it; None while the attempt runs."""
     workers: Sequence[Mapping[str, Any]] = ()
-    """Of each rank: `rank`, `node_id`, `node_ip`, `hostname`, `pid`, `gpu_ids`, …"""
+    """For each rank: `rank`, `node_id`, `node_ip`, `hostname`, `pid`, `gpu_ids`, …"""
     first_report: int | None = None
-    """The number of its first report, where the record says so."""
+    """Number of its first report, if the record has it."""
     failures: Mapping[str, str] = field(default_factory=dict)
-    """What ranks have failed with, by rank: the traceback where there is one."""
+    """Error of each failed rank, with the traceback if there is one."""
 
 
-def open(path: str | os.PathLike[str] | Place) -> Run:
-    """The run in a directory, finished, running or killed; nothing needs to be running.
+def open(path: str | os.PathLike[str] | StorageDirectory) -> Run:
+    """Open a run directory, finished, running or killed; needs no running engine.
 
     Args:
-        path: The run directory (`Result.path`), or its URI.
+        path: Run directory (`Result.path`) or its URI.
 
     Raises:
-        ValueError: There is no run, its record is of a later version than this one reads, or
-        pyarrow does not know the URI. OSError: The directory cannot be read.
+        ValueError: The directory holds no run, the record has a newer format than this version
+            reads, or pyarrow does not know the URI.
+        OSError: The directory cannot be read.
     """
-    run = Run(path if isinstance(path, Place) else place(path))
+    run = Run(path if isinstance(path, StorageDirectory) else open_directory(path))
     run.refresh()
     return run
 
 
 class Run:
-    """A run, as of the last `refresh`. For one thread at a time; made by `open`."""
+    """A run as of the last `refresh`; created by `open`. For one thread at a time."""
 
-    def __init__(self, directory: Place) -> None:
-        self.place = directory
-        """Where it lies."""
+    def __init__(self, directory: StorageDirectory) -> None:
+        self.directory = directory
+        """Directory of the run."""
         self._described: Mapping[str, Any] = {"environment": {}}
         self._config: Mapping[str, Any] = {}
-        self._attempts: tuple[int, list[Attempt]] = (0, [])  # of so many events
+        self._attempts: tuple[int, list[Attempt]] = (0, [])  # cached for this number of events
         self._environment: Mapping[str, Any] = {}
         self._outcome: Mapping[str, Any] | None = None
         self._checkpoints: Mapping[str, Any] = {}
@@ -92,33 +90,33 @@ class Run:
         self._lines: dict[str, list[dict[str, Any]]] = {EVENTS_FILE: []}
         self._names: dict[str, list[str]] = {}
         self._logs: list[LogFile] | None = None
-        self._seen: dict[
-            str, tuple[FileFacts, float, float, dict[str, Any] | None]
-        ] = {}  # since when so, when read, and what
+        # By file name: its info, since when that is unchanged, time of the read, content.
+        self._seen: dict[str, tuple[FileInfo, float, float, dict[str, Any] | None]] = {}
         self._samples: dict[str, list[dict[str, Any]]] = {}
         self._series = Series()
         self._last: Mapping[str, Any] | None = None
         self.problems: list[str] = []
-        """What of the record could not be read."""
+        """Descriptions of the parts of the record that could not be read."""
 
     def refresh(self) -> None:
-        """Read what was added since. Costs little where nothing was.
+        """Read what was added since the last call.
 
         Raises:
-            ValueError: There is no run any more, or one that cannot be read.
+            ValueError: The run no longer exists or its record is unreadable.
             OSError: The directory cannot be read.
         """
         described = self._object(RUN_FILE)
         if described is None:
             raise ValueError(
-                f"{self.place.path!r} holds no run.json that can be read, so it is not the directory of a run: give the run directory "
-                "itself, that is `storage_path`/`name` of its RunConfig, or `result.path`."
+                f"{self.directory.path!r} contains no readable run.json, so it is not a run directory. "
+                "Pass the run directory itself: `storage_path`/`name` of its RunConfig, or "
+                "`result.path`."
             )
-        finding.check_format(described)
+        run_list.check_format(described)
         if repr(self._described.get("started", described.get("started"))) != repr(
             described.get("started")
         ):
-            self._begin_anew()  # the directory may be another one than before
+            self._begin_anew()  # the run was restarted, or the directory replaced
         if described.get("config") is not self._described.get("config"):
             self._config = _mapping(masked(described.get("config")))
         self._described = {**described, "environment": _mapping(described.get("environment"))}
@@ -128,9 +126,9 @@ class Run:
         for name, kept in self._lines.items():
             kept.extend(self._reader(name).read())
         for directory in self._names:
-            self._names[directory] = self.place.file_names(directory)
+            self._names[directory] = self.directory.file_names(directory)
         if self._logs is not None:
-            self._logs = log_files(self.place)
+            self._logs = log_files(self.directory)
         for batch in self._reader(METRICS_FILE).batches():
             self._series.extend(batch)
             of_first = (
@@ -140,7 +138,7 @@ class Run:
             )
             self._last = next(of_first, self._last)
         latest = self._object(LATEST_FILE)
-        # It may be older than a report that was kept since.
+        # latest.json may be older than a report that was kept since.
         if (
             latest is not None
             and type(latest.get("iteration")) is int
@@ -157,15 +155,13 @@ class Run:
             if reader.unreadable
         ]
         self.problems += [
-            f"what comes after the limits of {name}"
+            f"the part of {name} beyond the size limit"
             for name, reader in self._readers.items()
             if reader.is_full
         ]
 
     def _begin_anew(self) -> None:
-        """Forget what was read. Lists that were given out go on as those of the run as it is
-        now.
-        """
+        """Forget what was read. Lists that callers hold are emptied and filled again."""
         self._readers.clear()
         for kept in (*self._lines.values(), *self._samples.values()):
             kept.clear()
@@ -176,20 +172,18 @@ class Run:
 
     @property
     def kept_values(self) -> int:
-        """How many values of the record are in memory, at most: events, samples and other lines,
-        but not reports.
-        """
+        """Upper bound of the number of values in memory, without reports."""
         return sum(reader.values for name, reader in self._readers.items() if name != METRICS_FILE)
 
     @property
     def path(self) -> str:
-        """Its directory or URI."""
-        return self.place.path
+        """Directory or URI of the run."""
+        return self.directory.path
 
     @property
     def name(self) -> str:
-        """What people call it."""
-        return str(self._described.get("name", self.place.name))
+        """Display name."""
+        return str(self._described.get("name", self.directory.name))
 
     @property
     def kind(self) -> str:
@@ -198,17 +192,17 @@ class Run:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """How it was configured, without secrets."""
+        """Configuration without secrets."""
         return self._config
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """Machine, program, packages, git revision and what differs from it."""
+        """Machine, program, packages, git revision and git diff."""
         return {**self._described["environment"], **self._environment}
 
     @property
     def started(self) -> float | None:
-        """When it was last started, in seconds since the epoch."""
+        """Time of the last start, in seconds since the epoch."""
         started = self._described.get("started")
         return (
             float(started) if isinstance(started, (int, float)) and math.isfinite(started) else None
@@ -216,7 +210,7 @@ class Run:
 
     @property
     def outcome(self) -> Mapping[str, Any] | None:
-        """How it ended: `status`, `error`, `time`; None while it runs, and after a kill."""
+        """Outcome: `status`, `error`, `time`; None while the run is running and after a kill."""
         outcome = self._outcome
         if (
             outcome is None
@@ -229,31 +223,31 @@ class Run:
     @property
     def state(self) -> str:
         """running, finished, errored, failed, aborted or killed."""
-        return finding.state_of({**self._described, "started": self.started or 0.0}, self.outcome)
+        return run_list.state_of({**self._described, "started": self.started or 0.0}, self.outcome)
 
     @property
     def events(self) -> Sequence[Mapping[str, Any]]:
-        """What happened, first in first: `time`, `event` and what belongs to it."""
+        """Events in order: `time`, `event` and further fields."""
         return self._lines[EVENTS_FILE]
 
     @property
     def series(self) -> Series:
-        """What was reported."""
+        """Reported metrics as curves."""
         return self._series
 
     @property
     def samples(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """What workers used of their machines, by rank or trial: lines of `workers.jsonl`."""
+        """Resource samples by rank or trial: lines of `workers.jsonl`."""
         return self._samples
 
     @property
     def checkpoints(self) -> Sequence[Mapping[str, Any]]:
-        """The checkpoints that are kept: `index`, `name`, `metrics`, …"""
+        """Checkpoints that are kept: `index`, `name`, `metrics`, …"""
         return _objects(self._checkpoints.get("checkpoints"))
 
     @property
     def attempts(self) -> list[Attempt]:
-        """The worker groups, the first one first."""
+        """Worker groups in order."""
         if self._attempts[0] != len(self.events):
             self._attempts = (len(self.events), self._found_attempts())
         return self._attempts[1]
@@ -290,16 +284,16 @@ class Run:
 
     @property
     def summary(self) -> RunSummary:
-        """What tables show of it."""
+        """Summary of the run for tables."""
         outcome, attempts, last = self.outcome, self.attempts, self._last or {}
-        search = finding.search_state(self.place) if self.kind == "tune" else None
+        search = run_list.search_state(self.directory) if self.kind == "tune" else None
         return RunSummary(
             name=self.name,
             path=self.path,
             state=self.state,
             started=self.started,
             ended=float(outcome["time"]) if outcome is not None else None,
-            last_activity=finding.last_activity(self.place),
+            last_activity=run_list.last_activity(self.directory),
             host=_text(self.environment.get("hostname")),
             workers=len(attempts[-1].workers) if attempts else None,
             attempts=len(attempts),
@@ -313,54 +307,53 @@ class Run:
 
     @property
     def logs(self) -> list[LogFile]:
-        """What workers printed, in files."""
+        """Logs of the workers."""
         if self._logs is None:
-            self._logs = log_files(self.place)
+            self._logs = log_files(self.directory)
         return self._logs
 
     def log(self, member: str, *, tail_bytes: int | None = None) -> LogReader:
-        """Reads what one worker printed, and goes on with what it prints.
+        """Return a reader of one worker's log that can follow it.
 
         Args:
-            member: As in `logs`: "rank-0".
-            tail_bytes: Begin so much before the end; None begins at the beginning.
+            member: Name of the log as in `logs`: "rank-0".
+            tail_bytes: Bytes before the end at which to begin; by default at the beginning.
 
         Raises:
-            ValueError: No name of a log.
+            ValueError: The name is not a valid log name.
         """
-        return LogReader(self.place, checked_part(member), tail_bytes=tail_bytes)
+        return LogReader(self.directory, checked_file_name(member), tail_bytes=tail_bytes)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Every record of a file of lines (`trials.jsonl`, `data/train.jsonl`). Read at the first
-        call, then by `refresh`.
+        """Return all records of a file of lines (`trials.jsonl`, `data/train.jsonl`). The first
+        call reads it; later `refresh` calls extend the returned list.
         """
         if name not in self._lines:
             self._lines[name] = self._reader(name).read()
         return self._lines[name]
 
     def names_in(self, directory: str) -> list[str]:
-        """Names of the files in a directory of the record, such as `data` or `profiles`. Read as
-        `lines` is.
+        """Return the names of the files in a directory of the record, such as `data` or `profiles`;
+        cached until the next `refresh`.
         """
         if directory not in self._names:
-            self._names[directory] = self.place.file_names(directory)
+            self._names[directory] = self.directory.file_names(directory)
         return self._names[directory]
 
     def _reader(self, name: str) -> LineReader:
-        return self._readers.setdefault(name, LineReader(self.place, name))
+        return self._readers.setdefault(name, LineReader(self.directory, name))
 
     def _object(self, name: str) -> dict[str, Any] | None:
-        """A file that is replaced as a whole, read again where it has changed; None where it is
-        none or cannot be read.
+        """Return the content of a file that is replaced as a whole, read again only if it changed;
+        None if it is missing or unreadable.
         """
-        facts = self.place.facts(name)
+        facts = self.directory.file_info(name)
         if facts is None:
             return None
         now = time.monotonic()
         seen = self._seen.get(name)
         since = seen[1] if seen is not None and seen[0] == facts else now
-        # Object stores know times to a second only: what was written twice in one looks the same
-        # for so long.
+        # Object stores have times in whole seconds: two writes within one second look the same.
         if (
             seen is None
             or seen[0] != facts
@@ -368,7 +361,7 @@ class Run:
         ):
             try:
                 value = (
-                    parsing.parsed(self.place.read_from(name, 0, LARGEST_OBJECT))
+                    json_values.parse_json(self.directory.read_range(name, 0, LARGEST_OBJECT))
                     if facts.size <= LARGEST_OBJECT
                     else None
                 )

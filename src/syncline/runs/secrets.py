@@ -1,13 +1,12 @@
-"""Keeps secrets out of records and pages: values under telling names, and texts of telling forms,
-become `***`.
+"""Masking of secrets in records and pages: secret values become `***`.
 
-Covered: names such as `password`, `api_key`, `token`; keys of well-known services, private keys,
-passwords in URLs. Not covered: a secret under a harmless name in a form that nothing tells from
-other text.
+Covered: values under names such as `password`, `api_key` or `token`; keys of well-known services,
+private keys, passwords in URLs. Not covered: a secret under a harmless name whose form is not
+specific.
 
-Texts come from anywhere, so every pattern takes time in proportion to a text's length: one that
-begins with any number of letters begins where a word does, as it would otherwise be tried again
-from each letter of a long one (a line of base64).
+Texts are untrusted, so every pattern must take linear time. A pattern that begins with a repeated
+letter class therefore begins at a word boundary; otherwise it would be tried from each letter of a
+long word, such as a line of base64.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _FLAG = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under this name is not to be shown."""
+    """Return True if values under this name must not be shown."""
     words = [word.lower() for word in _SPLIT.split(name) if word]
     pairs = zip(words, words[1:], strict=False)
     return any(word in _WORDS for word in words) or any(
@@ -66,9 +65,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked(value: Any) -> Any:
-    """A copy of plain values (as `values.plain` makes them) without secrets. Numbers stay:
-    `max_token: 512` is none. Texts in them may be command lines or headers, and lose what is
-    assigned to telling names, too.
+    """Return a copy of plain values (see `json_values.plain`) with secrets masked. Numbers stay, as
+    in `max_token: 512`. Texts may be command lines or headers, so assignments in them are masked.
     """
     if isinstance(value, str):
         return masked_code(value)
@@ -85,14 +83,12 @@ def masked(value: Any) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """A text without what has the form of a secret."""
+    """Return a text with everything masked that has the form of a secret."""
     return _PASSWORD_IN_URL.sub(rf"\1{MASK}\2", _FORMS.sub(MASK, text))
 
 
 def masked_code(text: str) -> str:
-    """Source code, a difference or a command line: also without what is assigned to telling
-    names.
-    """
+    """Return code, a diff or a command line with secrets and assignments to secret names masked."""
     return _FLAG.sub(_without_value, _ASSIGNMENT.sub(_without_value, masked_text(text)))
 
 

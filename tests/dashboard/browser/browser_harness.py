@@ -42,7 +42,7 @@ def browser_path() -> str | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """A directory with a short name (sockets have short ones) in which everything lies."""
 
     root: Path
@@ -98,7 +98,7 @@ class Program:
 class Programs:
     """Those that run, started when they are asked for."""
 
-    place: Place
+    place: Site
     started: dict[str, Program] = field(default_factory=dict)
     count: int = 0
 
@@ -155,7 +155,7 @@ class Dashboard:
     token: str
 
 
-def start_dashboard(place: Place) -> Dashboard:
+def start_dashboard(place: Site) -> Dashboard:
     storages = [str(path) for path in (place.runs, place.prepared, place.hostile)]
     process = subprocess.Popen(
         [sys.executable, "-m", "syncline", "dashboard", *storages, "--port", "0"],

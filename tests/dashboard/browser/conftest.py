@@ -14,8 +14,8 @@ import pytest
 from browser_harness import (
     FLAGS,
     Dashboard,
-    Place,
     Programs,
+    Site,
     Watched,
     browser_path,
     prepare_runs,
@@ -48,10 +48,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def place(browser: Browser) -> Iterator[Place]:
+def place(browser: Browser) -> Iterator[Site]:
     """Begins with the browser, because without one nothing is needed."""
     root = Path(tempfile.mkdtemp(prefix="syncline-pages-"))
-    made = Place(root)
+    made = Site(root)
     for directory in (made.runs, made.prepared, made.hostile):
         directory.mkdir()
     yield made
@@ -64,7 +64,7 @@ def removed(directory: Path) -> bool:
 
 
 @pytest.fixture(scope="package")
-def programs(place: Place) -> Iterator[Programs]:
+def programs(place: Site) -> Iterator[Programs]:
     made = Programs(place)
     for kind in KINDS:  # all at once: starting is mostly waiting
         made.start(kind)
@@ -73,7 +73,7 @@ def programs(place: Place) -> Iterator[Programs]:
 
 
 @pytest.fixture(scope="package")
-def dashboard(place: Place, programs: Programs) -> Iterator[Dashboard]:
+def dashboard(place: Site, programs: Programs) -> Iterator[Dashboard]:
     pytest.importorskip("nicegui")
     prepare_runs(place.prepared)
     made = start_dashboard(place)

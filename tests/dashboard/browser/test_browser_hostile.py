@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser_harness import Place, Watched, address
+from browser_harness import Site, Watched, address
 from hostile_runs import DIRECTORY, IMAGE, SECRET, SHOWN, TEMPLATE, write_all
 
 from syncline.testing.waiting import eventually
@@ -16,7 +16,7 @@ STORAGE = 2
 
 
 @pytest.fixture(scope="module", autouse=True)
-def hostile(place: Place) -> None:
+def hostile(place: Site) -> None:
     if not any(place.hostile.iterdir()):
         write_all(place.hostile)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser_harness import Place, Programs, Watched, address
+from browser_harness import Programs, Site, Watched, address
 from hostile_runs import DIRECTORY, write_all
 
 pytest.importorskip("playwright.sync_api")
@@ -30,7 +30,7 @@ UNSEEN = """() => {
 }"""
 
 
-def open_page(name: str, watched: Watched, programs: Programs, place: Place) -> Page:
+def open_page(name: str, watched: Watched, programs: Programs, place: Site) -> Page:
     """With what it shows."""
     if name == "list":
         page = watched.go("/")
@@ -60,7 +60,7 @@ def lightness(page: Page) -> float:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_usable_on_every_screen_and_by_keyboard(
-    name: str, watched: Watched, programs: Programs, place: Place
+    name: str, watched: Watched, programs: Programs, place: Site
 ) -> None:
     page = open_page(name, watched, programs, place)
     page.emulate_media(color_scheme="light")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from browser_harness import Place, Program, Programs, Watched, address
+from browser_harness import Program, Programs, Site, Watched, address
 
 from syncline.testing.waiting import eventually
 
@@ -29,7 +29,7 @@ def training(programs: Programs) -> Program:
 
 
 @pytest.fixture
-def asleep(place: Place) -> Iterator[None]:
+def asleep(place: Site) -> Iterator[None]:
     """Rank 1 sleeps, and rank 0 waits for it."""
     sign = place.root / "asleep"
     sign.touch()
@@ -92,7 +92,7 @@ def test_stack_traces_of_all_ranks_stand_side_by_side_and_the_one_that_sleeps_is
 ) -> None:
     page = watched.go(training.address)
     eventually(lambda: is_marked(page), what="rank 1 is the odd one out")
-    odd, waiting = page.locator(".sl-odd"), page.locator(".sl-stack")
+    odd, waiting = page.locator(".sl-outlier"), page.locator(".sl-stack")
     expect(odd).to_contain_text("doze")
     expect(waiting).to_contain_text("backward")
     left, right = odd.bounding_box(), waiting.bounding_box()
@@ -107,7 +107,7 @@ def is_marked(page: Page) -> bool:
     page.get_by_role("button", name="Stack traces of all ranks").click()
     expect(page.get_by_text("Asking all of them")).to_be_hidden()
     headings = page.locator(".sl-stacks h3").all_inner_texts()
-    return headings == ["rank 1 · the odd one out", "rank 0 · waits for the others"]
+    return headings == ["rank 1 · outlier", "rank 0 · waits for the others"]
 
 
 def test_profiles_are_recorded_and_open(watched: Watched, training: Program) -> None:

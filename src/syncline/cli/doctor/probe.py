@@ -26,8 +26,8 @@ from syncline import settings
 from syncline.cli import records
 from syncline.cli.doctor.facts import NodeFacts, Space, TorchFacts
 from syncline.core import gpus
-from syncline.core.interfaces import interface_of
-from syncline.runs.places import Place
+from syncline.core.host import interface_of
+from syncline.runs.run_storage import StorageDirectory
 
 SHARED_MEMORY = "/dev/shm"
 _LIBRARIES = ("syncline", "ray", "torch")
@@ -42,7 +42,7 @@ class NodeProbe:
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._token = secrets.token_bytes(8)
-        self._made: Sequence[Place] = ()
+        self._made: Sequence[StorageDirectory] = ()
 
     def facts(self) -> NodeFacts:
         """All that the node can say alone. Imports torch, which takes seconds."""
@@ -107,7 +107,7 @@ class NodeProbe:
     def write(self, storage_path: str, text: str) -> str:
         """Write a file below the storage path, its directory made if need be; the file's name."""
         place = records.place(storage_path)
-        self._made = place.missing()
+        self._made = place.missing_directories()
         name = f"{_PROBE_PREFIX}{secrets.token_hex(8)}"
         try:
             place.write(name, text.encode())

@@ -1,4 +1,4 @@
-"""Figures of a search: learning curves, parallel coordinates, importance of parameters."""
+"""Figures of a search: learning curves, parallel coordinates, parameter importance."""
 
 from __future__ import annotations
 
@@ -8,44 +8,48 @@ from dataclasses import dataclass
 
 from nicegui import ui
 
-from syncline.dashboard import look
-from syncline.dashboard.look.charts import Line, LineChart, Option
-from syncline.dashboard.pages.view import in_thread
+from syncline.dashboard import widgets
+from syncline.dashboard.pages.run_view import in_thread
 from syncline.dashboard.search_figures import (
     HIGHLIGHTED,
-    AxisOf,
     Curves,
+    Importance,
+    ParallelAxis,
     ParallelLines,
     TrialCurve,
-    curves_of,
-    parallel_of,
-    range_of,
+    color_range,
+    importance_of,
+    parallel_coordinates,
+    select_curves,
 )
-from syncline.dashboard.search_importance import Importance, importance_of
-from syncline.dashboard.searches import ENDED, Mode, SearchSnapshot, short_names
-from syncline.runs.series import Axis, Series
+from syncline.dashboard.search_trials import ENDED, Mode, SearchSnapshot, short_names
+from syncline.dashboard.widgets.charts import Line, LineChart, Option
+from syncline.runs.metric_series import Axis, Series
 
 GREY = 8
-"""Number of the palette's colour for trials that are not among the best."""
+"""Palette index of trials that are not among the best."""
 COLOURS = ("#3d7be0", "#14a3bd", "#21a179", "#c9a21a", "#e07a2e")
-"""From the smallest value to the largest: blue to orange, which most eyes tell apart, and visible
-on white and on near-black.
+"""Colors from the smallest to the largest value: blue to orange, which color-blind people can
+distinguish, visible on white and on near-black.
 """
 LABEL_CHARACTERS = 16
-"""So much of a category's name stands beside its axis."""
+"""Maximum characters of a category's axis label."""
 AGAIN_AT = 1.1
-"""Importance is worked out again when so many times as many trials have ended."""
-_BAR = "display: grid; grid-template-columns: minmax(8ch, 24ch) 1fr 6ch; gap: 10px; align-items: center; width: 100%;"
+"""Growth factor of the number of ended trials after which importance is computed again."""
+_BAR = (
+    "display: grid; grid-template-columns: minmax(8ch, 24ch) 1fr 6ch; gap: 10px; "
+    "align-items: center; width: 100%;"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """What is looked at."""
+class Objective:
+    """Selected objective."""
 
     metric: str | None
-    """The metric; None where nothing has been reported."""
+    """Metric; None if nothing was reported."""
     mode: Mode
-    """What is better."""
+    """Direction of optimization."""
 
 
 class CurvesFigure:
@@ -59,12 +63,12 @@ class CurvesFigure:
             self._over = ui.toggle(axes, value="iteration", on_change=lambda: self._again()).props(
                 "no-caps dense unelevated"
             )
-            self._log = ui.switch("logarithmic", on_change=lambda: self._again())
+            self._log = ui.switch("log scale", on_change=lambda: self._again())
         self._chart = LineChart(title="Learning curves", height="20rem")
-        self._note = look.Text("p", "", "sl-soft")
+        self._note = widgets.Text("p", "", "sl-soft")
 
-    def show(self, snapshot: SearchSnapshot, series: Series, chosen: Chosen) -> None:
-        """Draw what was reported by now; a snapshot that was drawn is not drawn again."""
+    def show(self, snapshot: SearchSnapshot, series: Series, chosen: Objective) -> None:
+        """Draw the current curves unless this snapshot is drawn already."""
         self._again = lambda: self.show(snapshot, series, chosen)
         over: Axis = "time" if self._over.value == "time" else "iteration"
         self._chart.set_log(bool(self._log.value))
@@ -72,7 +76,7 @@ class CurvesFigure:
         if chosen.metric is None or state == self._drawn:
             return
         self._drawn = state
-        curves = curves_of(snapshot.trials, series, chosen.metric, chosen.mode, over)
+        curves = select_curves(snapshot.trials, series, chosen.metric, chosen.mode, over)
         self._chart.title = chosen.metric
         self._chart.x_label = (
             "iteration" if over == "iteration" else "seconds since the trial's first result"
@@ -89,16 +93,18 @@ class ParallelFigure:
         self._axes: object = None
         self._chart: ui.echart | None = None
         self._box = ui.element("div").style("width: 100%; min-height: 22rem;")
-        self._note = look.Text("p", "", "sl-soft")
+        self._note = widgets.Text("p", "", "sl-soft")
         ui.on("sl-theme", lambda: self._chart.update() if self._chart is not None else None)
 
-    def show(self, snapshot: SearchSnapshot, chosen: Chosen) -> None:
-        """Draw the trials with a value of the metric."""
+    def show(self, snapshot: SearchSnapshot, chosen: Objective) -> None:
+        """Draw the trials that have a value of the metric."""
         state = (snapshot, chosen)
         if chosen.metric is None or state == self._drawn:
             return
         self._drawn = state
-        parallel = parallel_of(snapshot.trials, snapshot.varying, chosen.metric, chosen.mode)
+        parallel = parallel_coordinates(
+            snapshot.trials, snapshot.varying, chosen.metric, chosen.mode
+        )
         if parallel.lines:
             self._draw(parallel)
         self._note.put(
@@ -108,9 +114,8 @@ class ParallelFigure:
     def _draw(self, parallel: ParallelLines) -> None:
         options = parallel_options(parallel)
         axes = [(axis.name, axis.kind) for axis in parallel.axes]
-        if (
-            self._chart is None or axes != self._axes
-        ):  # a chart that is there would keep its axes in their order
+        # An existing chart would keep its axes in their order.
+        if self._chart is None or axes != self._axes:
             self._axes = axes
             self._box.clear()
             with self._box:
@@ -121,17 +126,17 @@ class ParallelFigure:
             self._chart.options.clear()
             self._chart.options.update(options)
         names = ", ".join(short_names(axis.name for axis in parallel.axes).values())
-        self._chart.props["aria-label"] = look.printable(
+        self._chart.props["aria-label"] = widgets.printable(
             f"Parallel coordinates of {len(parallel.lines)} trials: {names}", 1000
         )
         self._chart.update()
 
 
 class ImportanceFigure:
-    """Which parameters count."""
+    """Bars of the parameter importance."""
 
     def __init__(self) -> None:
-        self._worked_out: tuple[Chosen, int] | None = None
+        self._worked_out: tuple[Objective, int] | None = None
         self._is_at_work = False
         self._shown: Importance | None = None
         self._box = (
@@ -139,16 +144,16 @@ class ImportanceFigure:
             .props('role="list"')
             .style("display: flex; flex-direction: column; gap: 6px; width: 100%;")
         )
-        self._note = look.Text("p", "", "sl-soft")
+        self._note = widgets.Text("p", "", "sl-soft")
 
-    async def show(self, snapshot: SearchSnapshot, chosen: Chosen) -> None:
-        """Work it out in a thread, unless little has happened since it was."""
+    async def show(self, snapshot: SearchSnapshot, chosen: Objective) -> None:
+        """Compute the importance in a thread if enough trials have ended since the last time."""
         ended = sum(trial.status in ENDED for trial in snapshot.trials)
         if chosen.metric is None or self._is_at_work or not self._is_due(chosen, ended):
             return
         self._is_at_work, self._worked_out = True, (chosen, ended)
         if self._shown is None:
-            self._note.put("Working it out …")
+            self._note.put("Computing …")
         try:
             found = await in_thread(
                 importance_of, snapshot.trials, snapshot.varying, chosen.metric, chosen.mode
@@ -159,7 +164,7 @@ class ImportanceFigure:
             self._shown = found
             self._draw(found)
 
-    def _is_due(self, chosen: Chosen, ended: int) -> bool:
+    def _is_due(self, chosen: Objective, ended: int) -> bool:
         if self._worked_out is None or self._worked_out[0] != chosen:
             return True
         before = self._worked_out[1]
@@ -172,21 +177,22 @@ class ImportanceFigure:
         with self._box:
             for name, share in importance.shares:
                 with ui.element("div").props('role="listitem"').style(_BAR):
-                    look.Text("span", look.printable(shorts[name], 60)).style(
+                    widgets.Text("span", widgets.printable(shorts[name], 60)).style(
                         "overflow-wrap: anywhere;"
                     )
                     width = 100 * share / largest
                     ui.element("div").style(
-                        f"background: var(--sl-accent); height: 10px; border-radius: 3px; width: {width:.1f}%;"
+                        "background: var(--sl-accent); height: 10px; border-radius: 3px; "
+                        f"width: {width:.1f}%;"
                     )
-                    look.Text("span", look.percent(share), "sl-soft")
-        told = f"Of {importance.trials} trials that have ended, by PED-ANOVA: what tells the better ones from all."
-        self._note.put(importance.problem or told)
+                    widgets.Text("span", widgets.percent(share), "sl-soft")
+        reported = f"PED-ANOVA of {importance.trials} ended trials."
+        self._note.put(importance.problem or reported)
 
 
 def curve_lines(curves: Curves) -> list[Line]:
-    """Thin lines, and thick ones for the best trials, which come last. Equal ranks have equal
-    colours.
+    """Return thin lines, and thick ones for the best trials, which come last. Equal ranks have
+    equal colors.
     """
     return [_line(curve) for curve in curves.curves if len(curve.x)]
 
@@ -205,10 +211,10 @@ def _line(curve: TrialCurve) -> Line:
 
 
 def parallel_options(parallel: ParallelLines) -> Option:
-    """The chart as echarts wants it. Texts of runs are values only, never keys."""
+    """Return the echarts options. Texts of runs are used as values only, never as keys."""
     shorts = short_names(axis.name for axis in parallel.axes)
     results = [values[-1] for _, values in parallel.lines]
-    low, high = range_of([value for value in results if value is not None])
+    low, high = color_range([value for value in results if value is not None])
     return {
         "animation": False,
         "parallel": {"left": 40, "right": 60, "top": 48, "bottom": 24, "axisExpandable": False},
@@ -242,7 +248,7 @@ def parallel_options(parallel: ParallelLines) -> Option:
                 "emphasis": {"lineStyle": {"width": 4, "opacity": 1}},
                 "data": [
                     {
-                        "name": look.printable(trial.name or trial.id, 120),
+                        "name": widgets.printable(trial.name or trial.id, 120),
                         "value": [_sent(value) for value in values],
                     }
                     for trial, values in parallel.lines
@@ -252,10 +258,10 @@ def parallel_options(parallel: ParallelLines) -> Option:
     }
 
 
-def _axis(number: int, axis: AxisOf, short: str) -> Option:
+def _axis(number: int, axis: ParallelAxis, short: str) -> Option:
     made: Option = {
         "dim": number,
-        "name": look.printable(short, 40),
+        "name": widgets.printable(short, 40),
         "type": axis.kind,
         "nameTextStyle": {
             "fontSize": 11,
@@ -263,7 +269,7 @@ def _axis(number: int, axis: AxisOf, short: str) -> Option:
             "width": 110,
             "overflow": "truncate",
         },
-        "z": 10,  # labels stand above the lines
+        "z": 10,  # draw labels above the lines
         "axisLabel": {
             "fontSize": 10,
             ":color": "slColor('--sl-ink')",
@@ -279,7 +285,7 @@ def _axis(number: int, axis: AxisOf, short: str) -> Option:
         return {
             **made,
             "data": [
-                look.printable(category, 40)[:LABEL_CHARACTERS] for category in axis.categories
+                widgets.printable(category, 40)[:LABEL_CHARACTERS] for category in axis.categories
             ],
         }
     if axis.kind == "log":

@@ -1,5 +1,5 @@
-"""The table of a search's trials: filtered, sorted and paged on the server, so that ten thousand
-trials cost what a page of them costs.
+"""Table of a search's trials: filtered, sorted and paged on the server, so that the cost does not
+depend on the number of trials.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from syncline.dashboard import look
-from syncline.dashboard.look.tables import CELL, HEADER, Column, clean_row, described
+from syncline.dashboard import widgets
 from syncline.dashboard.search_table import Field, Page, Query, page_of
-from syncline.dashboard.searches import STATUSES, SearchSnapshot, TrialView, Value, short_names
+from syncline.dashboard.search_trials import STATUSES, SearchSnapshot, TrialView, Value, short_names
+from syncline.dashboard.widgets.tables import CELL, HEADER, Column, clean_row, column_definition
 
 PAGE_ROWS = 25
 FIRST_PARAMETERS = 8
-"""So many parameters have a column at first; others can be chosen."""
+"""Number of parameters with a column by default; others can be selected."""
 MOST_COLUMNS = 30
-"""So many parameters and metrics can have one."""
+"""Maximum selected columns."""
 MOST_OFFERED = 500
-"""So many columns can be chosen from."""
+"""Maximum selectable columns."""
 ANY = ""
 STATES = {
     "RUNNING": "running",
@@ -30,51 +30,52 @@ STATES = {
     "TERMINATED": "finished",
     "ERROR": "errored",
 }
-"""How statuses are called."""
+"""Display names of the statuses."""
 CUT_OFF = "killed"
-"""How a running trial of a search is called that does not run any more."""
-# The first cell is a button, so that the keyboard reaches it; what it says is data.
+"""Display name of a running trial whose search no longer runs."""
+# The first cell is a button, so that the keyboard reaches it.
 OPENER = """
 <q-td :props="props">
-  <button type="button" class="sl-sort sl-link" @click="$parent.$emit('open', props.row.key)">{{ props.value }}</button>
+  <button type="button" class="sl-sort sl-link"
+    @click="$parent.$emit('open', props.row.key)">{{ props.value }}</button>
 </q-td>
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What the table shows, of which it knows nothing itself."""
+    """Contents of the table."""
 
     snapshot: SearchSnapshot
-    """The trials."""
+    """Trials."""
     metric: str | None
-    """What has a column of its own."""
+    """Metric with a column of its own."""
     is_alive: bool
-    """Whether the search runs."""
+    """True if the search is running."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shaped:
-    """A column, and what is in it."""
+class _TableColumn:
+    """A column and its values."""
 
     column: Column
     field: Field
 
 
 def state_of(trial: TrialView, is_alive: bool) -> str:
-    """In which state a trial is, in the words of the dashboard."""
+    """Return the display name of a trial's state."""
     return CUT_OFF if trial.status == "RUNNING" and not is_alive else STATES[trial.status]
 
 
 class TrialTable:
-    """One visitor's table. `on_open` is called with the id of a trial that is to be shown."""
+    """Table of one visitor. `on_open` is called with the ID of a selected trial."""
 
     def __init__(self, on_open: Callable[[str], object]) -> None:
         self._on_open = on_open
         self._shown = Shown(snapshot=SearchSnapshot(), metric=None, is_alive=True)
         self._query = Query(page_size=PAGE_ROWS)
-        self._chosen: tuple[Field, ...] | None = None  # by the visitor
-        self._shaped: list[_Shaped] = []
+        self._chosen: tuple[Field, ...] | None = None  # selected by the visitor
+        self._shaped: list[_TableColumn] = []
         self._offered: dict[str, Field] = {}
         with ui.element("div").classes("sl-bar").props('role="search"'):
             self._filter = (
@@ -83,7 +84,8 @@ class TrialTable:
                     on_change=self._filtered,
                 )
                 .props(
-                    'outlined dense clearable debounce="150" type="search" aria-label="Filter trials" data-sl-filter maxlength="200"'
+                    'outlined dense clearable debounce="150" type="search" '
+                    'aria-label="Filter trials" data-sl-filter maxlength="200"'
                 )
                 .classes("sl-field")
             )
@@ -108,7 +110,7 @@ class TrialTable:
                 .props("no-caps flat dense")
                 .classes("sl-action")
             )
-            self._range = look.Text("span", "", "sl-soft")
+            self._range = widgets.Text("span", "", "sl-soft")
             self._range.props["role"] = "status"
             self._after = (
                 ui.button("Next", on_click=lambda: self._turn(1))
@@ -120,7 +122,7 @@ class TrialTable:
         table = ui.table(columns=[], rows=[], row_key="key", pagination=self._pagination(0))
         table.props("flat dense binary-state-sort hide-pagination wrap-cells").classes("sl-table")
         table.props["aria-label"] = "Trials"
-        table.props["no-data-label"] = "No trial fits"
+        table.props["no-data-label"] = "No matching trials"
         table.add_slot("header-cell", HEADER)
         table.add_slot("body-cell", CELL)
         table.add_slot("body-cell-trial", OPENER)
@@ -129,13 +131,13 @@ class TrialTable:
         return table
 
     def show(self, shown: Shown) -> None:
-        """Show these trials; filter, order and page stay."""
+        """Show these trials; keep filter, order and page."""
         self._shown = shown
         self._offer()
         self._shape()
         self._apply()
 
-    # -- what the visitor does
+    # -- events
 
     def _filtered(self) -> None:
         statuses = (self._status.value,) if self._status.value else ()
@@ -166,10 +168,10 @@ class TrialTable:
         self._shape()
         self._apply()
 
-    # -- what is shown
+    # -- display
 
     def _offer(self) -> None:
-        """Metrics and parameters that may have columns."""
+        """Update the selectable columns."""
         snapshot = self._shown.snapshot
         shorts = short_names(snapshot.varying)
         fields = {
@@ -181,7 +183,7 @@ class TrialTable:
             for name in snapshot.metrics[: MOST_OFFERED - len(fields)]
         }
         offered = {
-            look.printable(label, 120): field for label, field in {**metrics, **fields}.items()
+            widgets.printable(label, 120): field for label, field in {**metrics, **fields}.items()
         }
         if offered != self._offered:
             self._offered = offered
@@ -199,10 +201,10 @@ class TrialTable:
         )
 
     def _shape(self) -> None:
-        shaped = shaped_columns(self._shown, self._fields())
+        shaped = table_columns(self._shown, self._fields())
         if shaped != self._shaped:
             self._shaped = shaped
-            self._table.columns = [described(each.column) for each in shaped]
+            self._table.columns = [column_definition(each.column) for each in shaped]
 
     def _apply(self) -> None:
         shorts = {short: name for name, short in short_names(self._shown.snapshot.varying).items()}
@@ -225,12 +227,12 @@ class TrialTable:
         of = (
             f"{page.found}"
             if page.found == all_trials
-            else f"{page.found} that fit, of {all_trials}"
+            else f"{page.found} matching (of {all_trials})"
         )
         self._range.put(
             f"{first + 1}-{first + len(page.trials)} of {of}"
             if page.found
-            else f"none of {all_trials}"
+            else f"0 of {all_trials}"
         )
         self._before.set_enabled(page.number > 0)
         self._after.set_enabled(first + PAGE_ROWS < page.found)
@@ -244,15 +246,15 @@ class TrialTable:
             "descending": self._query.descending,
             "page": self._query.page + 1,
             "rowsPerPage": PAGE_ROWS,
-            "rowsNumber": found,  # that there is a number at all leaves sorting and paging to us
+            "rowsNumber": found,  # setting it makes the server sort and page
         }
 
 
-def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
-    """The columns of the table."""
+def table_columns(shown: Shown, chosen: Sequence[Field]) -> list[_TableColumn]:
+    """Return the columns of the table."""
     shorts = short_names(shown.snapshot.varying)
 
-    def fact(name: str, label: str, *, number: bool = False, minor: bool = False) -> _Shaped:
+    def fact(name: str, label: str, *, number: bool = False, minor: bool = False) -> _TableColumn:
         column = Column(
             name=name,
             label=label,
@@ -260,7 +262,7 @@ def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
             minor=minor,
             kind="state" if name == "status" else "text",
         )
-        return _Shaped(column=column, field=Field(source="fact", name=name))
+        return _TableColumn(column=column, field=Field(source="fact", name=name))
 
     shaped = [
         fact("trial", "Trial"),
@@ -269,37 +271,39 @@ def shaped_columns(shown: Shown, chosen: Sequence[Field]) -> list[_Shaped]:
     ]
     if shown.metric is not None:
         column = Column(name="metric", label=shown.metric, number=True)
-        shaped.append(_Shaped(column=column, field=Field(source="metric", name=shown.metric)))
+        shaped.append(_TableColumn(column=column, field=Field(source="metric", name=shown.metric)))
     for place, field in enumerate(chosen):
         if field == Field(source="metric", name=shown.metric or ""):
             continue
         label = shorts.get(field.name, field.name) if field.source == "parameter" else field.name
         shaped.append(
-            _Shaped(column=Column(name=f"chosen{place}", label=label, number=True), field=field)
+            _TableColumn(
+                column=Column(name=f"chosen{place}", label=label, number=True), field=field
+            )
         )
-    shaped += [fact("time", "Time", number=True, minor=True), fact("host", "Where", minor=True)]
+    shaped += [fact("time", "Time", number=True, minor=True), fact("host", "Host", minor=True)]
     error = Column(name="error", label="Error", yielding=True, minor=True)
-    return [*shaped, _Shaped(column=error, field=Field(source="fact", name="error"))]
+    return [*shaped, _TableColumn(column=error, field=Field(source="fact", name="error"))]
 
 
-def row_of(trial: TrialView, shaped: Sequence[_Shaped], is_alive: bool) -> dict[str, object]:
-    """A trial as a row; every value is a text, because the server has sorted them."""
+def row_of(trial: TrialView, shaped: Sequence[_TableColumn], is_alive: bool) -> dict[str, object]:
+    """Return the row of a trial. All values are texts, because the server sorts."""
     row: dict[str, object] = {"key": trial.id}
     for each in shaped:
         row[each.column.name] = _text(each.field.of(trial))
     row |= {
-        "trial": look.printable(trial.name or trial.id, 80),
+        "trial": widgets.printable(trial.name or trial.id, 80),
         "status": state_of(trial, is_alive),
-        "time": look.duration(trial.time_s) if trial.time_s is not None else "",
-        "host": look.printable(f"{trial.host}:{trial.pid}" if trial.pid else trial.host, 80),
-        "error": look.printable(trial.last_words or _ended_early(trial), 160),
+        "time": widgets.duration(trial.time_s) if trial.time_s is not None else "",
+        "host": widgets.printable(f"{trial.host}:{trial.pid}" if trial.pid else trial.host, 80),
+        "error": widgets.printable(trial.last_error_line or _ended_early(trial), 160),
     }
     return row
 
 
 def _ended_early(trial: TrialView) -> str:
     return (
-        f"ended by the {trial.stopped_by}"
+        f"stopped by the {trial.stopped_by}"
         if trial.stopped_by and trial.status == "TERMINATED"
         else ""
     )
@@ -311,7 +315,7 @@ def _text(value: Value) -> str:
     return (
         str(value)
         if isinstance(value, bool)
-        else look.number(value)
+        else widgets.number(value)
         if not isinstance(value, str)
-        else look.printable(value, 60)
+        else widgets.printable(value, 60)
     )

@@ -1,0 +1,269 @@
+"""List of runs: filtered, sorted and paged on the server, updated live.
+
+The URL contains filter, order and page, so that it can be bookmarked. Updates replace the text of
+rows, which keeps focus and scroll position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from syncline.dashboard import widgets
+from syncline.dashboard.pages.run_view import in_thread, url_of
+from syncline.dashboard.run_index import (
+    PAGE_ROWS,
+    Query,
+    Row,
+    RunIndex,
+    Selection,
+    error_line,
+    metrics_text,
+    progress_text,
+)
+from syncline.dashboard.widgets.tables import CELL, HEADER, Column, clean_row, column_definition
+
+INTERVAL_S = 2.0
+AT_ONCE_S = 2.0
+"""Seconds that the response waits for the list; slower lists are shown when they are ready."""
+ANY = ""
+COLUMNS = (
+    Column(name="name", label="Run", yielding=True),
+    Column(name="state", label="State", kind="state"),
+    Column(name="kind", label="Kind", minor=True),
+    Column(name="started", label="Started", number=True),
+    Column(name="duration", label="Duration", number=True, minor=True),
+    Column(name="reports", label="Progress", number=True, minor=True),
+    Column(name="last", label="Latest/best metrics", yielding=True, sortable=False, minor=True),
+    Column(name="workers", label="Workers", number=True, minor=True),
+    Column(name="storage", label="Storage", minor=True),
+)
+
+
+async def show_list(run_index: RunIndex, query: Query) -> None:
+    """Build the list in the visitor's page and keep it up to date."""
+    with widgets.frame("Runs", place="/", wide=True):
+        listing = Listing(run_index, query)
+    await asyncio.wait({asyncio.create_task(listing.show())}, timeout=AT_ONCE_S)
+    ui.timer(INTERVAL_S, listing.show, immediate=False)
+
+
+class Listing:
+    """List of one visitor."""
+
+    def __init__(self, run_index: RunIndex, query: Query) -> None:
+        self._run_index = run_index
+        self._query = query
+        self._client = ui.context.client
+        self._asked = 0
+        with ui.element("div").classes("sl-title-row"):
+            widgets.Text("h1", "Runs", "sl-title")
+            self._count = widgets.Text("span", "", "sl-soft")
+            self._count.props["role"] = "status"
+        with ui.element("div").classes("sl-bar").props('role="search"'):
+            self._filter = (
+                ui.input(
+                    placeholder="Filter: name, state, host, metric   ( / )",
+                    value=query.q,
+                    on_change=self._filtered,
+                )
+                .props(
+                    'outlined dense clearable debounce="150" type="search" '
+                    'aria-label="Filter runs" data-sl-filter maxlength="200"'
+                )
+                .classes("sl-field")
+            )
+            self._state = self._choice("State", query.state)
+            self._kind = self._choice("Kind", query.kind)
+        self._problems = widgets.note("", "error")
+        self._empty = widgets.note("")
+        with ui.element("div").classes("sl-section sl-list").props("data-sl-rows"):
+            self._table = self._make_table()
+            with ui.element("nav").classes("sl-bar").props('aria-label="Pages"') as self._pages:
+                self._newer = (
+                    ui.button("Previous", on_click=lambda: self._turn(-1))
+                    .props("no-caps flat dense")
+                    .classes("sl-action")
+                )
+                self._range = widgets.Text("span", "", "sl-soft")
+                self._older = (
+                    ui.button("Next", on_click=lambda: self._turn(1))
+                    .props("no-caps flat dense")
+                    .classes("sl-action")
+                )
+        for element in (self._problems, self._empty, self._pages):
+            element.visible = False
+
+    def _choice(self, label: str, value: str) -> ui.select:
+        options = {ANY: f"any {label.lower()}"} | (
+            {value: widgets.printable(value)} if value else {}
+        )
+        made = (
+            ui.select(options, value=value, on_change=self._filtered)
+            .props("outlined dense options-dense")
+            .classes("sl-choice")
+        )
+        made.props["aria-label"] = label
+        return made
+
+    def _make_table(self) -> ui.table:
+        columns = [
+            column
+            for column in COLUMNS
+            if column.name != "storage" or len(self._run_index.storages) > 1
+        ]
+        table = ui.table(
+            columns=[column_definition(column) for column in columns],
+            rows=[],
+            row_key="key",
+            pagination=self._pagination(0),
+        )
+        table.props("flat dense binary-state-sort hide-pagination wrap-cells hide-no-data").classes(
+            "sl-table"
+        )
+        table.props["aria-label"] = "Runs"
+        table.add_slot("header-cell", HEADER)
+        table.add_slot("body-cell", CELL)
+        table.on("request", self._sorted, ["pagination"])
+        return table
+
+    def _pagination(self, matching: int) -> dict[str, object]:
+        query = self._query
+        return {
+            "sortBy": query.sort,
+            "descending": query.descending,
+            "page": query.page + 1,
+            "rowsPerPage": PAGE_ROWS,
+            "rowsNumber": matching,  # setting it makes the server sort and page
+        }
+
+    async def _filtered(self) -> None:
+        await self._ask(
+            replace(
+                self._query,
+                q=self._filter.value or "",
+                state=self._state.value,
+                kind=self._kind.value,
+                page=0,
+            )
+        )
+
+    async def _sorted(self, event: GenericEventArguments) -> None:
+        wanted = event.args["pagination"]
+        asked = Query.of(
+            {"sort": f"{'-' if wanted.get('descending') else ''}{wanted.get('sortBy')}"}
+        )
+        await self._ask(replace(self._query, sort=asked.sort, descending=asked.descending, page=0))
+
+    async def _turn(self, pages: int) -> None:
+        await self._ask(replace(self._query, page=max(0, self._query.page + pages)))
+
+    async def _ask(self, query: Query) -> None:
+        if query != self._query:
+            self._query = query
+            address = f"/?{query.address()}".rstrip("?")
+            self._client.run_javascript(f"history.replaceState(null, '', {json.dumps(address)})")
+            await self.show()
+
+    async def show(self) -> None:
+        """Show the current list."""
+        self._asked += 1
+        number, query = self._asked, self._query
+        chosen = await in_thread(self._run_index.select_fresh, query)
+        if number == self._asked:  # no newer query meanwhile
+            self._query = replace(self._query, page=chosen.page)
+            self._apply(chosen)
+
+    def _apply(self, chosen: Selection) -> None:
+        rows = [
+            clean_row(shown_row(row, self._run_index.storages[row.storage].path), ("state",))
+            for row in chosen.rows
+        ]
+        if rows != self._table.rows:
+            self._table.rows = rows
+        pagination = self._pagination(chosen.matching)
+        if pagination != self._table.pagination:
+            self._table.pagination = pagination
+        self._offer(self._state, chosen.states, "state")
+        self._offer(self._kind, chosen.kinds, "kind")
+        self._count.put(counted(chosen))
+        self._problems.put("\n".join(chosen.problems))
+        self._problems.visible = bool(chosen.problems)
+        self._empty.put(empty_text(chosen, [storage.path for storage in self._run_index.storages]))
+        self._empty.visible = not chosen.rows and not chosen.problems
+        self._pages.visible = chosen.matching > PAGE_ROWS
+        first = chosen.page * PAGE_ROWS
+        self._range.put(f"{first + 1}-{first + len(chosen.rows)} of {chosen.matching}")
+        self._newer.set_enabled(chosen.page > 0)
+        self._older.set_enabled(first + PAGE_ROWS < chosen.matching)
+
+    def _offer(self, choice: ui.select, values: object, label: str) -> None:
+        known = list(values) if isinstance(values, (list, tuple)) else []
+        options = {ANY: f"any {label}"} | {
+            value: widgets.printable(value, 40) for value in [*known[:20], choice.value] if value
+        }
+        if options != choice.options:
+            choice.set_options(options, value=choice.value)
+
+
+def shown_row(row: Row, storage_path: str) -> dict[str, object]:
+    """Return the table row of a run."""
+    run = row.summary
+    name = widgets.printable(run.name if run is not None else row.directory, 200)
+    shown: dict[str, object] = {
+        "key": f"{row.storage}/{widgets.printable(row.directory)}",
+        "name": name,
+        "started": widgets.ago(row.started),
+        "storage": storage_path,
+    }
+    if row.directory.isprintable():  # other names cannot be part of a URL
+        shown["name:link"] = url_of(row.storage, row.directory)
+    if run is None:
+        return {
+            **shown,
+            "state": "…",
+            "kind": "",
+            "duration": "",
+            "reports": "",
+            "last": "",
+            "workers": "",
+        }
+    last = widgets.printable(error_line(run.error) if run.error else metrics_text(run.metrics), 160)
+    return {
+        **shown,
+        "name:sub": last,
+        "state": widgets.printable(run.state, 30),
+        "kind": widgets.printable(run.kind, 30),
+        "duration": widgets.duration(row.duration_s),
+        "reports": widgets.printable(progress_text(run), 60),
+        "last": last,
+        "workers": "" if run.workers is None else str(run.workers),
+    }
+
+
+def counted(chosen: Selection) -> str:
+    """Return the number of runs: known, matching, and not yet read."""
+    text = (
+        f"{chosen.known}"
+        if chosen.matching == chosen.known
+        else f"{chosen.matching} of {chosen.known}"
+    )
+    return f"{text} · loading {chosen.unread}" if chosen.unread > 0 else text
+
+
+def empty_text(chosen: Selection, storage_paths: list[str]) -> str:
+    """Return the text shown instead of an empty list."""
+    if chosen.known:
+        return (
+            "No runs match the filter."
+            if not chosen.unread
+            else "No runs match the filter so far; some are still loading."
+        )
+    return (
+        f"No runs in {', '.join(storage_paths)} yet. "
+        "Runs appear when `fit()` starts with this storage path."
+    )

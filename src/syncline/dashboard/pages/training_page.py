@@ -1,0 +1,450 @@
+"""Page of a training run: metrics, workers, time, resources, events, checkpoints, datasets, logs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Mapping
+
+from nicegui import ui
+
+from syncline.dashboard import training_figures, widgets
+from syncline.dashboard.pages.dataset_page import ExecutionChoice
+from syncline.dashboard.pages.run_panels import ActionsPanel, CurvesPanel, LogsPanel
+from syncline.dashboard.pages.run_view import RunView
+from syncline.dashboard.training_figures import WorkerRow
+from syncline.runs.metric_series import Axis, numbers
+
+SHOWN_MOMENTS = 500
+SHOWN_CHECKPOINTS = 500
+MOST_BARS = 64
+"""Maximum ranks with a time bar."""
+SHOWN_METRICS = 60
+SHOWN_FAILURES = 20
+MOST_LINES = 16
+"""Maximum ranks in a resource chart."""
+JUMPS = {
+    "errors": "Errors",
+    "metrics": "Metrics",
+    "workers": "Workers",
+    "inside": "Inspect workers",
+    "times": "Time breakdown",
+    "resources": "Resources",
+    "datasets": "Datasets",
+    "events": "Events",
+    "checkpoints": "Checkpoints",
+    "logs": "Logs",
+    "configuration": "Configuration",
+}
+"""anchor of a section -> text of its link"""
+
+
+class TrainingPage:
+    """See `view.RunPage`."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        jumps = _Jumps()
+        error, facts = _ErrorPanel(view), _FactsPanel(view)
+        curves = CurvesPanel(view, lambda over: _restarts(view, over))
+        workers = _WorkersPanel(view)
+        actions = ActionsPanel(
+            view,
+            who="rank",
+            names=lambda: [row.rank for row in training_figures.worker_rows(view.run)],
+        )
+        times, usage, data = _TimesPanel(view), _UsagePanel(view), _DataPanel(view)
+        story, checkpoints, logs = _EventsPanel(view), _CheckpointsPanel(view), LogsPanel(view)
+        self._parts = (
+            error,
+            facts,
+            curves,
+            workers,
+            actions,
+            times,
+            usage,
+            data,
+            story,
+            checkpoints,
+            logs,
+        )
+        configuration = _configuration(view)
+        sections = {
+            "errors": error.section,
+            "metrics": curves.section,
+            "workers": workers.section,
+            "inside": actions.section,
+            "times": times.section,
+            "resources": usage.section,
+            "datasets": data.section,
+            "events": story.section,
+            "checkpoints": checkpoints.section,
+            "logs": logs.section,
+            "configuration": configuration,
+        }
+        jumps.lead_to(sections)
+
+    def update(self) -> None:
+        """Show the current record."""
+        for part in self._parts:
+            part.update()
+
+
+class _Jumps:
+    """Links to the visible sections of the page."""
+
+    def __init__(self) -> None:
+        self._element = ui.element("nav").classes("sl-jumps").props('aria-label="On this page"')
+
+    def lead_to(self, sections: Mapping[str, ui.element]) -> None:
+        """Add a link for each section by anchor; it is visible if its section is."""
+        with self._element:
+            for anchor, section in sections.items():
+                widgets.link(JUMPS[anchor], f"#{anchor}").bind_visibility_from(section, "visible")
+
+
+class _ErrorPanel:
+    """Error of the run, and the error of each failed rank by attempt."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._ranks: dict[tuple[int, str], widgets.Mono] = {}
+        with widgets.section("Errors", anchor="errors") as self.section:
+            self._text = widgets.Mono(label="Error", tall=True)
+            self._text.element.classes("sl-wrap")  # often one long sentence
+            self._below = ui.element("div").classes("sl-run")
+
+    def update(self) -> None:
+        run = self._view.run
+        error = (run.outcome or {}).get("error")
+        failures = [
+            (attempt.number, rank, text)
+            for attempt in run.attempts
+            for rank, text in attempt.failures.items()
+        ][-SHOWN_FAILURES:]
+        self.section.visible = error is not None or bool(failures)
+        self._text.element.visible = error is not None
+        self._text.set(error or "")
+        for number, rank, text in failures:
+            if (number, rank) not in self._ranks:
+                title = f"Rank {rank}, attempt {number}: traceback"
+                is_first = error is None and not self._ranks  # nothing above shows an error
+                with self._below, widgets.Expandable(title, opened=is_first):
+                    self._ranks[number, rank] = widgets.Mono(label=title)
+            self._ranks[number, rank].set(text)
+
+
+class _FactsPanel:
+    """Overview of the run in numbers."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._metrics: dict[str, widgets.Fact] = {}
+        with widgets.section("Overview"):
+            with widgets.facts():
+                names = (
+                    "Started",
+                    "Duration",
+                    "Reports",
+                    "Workers",
+                    "Restarts",
+                    "Goodput",
+                    "Checkpoints",
+                    "Last activity",
+                    "Host",
+                )
+                self._facts = {name: widgets.Fact(name) for name in names}
+            with widgets.facts() as self._row:
+                pass
+
+    def update(self) -> None:
+        run = self._view.run
+        summary = run.summary
+        end = time.time() if summary.state == "running" else summary.ended or summary.last_activity
+        values: dict[str, object] = {
+            "Started": widgets.moment(summary.started),
+            "Duration": widgets.duration(
+                end - summary.started if end is not None and summary.started is not None else None
+            ),
+            "Reports": widgets.number(summary.reports),
+            "Workers": summary.workers if summary.workers is not None else "-",
+            "Restarts": max(0, summary.attempts - 1),
+            "Goodput": widgets.percent(training_figures.goodput(run)),
+            "Checkpoints": summary.checkpoints,
+            "Last activity": widgets.ago(summary.last_activity),
+            "Host": summary.host or "-",
+        }
+        for name, value in values.items():
+            self._facts[name].set(value)
+        for name, number in list(numbers(summary.metrics))[:SHOWN_METRICS]:
+            if name not in self._metrics:
+                with self._row:
+                    self._metrics[name] = widgets.Fact(
+                        widgets.printable(name, 120), hint="latest report of rank 0"
+                    )
+            self._metrics[name].set(widgets.number(number))
+
+
+class _WorkersPanel:
+    """Table of the workers of the latest attempt."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        columns = [
+            widgets.Column(name="rank", label="Rank"),
+            widgets.Column(name="state", label="State", kind="state"),
+            widgets.Column(name="host", label="Node", yielding=True),
+            widgets.Column(name="pid", label="Process", number=True, minor=True),
+            widgets.Column(name="device", label="Device", minor=True),
+            widgets.Column(name="cpu", label="CPU %", number=True),
+            widgets.Column(name="rss", label="Memory", number=True),
+            widgets.Column(name="gpu", label="GPU %", number=True, minor=True),
+            widgets.Column(name="gpu_memory", label="GPU memory", number=True, minor=True),
+            widgets.Column(name="data", label="Data wait", number=True, minor=True),
+        ]
+        with widgets.section(
+            "Workers", "Workers of the latest attempt.", anchor="workers"
+        ) as self.section:
+            self._table = widgets.DataTable(
+                columns, row_key="rank", label="Workers", rows_per_page=32
+            )
+
+    def update(self) -> None:
+        self._table.set([_worker_row(row) for row in training_figures.worker_rows(self._view.run)])
+
+
+def _worker_row(row: WorkerRow) -> dict[str, object]:
+    return {
+        "rank": int(row.rank) if row.rank.isdecimal() else row.rank,
+        "state": row.state,
+        "host": row.host,
+        "pid": row.pid,
+        "pid:text": str(row.pid) if row.pid is not None else "-",
+        "device": row.device,
+        "cpu": row.cpu_percent,
+        "cpu:text": widgets.number(row.cpu_percent),
+        "rss": row.rss_bytes,
+        "rss:text": widgets.size(row.rss_bytes),
+        "gpu": row.gpu_percent,
+        "gpu:text": widgets.number(row.gpu_percent),
+        "gpu_memory": row.gpu_memory_bytes,
+        "gpu_memory:text": widgets.size(row.gpu_memory_bytes),
+        "data": row.shares.get("data"),
+        "data:text": widgets.percent(row.shares.get("data")),
+    }
+
+
+class _TimesPanel:
+    """Time breakdown of the ranks: in total, and over time."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        with widgets.section(
+            "Time breakdown",
+            "Share of time since the start of the latest attempt, by rank.",
+            anchor="times",
+        ) as self.section:
+            self._bars = widgets.ShareBars(
+                list(training_figures.PARTS.values()), label="Time breakdown"
+            )
+            self._more = widgets.Text("p", "", "sl-soft")
+            with ui.element("div").classes("sl-charts"):
+                self._charts = {
+                    part: widgets.LineChart(
+                        title=f"Time share: {words}", y_label="%", over_time=True, from_zero=True
+                    )
+                    for part, words in training_figures.PARTS.items()
+                    if part != "compute"
+                }
+
+    def update(self) -> None:
+        run = self._view.run
+        shares = {
+            f"rank {row.rank}": [row.shares[part] for part in training_figures.PARTS]
+            for row in training_figures.worker_rows(run)
+            if row.shares
+        }
+        self.section.visible = bool(shares)
+        self._bars.set(dict(itertools.islice(shares.items(), MOST_BARS)))
+        self._more.put(
+            f"The first {MOST_BARS} of {len(shares)} ranks." if len(shares) > MOST_BARS else ""
+        )
+        for part, chart in self._charts.items():
+            curves = {
+                f"rank {rank}": (x, [100 * share for share in y])
+                for rank, (x, y) in training_figures.share_curves(run, part).items()
+            }
+            _draw(chart, curves)
+
+
+class _UsagePanel:
+    """Resource usage of processes and machines over time."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        said = "Sampled every five seconds. Values of a worker include its child processes."
+        with (
+            widgets.section("Resources", said, anchor="resources") as self.section,
+            ui.element("div").classes("sl-charts"),
+        ):
+            self._gpus = {
+                key: _usage_chart(title, unit)
+                for key, (title, unit, _) in training_figures.GPU_USAGE.items()
+            }
+            self._charts = {
+                key: _usage_chart(title, unit)
+                for key, (title, unit, _) in training_figures.USAGE.items()
+            }
+            self._hosts = {
+                key: _usage_chart(title, unit)
+                for key, (title, unit, _) in training_figures.HOST_USAGE.items()
+            }
+
+    def update(self) -> None:
+        run = self._view.run
+        drawn = [
+            _draw(chart, training_figures.gpu_curves(run, key)) for key, chart in self._gpus.items()
+        ]
+        for key, chart in self._charts.items():
+            drawn.append(
+                _draw(
+                    chart,
+                    {
+                        f"rank {rank}": curve
+                        for rank, curve in training_figures.usage_curves(run, key).items()
+                    },
+                )
+            )
+        drawn += [
+            _draw(chart, training_figures.host_curves(run, key))
+            for key, chart in self._hosts.items()
+        ]
+        self.section.visible = any(drawn)
+
+
+def _usage_chart(title: str, unit: str) -> widgets.LineChart:
+    return widgets.LineChart(title=title, y_label=unit, over_time=True, from_zero=True)
+
+
+def _draw(chart: widgets.LineChart, curves: Mapping[str, training_figures.Curve]) -> bool:
+    """Show the first curves if they have enough points for a line; return True if so."""
+    lines = [
+        widgets.Line(name=name, x=x, y=y) for name, (x, y) in list(curves.items())[:MOST_LINES]
+    ]
+    chart.element.visible = any(len(line.x) > 1 for line in lines)
+    chart.set(lines)
+    return bool(chart.element.visible)
+
+
+class _DataPanel:
+    """Executions of the run's datasets."""
+
+    def __init__(self, view: RunView) -> None:
+        with widgets.section(
+            "Datasets", "Executions that feed the workers.", anchor="datasets"
+        ) as self.section:
+            self._choice = ExecutionChoice(view)
+
+    def update(self) -> None:
+        self._choice.update()
+        self.section.visible = self._choice.has_files
+
+
+class _EventsPanel:
+    """Events, the latest first."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        columns = [
+            widgets.Column(name="time", label="Time"),
+            widgets.Column(name="what", label="Event"),
+            widgets.Column(
+                name="detail", label="Details", kind="mono", yielding=True, sortable=False
+            ),
+        ]
+        with widgets.section("Events", anchor="events") as self.section:
+            self._table = widgets.DataTable(
+                columns, row_key="number", label="Events", rows_per_page=10
+            )
+
+    def update(self) -> None:
+        rows = [
+            {
+                "number": moment.number,
+                "time": moment.time,
+                "time:text": widgets.moment(moment.time),
+                "what": moment.what,
+                "detail": moment.detail,
+            }
+            for moment in training_figures.event_views(self._view.run, SHOWN_MOMENTS)
+        ]
+        self._table.set(rows[::-1])
+
+
+class _CheckpointsPanel:
+    """Kept checkpoints, the latest first."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        columns = [
+            widgets.Column(name="index", label="Report"),
+            widgets.Column(name="name", label="Directory", kind="mono", yielding=True),
+            widgets.Column(
+                name="metrics", label="Metrics", kind="mono", yielding=True, sortable=False
+            ),
+        ]
+        with widgets.section(
+            "Checkpoints", "Checkpoints that are kept.", anchor="checkpoints"
+        ) as self.section:
+            self._table = widgets.DataTable(
+                columns, row_key="index", label="Checkpoints", rows_per_page=10
+            )
+
+    def update(self) -> None:
+        kept = self._view.run.checkpoints[-SHOWN_CHECKPOINTS:]
+        self.section.visible = bool(kept)
+        rows = [
+            {
+                "index": entry.get("index"),
+                "name": entry.get("name"),
+                "metrics": _short(entry.get("metrics")),
+            }
+            for entry in kept
+        ]
+        self._table.set(rows[::-1])
+
+
+def _configuration(view: RunView) -> ui.element:
+    run = view.run
+    with widgets.section("Configuration", anchor="configuration") as section:
+        widgets.Mono(_as_text(run.config), label="Configuration")
+        environment = dict(run.environment)
+        difference = environment.pop("git_diff", None)
+        with widgets.Expandable("Environment"):
+            widgets.Mono(_as_text(environment), label="Environment")
+        if difference:
+            revision = str(environment.get("git_revision"))[:12]
+            with widgets.Expandable(f"Git diff against {revision}"):
+                widgets.Mono(difference, label="Git diff", tall=True)
+    return section
+
+
+def _restarts(view: RunView, over: Axis) -> list[widgets.Mark]:
+    return [
+        widgets.Mark(x=x, label=label, kind=kind)
+        for x, label, kind in training_figures.restart_marks(view.run, over)
+    ]
+
+
+def _short(metrics: object) -> str:
+    shown = (
+        [f"{name}={widgets.number(value)}" for name, value in numbers(metrics)]
+        if isinstance(metrics, dict)
+        else []
+    )
+    return "  ".join(shown[:8]) + ("  …" if len(shown) > 8 else "")
+
+
+def _as_text(value: object) -> str:
+    return json.dumps(value, indent=2, default=str, ensure_ascii=False)

@@ -1,0 +1,76 @@
+"""Widgets of the dashboard: page frame, elements, charts and tables.
+
+    with widgets.section("Workers", "One line per rank."):
+        columns = [Column(name="rank", label="Rank", number=True), Column(name="host", label="Host")]
+        table = widgets.DataTable(columns, row_key="rank")
+    table.set([{"rank": 0, "host": "a"}])
+
+Widgets show any text literally: nothing is parsed as markup, and characters that would break a page
+or change the direction of text are replaced (`formatting.printable`). Pages must not use `ui.html`,
+`ui.markdown` or slots with text of a run, and must not use such text as an option key: the browser
+runs the values of keys that begin with a colon as code. Clickable elements are links or buttons, so
+that the Tab key reaches them. CSS classes are those of `style.css`: `sl-charts` (grid of charts),
+`sl-bar` and `sl-actions` (rows of controls), `sl-soft`, `sl-minor` (hidden on small screens), and
+some names of Tailwind (`w-full`, `flex`, `gap-2`, …), which itself is not loaded because it delays
+every page. Colors are variables with values for light and dark mode: `var(--sl-ink)`, `--sl-soft`,
+`--sl-line`, `--sl-panel`, `--sl-accent`, `--sl-good`, `--sl-bad`, `--sl-warn`.
+
+Files: `formatting` (pure: texts, numbers, durations), `elements` (page frame, sections, facts,
+badges, notes, actions), `charts` (lines and stacked bars), `tables`.
+"""
+
+from syncline.dashboard.widgets.charts import Line, LineChart, Mark, ShareBars
+from syncline.dashboard.widgets.elements import (
+    Expandable,
+    Fact,
+    Mono,
+    StateBadge,
+    Text,
+    action,
+    facts,
+    frame,
+    link,
+    note,
+    read_only_note,
+    section,
+)
+from syncline.dashboard.widgets.formatting import (
+    ago,
+    duration,
+    moment,
+    number,
+    percent,
+    plain_value,
+    printable,
+    size,
+)
+from syncline.dashboard.widgets.tables import Column, DataTable
+
+__all__ = [
+    "Column",
+    "DataTable",
+    "Expandable",
+    "Fact",
+    "Line",
+    "LineChart",
+    "Mark",
+    "Mono",
+    "ShareBars",
+    "StateBadge",
+    "Text",
+    "action",
+    "ago",
+    "duration",
+    "facts",
+    "frame",
+    "link",
+    "moment",
+    "note",
+    "number",
+    "percent",
+    "plain_value",
+    "printable",
+    "read_only_note",
+    "section",
+    "size",
+]

@@ -1,0 +1,324 @@
+"""Charts: lines and stacked bars, in the colors of the page.
+
+Colors are expressions that the browser evaluates when it draws (keys with a colon); all other
+values, such as names of lines, are data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nicegui import ui
+
+from syncline.dashboard.widgets.elements import Text
+from syncline.dashboard.widgets.formatting import number, printable
+
+PALETTE = (
+    "#3d7be0",
+    "#e08a1e",
+    "#21a179",
+    "#c65bb5",
+    "#d9534f",
+    "#14a3bd",
+    "#8b72d8",
+    "#9c8f14",
+    "#6b8ea8",
+    "#b56a4a",
+)
+"""Colors that are distinguishable on white and on near-black."""
+FEW = 12
+"""Maximum lines with a legend and a common tooltip; with more, the tooltip names a single line."""
+
+Option = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a chart."""
+
+    name: str
+    """Name in the legend; any text."""
+    x: Sequence[float]
+    """Positions: reports, steps, or seconds since the epoch."""
+    y: Sequence[float | None]
+    """Values, as many as `x`; None and non-finite values leave gaps."""
+    color: int | None = None
+    """Index of the color; by default the position among the lines."""
+    faint: bool = False
+    """Draw thin and pale, for single ranks beside their mean."""
+    dashed: bool = False
+    """Draw dashed."""
+    step: bool = False
+    """Draw constant until the next point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Vertical line, for a restart or a checkpoint."""
+
+    x: float
+    """Position."""
+    label: str
+    """Label."""
+    kind: Literal["bad", "good", "plain"] = "plain"
+    """Color."""
+
+
+@dataclass(kw_only=True)
+class LineChart:
+    """Chart of lines. Zooms with Ctrl and the mouse wheel; scrolls by dragging.
+
+    Create it while the page is build_page. `set` replaces the lines; unchanged data is not sent again,
+    and the zoom is kept.
+    """
+
+    title: str
+    """Title, also used for screen readers."""
+    x_label: str = ""
+    """Label of the horizontal axis."""
+    y_label: str = ""
+    """Unit of the vertical axis, shown in parentheses after the title."""
+    over_time: bool = False
+    """x is seconds since the epoch, shown as time of day."""
+    from_zero: bool = False
+    """The vertical axis begins at 0."""
+    height: str = "16rem"
+    """Height in CSS units."""
+    log_y: bool = False
+    """Logarithmic vertical axis; points at or below zero are left out."""
+    element: ui.echart = field(init=False)
+    """Underlying element."""
+    _lines: tuple[Line, ...] = field(init=False, default=())
+    _marks: tuple[Mark, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        self.element = (
+            ui.echart(self._options()).classes("sl-chart").style(f"height: {self.height}")
+        )
+        self.element.props["role"] = "img"
+        self.element.props["tabindex"] = "0"
+        self._describe()
+        # Sent by the browser when the color mode changes; the colors are evaluated again.
+        ui.on("sl-theme", self.element.update)
+
+    def set(self, lines: Sequence[Line], marks: Sequence[Mark] = ()) -> None:
+        """Replace lines and marks."""
+        if tuple(lines) == self._lines and tuple(marks) == self._marks:
+            return
+        self._lines, self._marks = tuple(lines), tuple(marks)
+        self._redraw()
+
+    def set_log(self, log_y: bool) -> None:
+        """Set the scale of the vertical axis."""
+        if log_y != self.log_y:
+            self.log_y = log_y
+            self._redraw()
+
+    def _redraw(self) -> None:
+        self.element.options.clear()
+        self.element.options.update(self._options())
+        self._describe()
+        self.element.update()
+
+    def _describe(self) -> None:
+        """Set the description for screen readers."""
+        ends = [
+            (line.name, next((y for y in reversed(line.y) if y is not None), None))
+            for line in self._lines[:FEW]
+        ]
+        said = "; ".join(f"{name} ends at {number(last)}" for name, last in ends)
+        self.element.props["aria-label"] = printable(f"{self.title}: {said or 'no data yet'}", 1000)
+
+    def _options(self) -> Option:
+        many = len(self._lines) > FEW
+        return {
+            "animation": False,
+            "color": list(PALETTE),
+            "title": {
+                "text": printable(
+                    f"{self.title} ({self.y_label})" if self.y_label else self.title, 120
+                ),
+                "left": 4,
+                "top": 0,
+                "textStyle": {
+                    "fontSize": 13,
+                    "fontWeight": 600,
+                    ":color": _css("--sl-ink"),
+                    "width": 320,
+                    "overflow": "truncate",
+                },
+            },
+            "legend": {
+                "show": 1 < len(self._lines) <= FEW,
+                "type": "scroll",
+                "top": 20,
+                "left": 0,
+                "itemHeight": 12,  # taller texts are cut off in a legend with pages
+                "itemWidth": 16,
+                "textStyle": {"fontSize": 11, ":color": _css("--sl-soft")},
+                "pageTextStyle": {":color": _css("--sl-soft")},
+                ":pageIconColor": _css("--sl-accent"),
+            },
+            "grid": self._grid(),
+            # Rendered as text instead of HTML, because names of lines are untrusted.
+            "tooltip": {
+                "trigger": "item" if many else "axis",
+                "renderMode": "richText",
+                "confine": True,
+                "order": "valueDesc",
+                ":backgroundColor": _css("--sl-panel"),
+                ":borderColor": _css("--sl-line"),
+                "textStyle": {"fontSize": 12, ":color": _css("--sl-ink")},
+                "axisPointer": {"lineStyle": {":color": _css("--sl-soft")}},
+            },
+            "xAxis": self._axis("time" if self.over_time else "value", self.x_label),
+            "yAxis": self._axis("log" if self.log_y else "value", ""),
+            "dataZoom": [
+                {
+                    "type": "inside",
+                    "zoomOnMouseWheel": "ctrl",
+                    "moveOnMouseWheel": False,
+                    "preventDefaultMouseMove": False,
+                }
+            ],
+            "series": [self._series(line, place) for place, line in enumerate(self._lines)],
+        }
+
+    def _grid(self) -> Option:
+        """Return the margins: room for title, legend, labels of marks and the axis name."""
+        top = 34 + (14 if 1 < len(self._lines) <= FEW else 0) + (12 if self._marks else 0)
+        return {
+            "left": 8,
+            "right": 26 if self.over_time else 18,
+            "top": top,
+            "bottom": 24 if self.x_label else 8,
+            "containLabel": True,
+        }
+
+    def _axis(self, kind: str, label: str) -> Option:
+        return {
+            "type": kind,
+            "scale": not self.from_zero,
+            "name": printable(label, 80),
+            "nameLocation": "middle",
+            "nameGap": 24,
+            "nameTextStyle": {"fontSize": 11, ":color": _css("--sl-soft")},
+            "axisLabel": {"fontSize": 11, "hideOverlap": True, ":color": _css("--sl-soft")},
+            "axisLine": {"lineStyle": {":color": _css("--sl-line")}},
+            "splitLine": {"lineStyle": {":color": _css("--sl-line")}},
+        }
+
+    def _series(self, line: Line, place: int) -> Option:
+        color = PALETTE[(place if line.color is None else line.color) % len(PALETTE)]
+        scale = 1000 if self.over_time else 1
+        points = [
+            [x * scale, _drawable(y, self.log_y)] for x, y in zip(line.x, line.y, strict=True)
+        ]
+        made: Option = {
+            "type": "line",
+            "name": printable(line.name, 120),
+            "data": points,
+            "symbol": "circle",
+            "showSymbol": len(points) == 1,
+            "symbolSize": 6,
+            "color": color,
+            "lineStyle": {
+                "width": 1 if line.faint else 1.8,
+                "opacity": 0.45 if line.faint else 1.0,
+                "type": "dashed" if line.dashed else "solid",
+            },
+            "emphasis": {"focus": "series"} if len(self._lines) > 1 else {"disabled": True},
+            "sampling": "lttb",
+        }
+        if line.step:
+            made["step"] = "end"
+        if place == 0 and self._marks:
+            made["markLine"] = {
+                "symbol": "none",
+                "silent": True,
+                "data": [self._mark(mark, scale) for mark in self._marks],
+            }
+        return made
+
+    def _mark(self, mark: Mark, scale: int) -> Option:
+        color = {"bad": "--sl-bad", "good": "--sl-good", "plain": "--sl-soft"}[mark.kind]
+        label: Mapping[str, object] = {
+            "formatter": "{b}",
+            "fontSize": 10,
+            ":color": _css(color),
+            "position": "end",
+            "distance": 3,
+        }
+        return {
+            "xAxis": mark.x * scale,
+            "name": printable(mark.label, 60),
+            "label": label,
+            "lineStyle": {":color": _css(color), "type": "dashed", "width": 1},
+        }
+
+
+def _css(variable: str) -> str:
+    """Return the browser expression of a color variable."""
+    return f"slColor('{variable}')"
+
+
+def _drawable(y: float | None, log_y: bool) -> float | None:
+    return None if y is None or not math.isfinite(y) or (log_y and y <= 0) else y
+
+
+LEAST_LABELLED = 0.08
+"""Minimum share with a printed number."""
+
+
+class ShareBars:
+    """Stacked bars of shares, one per row, with a common legend.
+
+    Args:
+        parts: Names of the parts from left to right.
+        label: Description for screen readers.
+    """
+
+    def __init__(self, parts: Sequence[str], *, label: str) -> None:
+        self._parts = list(parts)
+        self._shown: dict[str, list[float]] = {}
+        with ui.element("div").classes("sl-shares") as self.element:
+            with ui.element("div").classes("sl-shares-legend"):
+                for place, part in enumerate(self._parts):
+                    with ui.element("span"):
+                        ui.element("i").style(f"background: {PALETTE[place % len(PALETTE)]}")
+                        Text("span", part)
+            self._rows = ui.element("div").classes("sl-shares-rows")
+        self.element.props["role"] = "group"
+        self.element.props["aria-label"] = printable(label, 200)
+
+    def set(self, rows: Mapping[str, Sequence[float]]) -> None:
+        """Show these rows: by name, a share for each part."""
+        clean = {
+            name: [share if math.isfinite(share) and share > 0 else 0.0 for share in shares]
+            for name, shares in rows.items()
+        }
+        if clean == self._shown:
+            return
+        self._shown = clean
+        self._rows.clear()
+        with self._rows:
+            for name, shares in clean.items():
+                self._row(name, shares)
+
+    def _row(self, name: str, shares: Sequence[float]) -> None:
+        Text("span", printable(name, 80), "sl-shares-name")
+        said = ", ".join(
+            f"{part} {share:.0%}" for part, share in zip(self._parts, shares, strict=True)
+        )
+        with ui.element("div").classes("sl-shares-bar") as bar:
+            for place, share in enumerate(shares):
+                if share > 0:
+                    text = f"{100 * share:.0f} %" if share >= LEAST_LABELLED else ""
+                    Text("span", text).style(
+                        f"flex-grow: {share:.4f}; background: {PALETTE[place % len(PALETTE)]}"
+                    )
+        bar.props["role"] = "img"
+        bar.props["title"] = bar.props["aria-label"] = printable(f"{name}: {said}", 500)

@@ -1,0 +1,159 @@
+"""Compact tables that sort by their headings (buttons, for the keyboard) and can link cells.
+
+Not covered: paging on the server (`pages.run_list_page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nicegui import ui
+
+from syncline.dashboard.widgets.elements import STATES
+from syncline.dashboard.widgets.formatting import plain_value, printable
+
+HEADER = """
+<q-th :props="props" scope="col" :aria-sort="
+    props.col.__thClass.includes('sort-desc') ? 'descending'
+    : props.col.__thClass.includes('sorted') ? 'ascending' : undefined">
+  <button v-if="props.col.sortable" type="button" class="sl-sort"
+    :data-sl-key="'heading ' + props.col.name">{{ props.col.label }}</button>
+  <template v-else>{{ props.col.label }}</template>
+</q-th>
+"""
+CELL = """
+<q-td :props="props">
+  <a v-if="props.row[props.col.name + ':link']" class="sl-link"
+    :href="props.row[props.col.name + ':link']"
+    :data-sl-key="props.key + ' ' + props.col.name">{{
+    props.row[props.col.name + ':text'] ?? props.value }}</a>
+  <span v-else-if="props.col.kind === 'state'" class="sl-badge"
+    :data-state="props.row[props.col.name + ':state']">{{ props.value }}</span>
+  <code v-else-if="props.col.kind === 'mono'" class="sl-cell-mono">{{ props.value }}</code>
+  <template v-else>{{ props.row[props.col.name + ':text'] ?? props.value }}</template>
+  <span v-if="props.row[props.col.name + ':sub']" class="sl-sub">{{
+    props.row[props.col.name + ':sub'] }}</span>
+</q-td>
+"""
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    """Key of its values in the rows; a fixed word, never a name from a run. Columns of metrics are
+    "metric0", "metric1", …
+    """
+    label: str
+    """Heading; any text."""
+    number: bool = False
+    """Align right."""
+    kind: Literal["text", "state", "mono"] = "text"
+    """Display as text, badge or code."""
+    sortable: bool = True
+    """The heading sorts the table."""
+    minor: bool = False
+    """Hide on small screens."""
+    yielding: bool = False
+    """Take the remaining width and wrap."""
+
+
+class DataTable:
+    """Table whose rows are replaced by `set`; order and focus are kept.
+
+    A row maps names of columns to values. Optional keys for a column `x`: `x:text` is shown instead
+    of the value, which then only sorts; `x:link` is a URL of the dashboard; `x:sub` is a second
+    line on small screens, where minor columns are hidden.
+
+    Args:
+        columns: Columns.
+        row_key: Name of the column whose values identify rows.
+        label: Description for screen readers.
+        rows_per_page: Rows per page; 0 for all.
+        sort_by: Initial sort column; by default the order of the rows.
+        descending: Initial sort direction.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        *,
+        row_key: str,
+        label: str = "",
+        rows_per_page: int = 0,
+        sort_by: str | None = None,
+        descending: bool = False,
+    ) -> None:
+        self._states = [column.name for column in columns if column.kind == "state"]
+        self._rows: list[Row] = []
+        self._columns = list(columns)
+        self._rows_per_page = rows_per_page
+        pagination: dict[str, object] = {"rowsPerPage": rows_per_page}
+        if sort_by:
+            pagination |= {"sortBy": sort_by, "descending": descending}
+        self.element = ui.table(
+            columns=[column_definition(column) for column in columns],
+            rows=[],
+            row_key=row_key,
+            pagination=pagination,
+        )
+        self.element.props("flat dense binary-state-sort wrap-cells").classes("sl-table")
+        self.element.props["hide-pagination"] = True
+        self.element.props["aria-label"] = printable(label, 200)
+        self.element.props["no-data-label"] = "Nothing yet"
+        self.element.add_slot("header-cell", HEADER)
+        self.element.add_slot("body-cell", CELL)
+
+    def set(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Replace the rows."""
+        clean = [self._clean(row) for row in rows]
+        if clean != self._rows:
+            self._rows = clean
+            self.element.props["hide-pagination"] = not 0 < self._rows_per_page < len(clean)
+            self.element.rows = clean
+
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Replace the columns, for metrics that appear during a run."""
+        if list(columns) != self._columns:
+            self._columns = list(columns)
+            self._states = [column.name for column in columns if column.kind == "state"]
+            self.element.columns = [column_definition(column) for column in columns]
+
+    def _clean(self, row: Mapping[str, object]) -> Row:
+        return clean_row(row, self._states)
+
+
+def clean_row(row: Mapping[str, object], states: Sequence[str] = ()) -> Row:
+    """Return a row that is safe to send; `states` names the columns with badges."""
+    clean: Row = {name: plain_value(value) for name, value in row.items()}
+    for name in states:
+        clean[f"{name}:state"] = clean.get(name) if clean.get(name) in STATES else "other"
+    return clean
+
+
+def column_definition(column: Column) -> dict[str, object]:
+    """Return the column definition of Quasar's table."""
+    classes = " ".join(
+        name
+        for name, has in (
+            ("sl-minor", column.minor),
+            ("sl-yielding", column.yielding),
+            ("sl-number", column.number),
+        )
+        if has
+    )
+    return {
+        "name": column.name,
+        "label": printable(column.label, 120),
+        "field": column.name,
+        "align": "right" if column.number else "left",
+        "sortable": column.sortable,
+        "kind": column.kind,
+        "classes": classes,
+        "headerClasses": classes,
+    }

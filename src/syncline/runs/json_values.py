@@ -1,0 +1,156 @@
+"""JSON values of records: encoding of any Python value, and parsing of untrusted JSON.
+
+Encoding: values without a JSON form become a short description; nothing is decoded as code. Values
+of environment variables are left out, because they often contain secrets.
+
+Parsing: some texts make `json` produce a hundred times their size in values, integers beyond every
+float, lone surrogates that cannot be encoded, and nesting up to Python's own limit. `parsed` sets
+limits far beyond real records, and replaces such numbers and characters by the nearest valid ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+HIDDEN = "…"
+"""Placeholder for the value of an environment variable."""
+_LONGEST_DESCRIPTION = 500
+
+
+def plain(value: Any) -> Any:
+    """Convert `value` to dictionaries, lists, strings, numbers, booleans and None: dataclasses to
+    dictionaries, other objects to descriptions.
+    """
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {
+            str(key): _names_only(item) if key == "env_vars" else plain(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return describe(value)
+
+
+def describe(value: Any) -> str:
+    """Return a short text for a value without a JSON form: the qualified name of a function or
+    class, otherwise its `repr`.
+    """
+    name = getattr(value, "__qualname__", None)
+    if isinstance(name, str):
+        return f"{getattr(value, '__module__', '')}.{name}"
+    try:
+        text = repr(value)
+    except Exception as error:  # a broken __repr__ must not end the run
+        text = f"<{type(value).__name__}, which cannot be printed: {error!r}>"
+    return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 1] + "…"
+
+
+def encode(value: Any) -> bytes:
+    """Return one line of JSON with the newline. NaN and infinities are written as Python's `json`
+    reads them.
+    """
+    return _ENCODER.encode(value).encode() + b"\n"
+
+
+def _fallback(value: Any) -> Any:
+    # Arrays have `tolist`, which returns lists and numbers.
+    to_list = getattr(value, "tolist", None)
+    return to_list() if callable(to_list) else plain(value)
+
+
+_ENCODER = json.JSONEncoder(default=_fallback, separators=(",", ":"))
+
+
+def _names_only(variables: Any) -> Any:
+    return dict.fromkeys(map(str, variables), HIDDEN) if isinstance(variables, Mapping) else HIDDEN
+
+
+MOST_VALUES = 1_000_000
+"""Maximum number of values in one text."""
+DEEPEST = 64
+_LARGEST = 2**63
+"""Integers of this magnitude and above become floats."""
+_HALVES = (b"\\ud", b"\\uD")
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_MANY_DIGITS = b"0" * 19
+_LONG_WHOLE = re.compile(rb"[:,\[\s]-?\d{19}")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def parse_json(data: bytes) -> Any:
+    """Parse JSON of unknown origin.
+
+    Raises:
+        ValueError: The text is not JSON, has too many values, or nests too deeply.
+    """
+    if count_values(data) > MOST_VALUES:
+        raise ValueError(f"The text has more than {MOST_VALUES} values; records have fewer.")
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    is_flat = data.count(b"[") + data.count(b"{") <= DEEPEST
+    return value if is_flat and needs_no_repair(data) else repaired(value)
+
+
+def count_values(data: bytes) -> int:
+    """Return an upper bound of the number of values in a text. The memory that they take is
+    proportional to it and to the length of the text.
+    """
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def needs_no_repair(data: bytes) -> bool:
+    """Return True if no number or character of a text needs replacement. A cheap test passes most
+    texts; only texts with long numbers need the regular expression.
+    """
+    if any(half in data for half in _HALVES):
+        return False
+    return _MANY_DIGITS not in data.translate(_DIGITS) or _LONG_WHOLE.search(b" " + data) is None
+
+
+def repaired(value: Any, room: int = DEEPEST) -> Any:
+    """Return a value with oversized integers replaced by floats (possibly infinite) and lone
+    surrogates replaced by question marks.
+
+    Raises:
+        ValueError: The value nests more deeply than `room`.
+    """
+    if isinstance(value, str):
+        return _HALF.sub("?", value)
+    if isinstance(value, int):
+        return value if -_LARGEST < value < _LARGEST else _float(value)
+    if not isinstance(value, (dict, list)):
+        return value
+    if room == 0:
+        raise ValueError(_TOO_DEEP)
+    if isinstance(value, list):
+        return [repaired(item, room - 1) for item in value]
+    return {_HALF.sub("?", key): repaired(item, room - 1) for key, item in value.items()}
+
+
+_TOO_DEEP = f"The text nests deeper than {DEEPEST} levels; records do not."
+
+
+def _float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

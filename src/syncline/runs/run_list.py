@@ -1,0 +1,424 @@
+"""Lists and summaries of runs, read from their records without a running engine.
+
+A run without an outcome is `running`, unless its record names a process of this machine that no
+longer exists: then it was `killed`. A process of another machine cannot be checked from here;
+`last_activity` shows when the run last wrote something.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from syncline.runs import json_values
+from syncline.runs.environment import is_process_alive
+from syncline.runs.record_files import sealed_name
+from syncline.runs.run_directory import (
+    CHECKPOINTS_FILE,
+    DATA_DIRECTORY,
+    EVENTS_FILE,
+    FORMAT,
+    LATEST_FILE,
+    LOGS_DIRECTORY,
+    METRICS_FILE,
+    RUN_FILE,
+    SEARCH_FILE,
+    TRIALS_FILE,
+)
+from syncline.runs.run_record import RunRecord
+from syncline.runs.run_storage import LocalDirectory, StorageDirectory, open_directory
+
+TAIL_BYTES = 65_536
+"""Bytes at the end of `metrics.jsonl` that are read to find the last report."""
+LONGEST_REPORT = 4 * 1024**2
+"""Maximum bytes of the last report's line."""
+LARGEST_RECORD = 24 * 1024**2
+"""Maximum total bytes of the files that a summary reads as a whole. Records that syncline writes
+have a few megabytes.
+"""
+_NAME_CHARACTERS = 300
+_ERROR_CHARACTERS = 100_000
+_MOST_METRICS = 1_000
+
+
+_ACTIVITY_FILES = frozenset({EVENTS_FILE, METRICS_FILE, CHECKPOINTS_FILE, TRIALS_FILE, RUN_FILE})
+_REQUESTS = 16
+"""Concurrent requests when the list needs one request per run."""
+
+
+class RunNotFoundError(ValueError):
+    """No run has this name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """Summary of a run, as tables show it and `--json` prints it."""
+
+    name: str
+    """Name of the run."""
+    path: str
+    """Directory or URI of the run."""
+    state: str
+    """running, finished, errored, failed, aborted, killed, or unreadable_summary."""
+    started: float | None
+    """Time of the last start, in seconds since the epoch."""
+    ended: float | None
+    """Time of the end; None while the run is running and after a kill."""
+    last_activity: float | None
+    """Time of the last write."""
+    host: str | None
+    """Host of the controller."""
+    workers: int | None
+    """Number of workers of the latest attempt."""
+    attempts: int
+    """Number of attempts over all starts of the run."""
+    reports: int
+    """Number of reports of each rank; for a search, results of all trials."""
+    metrics: Mapping[str, Any]
+    """Metrics of the last report; for a search, those of the best trial, the optimized metric
+    first.
+    """
+    checkpoints: int
+    """Number of checkpoints that are kept."""
+    error: str | None
+    """Error of the run, or the reason why its record cannot be read."""
+    kind: str = "train"
+    """train, tune or data."""
+    trials: Mapping[str, int] | None = None
+    """For a search: number of trials by status (PENDING, RUNNING, …), and under `expected` the
+    total number of trials if it is known.
+    """
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as a dictionary."""
+        return asdict(self)
+
+
+def list_run_names(storage: StorageDirectory) -> list[tuple[str, float]]:
+    """Return (name, time of the last start) of the runs in a directory, the latest first, without
+    reading any file.
+
+    Raises:
+        OSError: The directory cannot be listed.
+    """
+
+    def started(name: str) -> float | None:
+        try:
+            return storage.modified(f"{name}/{RUN_FILE}")
+        except OSError:  # another user's private run; list the others
+            return None
+
+    names = storage.directory_names()
+    if storage.local_path is not None:
+        moments = list(map(started, names))
+    else:
+        with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="syncline-runs") as pool:
+            moments = list(pool.map(started, names))
+    found = [
+        (name, moment) for name, moment in zip(names, moments, strict=True) if moment is not None
+    ]
+    return sorted(found, key=lambda each: each[1], reverse=True)
+
+
+def list_runs(storage: StorageDirectory) -> list[RunSummary]:
+    """Return the summaries of all runs in a directory, the latest first, damaged runs included.
+
+    Raises:
+        OSError: The directory cannot be listed.
+    """
+    found = [summarize_run(storage.subdirectory(name)) for name, _ in list_run_names(storage)]
+    return sorted(found, key=lambda run: run.started or 0.0, reverse=True)
+
+
+def find_run(name: str | None, storage: StorageDirectory) -> StorageDirectory:
+    """Return the run with this name below `storage`, or at this path or URI; by default the latest.
+
+    Raises:
+        RunNotFoundError: No such run exists; the message lists the existing runs.
+    """
+    if name is not None:
+        for candidate in _candidates(name, storage):
+            if candidate.file_info(RUN_FILE) is not None:
+                return candidate
+    names = [known for known, _ in list_run_names(storage)]
+    if name is None and names:
+        return storage.subdirectory(names[0])
+    wanted = "There is no run" if name is None else f"There is no run {name!r}"
+    known = (
+        f"its runs are {', '.join(names[:10])}" if names else "this storage path contains no runs"
+    )
+    raise RunNotFoundError(
+        f"{wanted} in {storage.path}; {known}. "
+        "Pass the name, path or URI of a run, or set --storage-path."
+    )
+
+
+def summarize_run(run: StorageDirectory) -> RunSummary:
+    """Return the summary of the run in a directory. The summary of a damaged record has the state
+    `unreadable_summary` and the reason as its error. Its size is bounded whatever the record contains.
+    """
+    name = run.name
+    try:
+        record = RunRecord(_Limited(run))
+        described, outcome, events = record.run(), record.outcome(), record.events()
+        check_format(described)
+        attempts = [event for event in events if event.get("event") == "attempt"]
+        kind = str(described.get("kind", "train"))
+        search = search_state(run) if kind == "tune" else None
+        last = last_report(run) if search is None else None
+        environment = described.get("environment") or {}
+        checkpoints = sum(event.get("event") == "checkpoint" for event in events) and _kept(
+            record.checkpoints()
+        )
+        return RunSummary(
+            name=str(described.get("name", name))[:_NAME_CHARACTERS],
+            path=run.path,
+            state=state_of(described, outcome)[:_NAME_CHARACTERS],
+            started=_number(described.get("started")),
+            ended=_number(outcome["time"]) if outcome is not None else None,
+            last_activity=last_activity(run),
+            host=_text(environment.get("hostname"), _NAME_CHARACTERS),
+            workers=len(attempts[-1].get("workers", ())) if attempts else None,
+            attempts=len(attempts),
+            reports=search.results
+            if search is not None
+            else int(last["iteration"]) + 1
+            if last
+            else 0,
+            metrics=_some(
+                search.best if search is not None else dict(last["metrics"]) if last else {}
+            ),
+            checkpoints=checkpoints,
+            error=_text(outcome.get("error"), _ERROR_CHARACTERS) if outcome is not None else None,
+            kind=kind[:_NAME_CHARACTERS],
+            trials=search.trials if search is not None else None,
+        )
+    except (
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OSError,
+        RecursionError,
+    ) as error:
+        reason = (
+            str(error)
+            if isinstance(error, (ValueError, OSError))
+            else f"its record has an unknown form ({error!r})"
+        )
+        return unreadable_summary(run, reason)
+
+
+def unreadable_summary(run: StorageDirectory, reason: str) -> RunSummary:
+    """Return the summary of a run whose record cannot be read."""
+    return RunSummary(
+        name=run.name,
+        path=run.path,
+        state="unreadable_summary",
+        started=_modified(run, RUN_FILE),
+        ended=None,
+        last_activity=None,
+        host=None,
+        workers=None,
+        attempts=0,
+        reports=0,
+        metrics={},
+        checkpoints=0,
+        error=reason[:_ERROR_CHARACTERS],
+    )
+
+
+class _Limited:
+    """Reader of a run's files that bounds the memory which their values need; ValueError beyond."""
+
+    def __init__(self, run: StorageDirectory) -> None:
+        self._run = run
+        self._room = LARGEST_RECORD
+        self._values = json_values.MOST_VALUES
+
+    @property
+    def local_path(self) -> str | None:
+        return self._run.local_path
+
+    def read(self, name: str) -> bytes | None:
+        facts = self._run.file_info(name)
+        if facts is None:
+            return None
+        data = self._run.read_range(name, 0, self._room + 1) if facts.size <= self._room else b""
+        self._room -= max(len(data), facts.size)
+        self._values -= json_values.count_values(data)
+        if self._room < 0 or self._values < 0:
+            raise ValueError(
+                f"The record is larger than records of syncline can be: {name} exceeds the limit "
+                f"of {LARGEST_RECORD} bytes or {json_values.MOST_VALUES} values."
+            )
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        raise PermissionError(f"{name} cannot be written: the run is open for reading only")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchState:
+    """Progress of a search."""
+
+    trials: Mapping[str, int]
+    """Number of trials by status; `expected`: total number of trials."""
+    results: int
+    """Results of all trials."""
+    best: Mapping[str, Any]
+    """Metrics of the best trial, the optimized metric first."""
+
+
+def search_state(run: StorageDirectory) -> SearchState:
+    """Read `trials.json`; return an empty state if it is missing or damaged."""
+    try:
+        state = json_values.parse_json(run.read(SEARCH_FILE) or b"{}")
+    except ValueError:
+        state = {}
+    state = state if isinstance(state, dict) else {}
+    trials, best = state.get("trials"), state.get("best")
+    counts = {**(trials if isinstance(trials, dict) else {}), "expected": state.get("expected")}
+    metrics = best.get("metrics") if isinstance(best, dict) else None
+    return SearchState(
+        trials={
+            status: count
+            for status, count in itertools.islice(counts.items(), _MOST_METRICS)
+            if isinstance(count, int)
+        },
+        results=results if isinstance(results := state.get("results"), int) else 0,
+        best=metrics if isinstance(metrics, dict) else {},
+    )
+
+
+def check_format(described: Mapping[str, Any]) -> None:
+    """Raise ValueError if a record has a newer format than this version reads."""
+    version = described.get("format", FORMAT)
+    if not isinstance(version, int) or version > FORMAT:
+        raise ValueError(
+            f"The record has format {version!r:.40}, but this version of syncline reads formats up "
+            f"to {FORMAT}: use a newer version of syncline."
+        )
+
+
+def last_report(run: StorageDirectory) -> dict[str, Any] | None:
+    """Return rank 0's last report if it is near the end, otherwise one of the last round."""
+    lines = _last_lines(run, METRICS_FILE) or _last_lines(run, _newest_piece(run, METRICS_FILE))
+    reports: list[dict[str, Any]] = [json_values.parse_json(line) for line in lines]
+    thinned = run.read(LATEST_FILE)
+    if thinned is not None:
+        reports.append(json_values.parse_json(thinned))
+    if not reports:
+        return None
+    of_first = [report for report in reports if report.get("rank") == 0]
+    if of_first:
+        return max(of_first, key=lambda report: report["iteration"])
+    latest = max(report["iteration"] for report in reports)
+    return min(
+        (report for report in reports if report["iteration"] == latest),
+        key=lambda report: str(report.get("rank", "")).zfill(9),
+    )
+
+
+def last_activity(run: StorageDirectory) -> float | None:
+    """Return the time of the last write to the record's main files, logs and data."""
+    directories = (LOGS_DIRECTORY, DATA_DIRECTORY)
+    if run.local_path is None:  # list the directory: each lookup of a file is a request
+        moments = [
+            facts.modified for name, facts in run.file_infos("").items() if name in _ACTIVITY_FILES
+        ]
+    else:
+        found = (run.modified(file) for file in _ACTIVITY_FILES)
+        moments = [moment for moment in found if moment is not None]
+    moments += [facts.modified for each in directories for facts in run.file_infos(each).values()]
+    return max(moments, default=None)
+
+
+def state_of(described: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> str:
+    """Return the state of a run from its `run.json` and its outcome."""
+    if outcome is not None:
+        return str(outcome["status"])
+    environment = described.get("environment") or {}
+    pid, marked = environment.get("pid"), environment.get("process")
+    if environment.get("hostname") != socket.gethostname() or not isinstance(pid, int):
+        return "running"
+    is_alive = is_process_alive(
+        pid, marked if isinstance(marked, str) else None, described.get("started", 0.0)
+    )
+    return "running" if is_alive else "killed"
+
+
+def _candidates(name: str, storage: StorageDirectory) -> list[StorageDirectory]:
+    if "://" in name:
+        return [open_directory(name)]
+    try:
+        below = storage.subdirectory(name)
+        # The user named it, so links may be followed.
+        return [
+            below if below.local_path is None else LocalDirectory(below.local_path),
+            LocalDirectory(name),
+        ]
+    except ValueError:  # not a name below the storage path
+        return [LocalDirectory(name)]
+
+
+def _last_lines(run: StorageDirectory, file: str) -> list[bytes]:
+    size = run.size(file)
+    offset = max(0, size - TAIL_BYTES)
+    lines = _whole_lines(run.read_range(file, offset), cut=offset > 0) if size else []
+    if lines or offset == 0:
+        return lines
+    offset = max(0, size - LONGEST_REPORT)
+    return _whole_lines(run.read_range(file, offset), cut=offset > 0)
+
+
+def _newest_piece(run: StorageDirectory, file: str) -> str:
+    """Return the name of the last sealed piece of a file of lines; if there is none, the name that
+    the first piece would have.
+    """
+    number = 1
+    while run.file_info(sealed_name(file, number + 1)) is not None:
+        number += 1
+    return sealed_name(file, number)
+
+
+def _whole_lines(data: bytes, *, cut: bool) -> list[bytes]:
+    """Return the complete lines; if the beginning was `cut` off, without the first one."""
+    return data.split(b"\n")[1 if cut else 0 : -1]
+
+
+def _kept(checkpoints: Mapping[str, Any] | None) -> int:
+    entries = (checkpoints or {}).get("checkpoints", ())
+    return len(entries)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _text(value: Any, longest: int) -> str | None:
+    return None if value is None else str(value)[:longest]
+
+
+def _some(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics; if they are too many or too long, only numbers under short names."""
+    if len(metrics) <= _MOST_METRICS and len(str(metrics)) <= _ERROR_CHARACTERS:
+        return dict(metrics)
+    kept = (
+        (name, value)
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and len(name) <= _NAME_CHARACTERS
+    )
+    return dict(itertools.islice(kept, _MOST_METRICS))
+
+
+def _modified(run: StorageDirectory, name: str) -> float | None:
+    try:
+        return run.modified(name)
+    except OSError:
+        return None
