@@ -1,5 +1,6 @@
-"""What older programs import from here and is now in `syncline.train` and `syncline.tune`:
-`config`, `session`, `integrations`. Nothing here behaves in a way of its own.
+"""Import paths of older programs for names of `syncline.train` and `syncline.tune`.
+
+`config`, `session` and `integrations`.
 """
 
 from syncline.air import session

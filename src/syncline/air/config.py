@@ -1,6 +1,4 @@
-"""The configuration classes under their older address: those of `syncline.tune`, which trainers and
-searches both take.
-"""
+"""Configuration classes at their older import path; trainers and searches accept them."""
 
 from syncline.train.config import ScalingConfig, SyncConfig
 from syncline.tune.config import CheckpointConfig, FailureConfig, RunConfig

@@ -1,6 +1,4 @@
-"""The functions of a train function under their older names; each one is that of `syncline.train`
-and raises what it raises.
-"""
+"""Functions for training functions at their older import path; see `syncline.train`."""
 
 from __future__ import annotations
 
@@ -16,45 +14,45 @@ def report(
     checkpoint: Checkpoint | None = None,
     checkpoint_dir_name: str | None = None,
 ) -> None:
-    """As `syncline.train.report`."""
+    """Call `syncline.train.report`."""
     train_session.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=checkpoint_dir_name)
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """As `syncline.train.get_checkpoint`."""
+    """Call `syncline.train.get_checkpoint`."""
     return train_session.get_checkpoint()
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
-    """As `syncline.train.get_dataset_shard`."""
+    """Call `syncline.train.get_dataset_shard`."""
     return train_session.get_dataset_shard(dataset_name)
 
 
 def get_experiment_name() -> str:
-    """As `syncline.train.get_context().get_experiment_name`."""
+    """Call `syncline.train.get_context().get_experiment_name`."""
     return train_session.get_context().get_experiment_name()
 
 
 def get_world_size() -> int:
-    """As `syncline.train.get_context().get_world_size`."""
+    """Call `syncline.train.get_context().get_world_size`."""
     return train_session.get_context().get_world_size()
 
 
 def get_world_rank() -> int:
-    """As `syncline.train.get_context().get_world_rank`."""
+    """Call `syncline.train.get_context().get_world_rank`."""
     return train_session.get_context().get_world_rank()
 
 
 def get_local_rank() -> int:
-    """As `syncline.train.get_context().get_local_rank`."""
+    """Call `syncline.train.get_context().get_local_rank`."""
     return train_session.get_context().get_local_rank()
 
 
 def get_local_world_size() -> int:
-    """As `syncline.train.get_context().get_local_world_size`."""
+    """Call `syncline.train.get_context().get_local_world_size`."""
     return train_session.get_context().get_local_world_size()
 
 
 def get_node_rank() -> int:
-    """As `syncline.train.get_context().get_node_rank`."""
+    """Call `syncline.train.get_context().get_node_rank`."""
     return train_session.get_context().get_node_rank()

@@ -1,5 +1,7 @@
-"""Helpers on top of tasks and actors: `actor_pool`, `queue`, `placement_group`,
-`scheduling_strategies`; `sgd`, the older training API.
+"""Helpers on top of tasks and actors.
+
+`actor_pool`, `queue`, `placement_group` and `scheduling_strategies`; `dask`, a scheduler for Dask
+graphs; `sgd`, the older training API.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ __all__ = [
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """Names of the living named actors of this program's namespace; with `all_namespaces` dicts of
-    `namespace` and `name`.
+    """Return the names of the living named actors of this program's namespace.
+
+    With `all_namespaces`, return dicts with `namespace` and `name`.
     """
     found = ensure_engine().list_named_actors(all_namespaces=all_namespaces)
     if all_namespaces:
@@ -39,5 +42,5 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 
 def get_node_ip_address() -> str:
-    """The address of this machine among the nodes."""
+    """Return the address of this node."""
     return ensure_engine().node_address()

@@ -1,5 +1,6 @@
-"""`ActorPool`: a fixed set of actors that share a stream of work. Results come in the order of
-submission, or as they are ready.
+"""`ActorPool`: a fixed set of actors that share a stream of work.
+
+Results come in the order of submission, or as they become ready.
 """
 
 from __future__ import annotations
@@ -14,19 +15,17 @@ from syncline.core.refs import ObjectRef
 V = TypeVar("V")
 
 Call = Callable[[Any, V], Any]
-"""`(actor, value) -> reference`, for example ``lambda actor, value:
-actor.double.remote(value)``.
-"""
+"""`(actor, value) -> reference`, for example ``lambda actor, value: actor.f.remote(value)``."""
 
 
 class ActorPool(Generic[V]):
-    """Gives each value to an actor that is idle; values wait while all actors are busy.
+    """Passes each value to an idle actor; values wait while all actors are busy.
 
-    Not thread safe: one thread submits and collects.
+    Not thread-safe: one thread submits and collects.
     """
 
     def __init__(self, actors: Iterable[Any]) -> None:
-        """`actors`: handles; the pool neither makes nor ends them."""
+        """`actors`: handles. The pool neither creates nor kills the actors."""
         self._idle: list[Any] = list(actors)
         self._waiting: deque[tuple[Call[V], V]] = deque()
         self._actor_of: dict[ObjectRef[Any], Any] = {}
@@ -36,8 +35,9 @@ class ActorPool(Generic[V]):
         self._next_in_order = 0
 
     def map(self, fn: Call[V], values: Iterable[V]) -> Iterator[Any]:
-        """Results of `fn(actor, value)` in the order of `values`. Everything is submitted at once;
-        earlier results are discarded.
+        """Return the results of `fn(actor, value)` in the order of `values`.
+
+        Submits everything immediately, and discards results of earlier calls.
         """
         self._discard_earlier()
         for value in values:
@@ -45,14 +45,14 @@ class ActorPool(Generic[V]):
         return self._drain(self.get_next)
 
     def map_unordered(self, fn: Call[V], values: Iterable[V]) -> Iterator[Any]:
-        """Results of `fn(actor, value)` as they are ready; otherwise as `map`."""
+        """Return the results of `fn(actor, value)` as they become ready; otherwise like `map`."""
         self._discard_earlier()
         for value in values:
             self.submit(fn, value)
         return self._drain(self.get_next_unordered)
 
     def submit(self, fn: Call[V], value: V) -> None:
-        """Call `fn(actor, value)` on an idle actor now, or when one becomes idle."""
+        """Call `fn(actor, value)` on an idle actor, now or when one becomes idle."""
         if not self._idle:
             self._waiting.append((fn, value))
             return
@@ -61,8 +61,8 @@ class ActorPool(Generic[V]):
         if not isinstance(ref, ObjectRef):
             self._idle.append(actor)
             raise TypeError(
-                f"the function of an ActorPool returned {ref!r}, but the pool follows one reference per value: "
-                "return what `actor.method.remote(value)` gives back."
+                f"The function of an ActorPool returned {ref!r}, but it must return one reference "
+                "per value: return the result of `actor.method.remote(value)`."
             )
         self._actor_of[ref] = actor
         self._number_of[ref] = self._submitted
@@ -70,28 +70,34 @@ class ActorPool(Generic[V]):
         self._submitted += 1
 
     def has_next(self) -> bool:
-        """Whether a result is still to come."""
+        """Return True if a result is outstanding."""
         return bool(self._running)
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
-        """The next result in the order of submission.
+        """Return the next result in the order of submission.
 
-        `timeout`: seconds to wait. When they have passed, TimeoutError is raised; with
-        `ignore_if_timedout` the result is given up as well, so that the next call returns the one
-        after it. StopIteration when nothing is left, ValueError where results after this one were
-        taken out of order.
+        Args:
+            timeout: Seconds to wait; None waits forever.
+            ignore_if_timedout: Also discard the result after a timeout, so that the next call
+                returns the one after it.
+
+        Raises:
+            TimeoutError: The result was not ready in time.
+            StopIteration: No result is outstanding.
+            ValueError: `get_next_unordered` may have taken the result.
         """
         self._expect_result()
         if self._next_in_order not in self._running:
             raise ValueError(
-                "`get_next` was called after `get_next_unordered`, which may have taken its result already: "
-                "collect one batch of work with one of the two."
+                "`get_next` was called after `get_next_unordered`, which may have taken its "
+                "result: collect one batch of work with one of the two."
             )
         ref = self._running[self._next_in_order]
         timed_out = not self._is_ready([ref], timeout)
         if timed_out and not ignore_if_timedout:
             raise TimeoutError(
-                f"the next result of the ActorPool was not ready within {timeout} s: wait longer, or pass no timeout."
+                f"The next result of the ActorPool was not ready within {timeout} s: increase "
+                "`timeout`, or omit it."
             )
         self._next_in_order += 1
         return self._take(ref, timed_out=timed_out)
@@ -99,35 +105,36 @@ class ActorPool(Generic[V]):
     def get_next_unordered(
         self, timeout: float | None = None, ignore_if_timedout: bool = False
     ) -> Any:
-        """Whichever result is ready first; arguments and errors as of `get_next`."""
+        """Return the result that is ready first; arguments and errors as in `get_next`."""
         self._expect_result()
         refs = list(self._actor_of)
         ready = self._is_ready(refs, timeout)
         if not ready and not ignore_if_timedout:
             raise TimeoutError(
-                f"no result of the ActorPool was ready within {timeout} s: wait longer, or pass no timeout."
+                f"No result of the ActorPool was ready within {timeout} s: increase `timeout`, or "
+                "omit it."
             )
         ref = ready[0] if ready else refs[0]
         self._next_in_order = max(self._next_in_order, self._number_of[ref] + 1)
         return self._take(ref, timed_out=not ready)
 
     def has_free(self) -> bool:
-        """Whether an actor is idle and no value waits for one."""
+        """Return True if an actor is idle and no value waits for one."""
         return bool(self._idle) and not self._waiting
 
     def pop_idle(self) -> Any | None:
-        """Take an idle actor out of the pool; None where there is none."""
+        """Remove an idle actor from the pool and return it; None if all are busy."""
         return self._idle.pop() if self.has_free() else None
 
     def push(self, actor: Any) -> None:
-        """Add an idle actor. ValueError where the pool has it already."""
+        """Add an idle actor. Raises ValueError if the pool already contains it."""
         if any(actor == other for other in (*self._idle, *self._actor_of.values())):
-            raise ValueError(f"{actor!r} belongs to this ActorPool already: push each actor once.")
+            raise ValueError(f"{actor!r} is already in this ActorPool: push each actor once.")
         self._give_back(actor)
 
     def _expect_result(self) -> None:
         if not self.has_next():
-            raise StopIteration("the ActorPool has no more results: submit something first.")
+            raise StopIteration("The ActorPool has no more results: submit a value first.")
 
     def _is_ready(self, refs: list[ObjectRef[Any]], timeout: float | None) -> list[ObjectRef[Any]]:
         return api.wait(refs, num_returns=1, timeout=timeout)[0]
@@ -137,7 +144,7 @@ class ActorPool(Generic[V]):
         self._give_back(self._actor_of.pop(ref))
         if timed_out:
             raise TimeoutError(
-                f"a result of the ActorPool was not ready in time and has been given up: {ref!r}."
+                f"A result of the ActorPool was not ready in time and is discarded: {ref!r}."
             )
         return api.get(ref)
 

@@ -1,7 +1,6 @@
-"""Placement groups: resources that are reserved together.
+"""Placement groups: bundles of resources that are reserved together.
 
-group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK")
-group.wait(10)
+`group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK"); group.wait(10)`
 """
 
 from __future__ import annotations
@@ -29,13 +28,20 @@ def placement_group(
     lifetime: Literal["detached"] | None = None,
     **_ignored: Any,
 ) -> PlacementGroup:
-    """Begin to reserve all `bundles` together, such as ``[{"CPU": 2}, {"GPU": 1}]``; `group.wait()`
-    tells when they are reserved.
+    """Start to reserve all `bundles` together, such as ``[{"CPU": 2}, {"GPU": 1}]``.
 
-    `strategy`: PACK and STRICT_PACK put bundles on one machine (if possible; always), SPREAD and
-    STRICT_SPREAD on different ones. `name`: for `get_placement_group`. `lifetime`: "detached"
-    groups outlive the program where the engine does. ValueError for bundles that can never be
-    reserved, TypeError for what are no bundles.
+    `group.wait()` waits until they are reserved.
+
+    Args:
+        bundles: Resources of each bundle.
+        strategy: PACK and STRICT_PACK place the bundles on one node, if possible or always; SPREAD
+            and STRICT_SPREAD place them on different nodes.
+        name: Name for `get_placement_group`.
+        lifetime: "detached" groups outlive the program if the engine does.
+
+    Raises:
+        ValueError: The bundles can never be reserved.
+        TypeError: `bundles` is not a list of dicts.
     """
     if (
         isinstance(bundles, Mapping)
@@ -43,11 +49,11 @@ def placement_group(
         or not all(isinstance(bundle, Mapping) for bundle in bundles)
     ):
         raise TypeError(
-            f"`bundles` must be a list of dicts such as [{{'CPU': 1}}], but is {bundles!r}."
+            f"`bundles` must be a list of dicts such as [{{'CPU': 1}}], but it is {bundles!r}."
         )
     if lifetime not in (None, "detached"):
         raise ValueError(
-            f"`lifetime={lifetime!r}` of a placement group is unknown: pass 'detached' or leave it out."
+            f"`lifetime={lifetime!r}` of a placement group is unknown: pass 'detached' or omit it."
         )
     specs = [dict(bundle) for bundle in bundles]
     group_id = ensure_engine().create_placement_group(
@@ -57,19 +63,21 @@ def placement_group(
 
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
-    """Give the resources back and end what runs inside. Removing twice is allowed."""
+    """Release the bundles and end the tasks and actors in them. Repeated calls do nothing."""
     if not isinstance(placement_group, PlacementGroup):
         raise TypeError(
-            f"`remove_placement_group` needs a placement group, but got {placement_group!r}: pass what `placement_group` made."
+            f"`remove_placement_group` got {placement_group!r}: pass the result of "
+            "`placement_group`."
         )
     ensure_engine().remove_placement_group(int(placement_group.id))
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
-    """The group with that name; ValueError where there is none."""
+    """Return the group with that name. Raises ValueError if there is none."""
     if not placement_group_name:
         raise ValueError(
-            "a placement group is looked up by its name, which cannot be empty: pass the `name` it was made with."
+            "`placement_group_name` is empty: pass the `name` that the placement group was "
+            "created with."
         )
     rows = ensure_engine().placement_groups()
     for row in rows:
@@ -77,14 +85,14 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
             return PlacementGroup(row["id"], row["bundles"])
     names = sorted(row["name"] for row in rows if row["name"] and row["state"] != "REMOVED")
     raise ValueError(
-        f"no placement group is named {placement_group_name!r}; those with names are {names}."
+        f"No placement group is named {placement_group_name!r}. Named groups: {names}."
     )
 
 
 def get_current_placement_group() -> PlacementGroup | None:
-    """The group that the calling task or actor runs in; None outside of any."""
+    """Return the placement group of the calling task or actor; None outside of one."""
     engine = ensure_engine()
-    group_id = engine.facts().placement_group_id
+    group_id = engine.runtime_info().placement_group_id
     if group_id is None:
         return None
     bundles = [row["bundles"] for row in engine.placement_groups() if row["id"] == group_id]
@@ -92,8 +100,9 @@ def get_current_placement_group() -> PlacementGroup | None:
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
-    """State of one group, or of all by id: `placement_group_id`, `name`, `strategy`, `bundles`
-    (amounts by index) and `state`.
+    """Return the state of one group, or of all groups by id.
+
+    Keys: `placement_group_id`, `name`, `strategy`, `bundles` (resources by index), `state`.
     """
     table = {f"{row['id']:032x}": _row(row) for row in ensure_engine().placement_groups()}
     if placement_group is None:

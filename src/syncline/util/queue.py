@@ -1,9 +1,8 @@
-"""`Queue`: a first-in, first-out queue that tasks, actors and the driver share. It lives in an
-async actor of its own.
+"""`Queue`: a first-in, first-out queue that tasks, actors and the driver share.
 
-The methods are those of `queue.Queue`, each also as a coroutine, and batches. `Full` and `Empty`
-derive from the standard ones. A reference that is put by itself comes out as its value, as with
-every argument of a call; inside a container it stays a reference.
+An async actor holds the items. The methods are those of `queue.Queue`, each also as a coroutine,
+plus batches. `Full` and `Empty` derive from the standard errors. A reference that is put alone
+comes out as its value, as with every argument of a call; inside a container it stays a reference.
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ from syncline.core.remote import remote
 
 
 class Empty(queue.Empty):
-    """Nothing was in the queue, or not within the timeout."""
+    """The queue was empty, or stayed empty during the timeout."""
 
 
 class Full(queue.Full):
-    """No room was in the queue, or not within the timeout."""
+    """The queue was full, or stayed full during the timeout."""
 
 
 class _QueueActor:
-    """Holds the items. Methods that may wait are coroutines, so that waiting producers and
-    consumers do not block each other.
-    """
+    """Holds the items. Methods that may wait are coroutines, so that they do not block others."""
 
     def __init__(self, maxsize: int) -> None:
         self._items: asyncio.Queue[Any] = asyncio.Queue(maxsize)
@@ -41,14 +38,14 @@ class _QueueActor:
             await asyncio.wait_for(self._items.put(item), timeout)
         except asyncio.TimeoutError:
             raise Full(
-                f"the queue had no room for {timeout} s: it holds {self._items.qsize()} items."
+                f"The queue stayed full for {timeout} s: it holds {self._items.qsize()} items."
             ) from None
 
     async def get(self, timeout: float | None) -> Any:
         try:
             return await asyncio.wait_for(self._items.get(), timeout)
         except asyncio.TimeoutError:
-            raise Empty(f"the queue was empty for {timeout} s.") from None
+            raise Empty(f"The queue stayed empty for {timeout} s.") from None
 
     async def put_nowait(self, item: Any) -> None:
         await self.put_nowait_batch([item])
@@ -57,7 +54,8 @@ class _QueueActor:
         room = self._items.maxsize - self._items.qsize()
         if self._items.maxsize > 0 and len(items) > room:
             raise Full(
-                f"{len(items)} items were put at once but the queue has room for {room}: nothing was put."
+                f"A batch of {len(items)} items does not fit: the queue has room for {room}. "
+                "No item was put."
             )
         for item in items:
             self._items.put_nowait(item)
@@ -65,7 +63,8 @@ class _QueueActor:
     async def get_nowait_batch(self, num_items: int) -> list[Any]:
         if num_items > self._items.qsize():
             raise Empty(
-                f"{num_items} items were asked for at once but the queue holds {self._items.qsize()}: nothing was taken."
+                f"A batch of {num_items} items was requested but the queue holds "
+                f"{self._items.qsize()}. No item was taken."
             )
         return [self._items.get_nowait() for _ in range(num_items)]
 
@@ -73,8 +72,9 @@ class _QueueActor:
 class Queue:
     """A queue in an actor; pass it to tasks and actors like a handle.
 
-    `maxsize`: items that fit, 0 for any number. `actor_options`: options of the actor behind it, as
-    for `.options()`.
+    Args:
+        maxsize: Largest number of items; 0 for no limit.
+        actor_options: Options of the actor behind the queue, as for `.options()`.
     """
 
     def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
@@ -86,55 +86,60 @@ class Queue:
         return self.size()
 
     def size(self) -> int:
-        """How many items are in the queue."""
+        """Return the number of items in the queue."""
         size: int = api.get(self.actor.qsize.remote())
         return size
 
     def qsize(self) -> int:
-        """How many items are in the queue."""
+        """Return the number of items in the queue."""
         return self.size()
 
     def empty(self) -> bool:
-        """Whether the queue holds nothing."""
+        """Return True if the queue is empty."""
         return self.size() == 0
 
     def full(self) -> bool:
-        """Whether the queue has no room; never so for `maxsize` 0."""
+        """Return True if the queue is full; always False for `maxsize` 0."""
         return 0 < self.maxsize <= self.size()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Append an item. Waits for room, for at most `timeout` seconds; without `block` not at
-        all. Raises `Full`.
+        """Append an item. Wait for room up to `timeout` seconds, or not at all without `block`.
+
+        Raises:
+            Full: There was no room in time.
         """
         self._get(self._put_call(item, block, timeout))
 
     async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """As `put`, for coroutines."""
+        """Append an item like `put`, as a coroutine."""
         await self._await(self._put_call(item, block, timeout))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the oldest item. Waits for one, for at most `timeout` seconds; without `block` not
-        at all. Raises `Empty`.
+        """Take the oldest item. Wait up to `timeout` seconds, or not at all without `block`.
+
+        Raises:
+            Empty: There was no item in time.
         """
         return self._get(self._get_call(block, timeout), batch=not block)
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> Any:
-        """As `get`, for coroutines."""
+        """Take the oldest item like `get`, as a coroutine."""
         return await self._await(self._get_call(block, timeout), batch=not block)
 
     def put_nowait(self, item: Any) -> None:
-        """Append an item if there is room. Raises `Full`."""
+        """Append an item without waiting. Raises `Full`."""
         self.put(item, block=False)
 
     def get_nowait(self) -> Any:
-        """Take the oldest item if there is one. Raises `Empty`."""
+        """Take the oldest item without waiting. Raises `Empty`."""
         return self.get(block=False)
 
     def put_nowait_batch(self, items: Iterable[Any]) -> None:
         """Append all items, or raise `Full` and append none."""
         if not isinstance(items, Iterable):
             raise TypeError(
-                f"`put_nowait_batch` needs an iterable of items, but got {items!r}: use `put_nowait` for a single item."
+                f"`put_nowait_batch` needs an iterable of items, but got {items!r}: use "
+                "`put_nowait` for a single item."
             )
         self._get(self.actor.put_nowait_batch.remote(list(items)))
 
@@ -143,13 +148,14 @@ class Queue:
         if isinstance(num_items, bool) or not isinstance(num_items, int):
             raise TypeError(f"`num_items` must be an int, not {num_items!r}.")
         if num_items < 0:
-            raise ValueError(f"`num_items` is {num_items}, but nobody can take fewer than 0 items.")
+            raise ValueError(f"`num_items={num_items}` is negative: pass 0 or more.")
         items: list[Any] = self._get(self.actor.get_nowait_batch.remote(num_items))
         return items
 
     def shutdown(self, force: bool = False, grace_period_s: float = 5) -> None:
-        """End the actor; the items are lost. Calls under way get `grace_period_s` seconds to
-        finish, none with `force`.
+        """End the actor and drop its items.
+
+        Running calls get `grace_period_s` seconds to finish; with `force`, none.
         """
         if self.actor is None:
             return
@@ -191,7 +197,7 @@ class Queue:
 
 
 def _plain(error: Empty | Full) -> Empty | Full:
-    """An expected outcome, not a failure of the actor: the error without the actor's traceback."""
+    """Return the error without the actor's traceback, because it is an expected outcome."""
     cause = getattr(error, "cause", error)
     kind = Empty if isinstance(error, Empty) else Full
     return kind(*cause.args)
@@ -200,5 +206,5 @@ def _plain(error: Empty | Full) -> Empty | Full:
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and timeout < 0:
         raise ValueError(
-            f"`timeout` is {timeout} s, but nobody can wait for less than 0 seconds: pass 0 or more, or None for ever."
+            f"`timeout={timeout}` is negative: pass 0 or more seconds, or None to wait forever."
         )

@@ -1,6 +1,4 @@
-"""Scheduling strategies: where a task or an actor runs, for
-``.options(scheduling_strategy=...)``.
-"""
+"""Scheduling strategies for ``.options(scheduling_strategy=...)`` of tasks and actors."""
 
 from syncline.core.placement import (
     DoesNotExist,

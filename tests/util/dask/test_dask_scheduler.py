@@ -29,7 +29,7 @@ from dask.callbacks import Callback
 from rich.console import Console
 
 import syncline
-from syncline.core import refs
+from syncline.core.engine import current_engine
 from syncline.exceptions import RayTaskError
 from syncline.util import dask as on_syncline
 from syncline.util.dask import RayDaskCallback, ray_dask_get, ray_dask_get_sync, ray_dask_persist
@@ -125,7 +125,7 @@ def test_array() -> None:
 
 def test_large_array_of_the_program_is_put_once(monkeypatch: pytest.MonkeyPatch) -> None:
     put = []
-    engine = refs.current_engine()
+    engine = current_engine()
     monkeypatch.setattr(
         engine,
         "put",
@@ -320,7 +320,7 @@ def test_values_stay_away_from_the_program_unless_a_callback_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fetched: list[Any] = []
-    engine = refs.current_engine()
+    engine = current_engine()
     real = engine.get
 
     def get(wanted: Any, timeout_s: float | None) -> list[Any]:

@@ -1,3 +1,4 @@
-"""Experiment trackers and frameworks under their older address: `wandb`, `mlflow`, `comet`,
-`keras`. Each is imported by its module.
+"""Experiment trackers and frameworks: `wandb`, `mlflow`, `comet`, `keras`.
+
+`run_identity` finds the trial or worker that uses a tracker.
 """

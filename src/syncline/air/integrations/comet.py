@@ -1,4 +1,4 @@
-"""`CometLoggerCallback` of `syncline.tune.logger.comet` under its other address."""
+"""`CometLoggerCallback` of `syncline.tune.logger.comet` at its other import path."""
 
 from syncline.tune.logger.comet import CometLoggerCallback
 

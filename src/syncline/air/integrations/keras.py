@@ -1,5 +1,6 @@
-"""`ReportCheckpointCallback` of `syncline.train.tensorflow.keras` under its other address. Imports
-TensorFlow.
+"""`ReportCheckpointCallback` of `syncline.train.tensorflow.keras` at its other import path.
+
+Imports TensorFlow.
 """
 
 from syncline.train.tensorflow.keras import ReportCheckpointCallback

@@ -1,6 +1,4 @@
-"""MLflow: `setup_mlflow` for the functions that train, and `MLflowLoggerCallback` for the search or
-the trainer around them.
-"""
+"""MLflow: `setup_mlflow` for training functions, and `MLflowLoggerCallback`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncline import settings
-from syncline.air.integrations.surroundings import Surroundings
+from syncline.air.integrations.run_identity import RunIdentity
 from syncline.optional import load
 from syncline.tune.logger.mlflow import MLflowLoggerCallback, find_experiment, log_params
 
@@ -17,9 +15,7 @@ __all__ = ["MLflowLoggerCallback", "setup_mlflow"]
 
 
 class NothingLogged:
-    """Stands for the module `mlflow`, and for whatever its functions return, in workers that log
-    nothing.
-    """
+    """Replaces the module `mlflow`, and all results of its functions, on ranks that log nothing."""
 
     def __getattr__(self, name: str) -> NothingLogged:
         if name.startswith("__"):
@@ -49,30 +45,28 @@ def setup_mlflow(
     tags: dict[str, Any] | None = None,
     rank_zero_only: bool = True,
 ) -> Any:
-    """Begin a run of MLflow in a function that trains, log its configuration, and return the module
-    `mlflow`.
+    """Start an MLflow run in a training function, log its configuration, and return `mlflow`.
 
     Args:
-        config: Logged as the run's parameters; nested ones get keys like `a/b`. tracking_uri:
-        MLflow's server, database or directory; by default as MLflow finds it
-        (`MLFLOW_TRACKING_URI`). registry_uri: MLflow's registry of models. experiment_id: The
-        experiment; by default `MLFLOW_EXPERIMENT_ID`, then the trial's id. experiment_name: The
-        experiment if there is none of that id; by default `MLFLOW_EXPERIMENT_NAME`, then the name
-        of the trial, or
-            of the trainer's run.
-        tracking_token: For a server that asks for one; becomes `MLFLOW_TRACKING_TOKEN`.
-        artifact_location: Where a new experiment keeps artifacts.
-        run_name: The run's name; by default that of the experiment.
-        create_experiment_if_not_exists: Whether the experiment may be made.
+        config: Parameters of the run; nested ones get keys like `a/b`.
+        tracking_uri: Server, database or directory of MLflow; by default `MLFLOW_TRACKING_URI`.
+        registry_uri: Model registry of MLflow.
+        experiment_id: Experiment; by default `MLFLOW_EXPERIMENT_ID`, then the trial's id.
+        experiment_name: Experiment if none has that id; by default `MLFLOW_EXPERIMENT_NAME`, then
+            the name of the trial or of the trainer's run.
+        tracking_token: Token for the server; sets `MLFLOW_TRACKING_TOKEN`.
+        artifact_location: Directory for the artifacts of a new experiment.
+        run_name: Name of the run; by default that of the experiment.
+        create_experiment_if_not_exists: Create a missing experiment.
         tags: Tags of the run.
-        rank_zero_only: Whether the other ranks of a trainer get a module that does nothing.
+        rank_zero_only: Return an object that logs nothing on all ranks but 0.
 
     Raises:
         ImportError: mlflow is not installed.
-        ValueError: There is no such experiment, and none may be made.
+        ValueError: The experiment does not exist, and must not be created.
     """
     mlflow = load("mlflow", purpose="setup_mlflow", install="mlflow")
-    here = Surroundings.now()
+    here = RunIdentity.current()
     if rank_zero_only and here.rank:
         return NothingLogged()
     if tracking_token:

@@ -1,6 +1,4 @@
-"""Weights & Biases: `setup_wandb` for the functions that train, and `WandbLoggerCallback` for the
-search or the trainer around them.
-"""
+"""Weights & Biases: `setup_wandb` for training functions, and `WandbLoggerCallback`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncline import settings
-from syncline.air.integrations.surroundings import Surroundings
+from syncline.air.integrations.run_identity import RunIdentity
 from syncline.optional import load
 from syncline.tune.logger.kept import KeptRun
 from syncline.tune.logger.wandb import (
@@ -47,25 +45,26 @@ def setup_wandb(
     rank_zero_only: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Begin a run of W&B in a function that trains, and return it.
+    """Start a W&B run in a training function, and return it.
 
-    In a trial, the run has the trial's id and name and the search as its group; in a worker of a
-    trainer, the name of the trainer's run, which is its group, too. Where a trial or a worker group
-    is started again, or a trainer's run is continued, it goes on in its run of W&B.
+    In a trial, the W&B run has the id and name of the trial, and the search as its group. In a
+    worker of a trainer, its name and group are the name of the trainer's run. After a restart it
+    continues the same W&B run.
 
     Args:
-        config: Becomes the run's configuration. api_key: W&B's key; where it is found otherwise,
-        `WandbLoggerCallback` says. api_key_file: A file with the key in its first line.
-        rank_zero_only: Whether the other ranks of a trainer get a run that logs nothing. kwargs:
-        For `wandb.init`; they beat what is said above. `trial_id` and `trial_name` stand for `id`
-        and `name`.
+        config: Configuration of the W&B run.
+        api_key: Key of W&B; by default it is found as described in `WandbLoggerCallback`.
+        api_key_file: File with the key in its first line.
+        rank_zero_only: Return a run that logs nothing on all ranks but 0.
+        kwargs: Arguments of `wandb.init`, which override the values above. `trial_id` and
+            `trial_name` mean `id` and `name`.
 
     Raises:
         ImportError: wandb is not installed.
-        ValueError: There is no key, or two.
+        ValueError: There is no key, or there are two.
     """
     wandb = load("wandb", purpose="setup_wandb", install="wandb")
-    here = Surroundings.now()
+    here = RunIdentity.current()
     if rank_zero_only and here.rank:
         return wandb.init(mode="disabled")
     set_api_key(api_key_file, api_key)
@@ -86,8 +85,8 @@ def setup_wandb(
     return run
 
 
-def _kept_id(here: Surroundings) -> str | None:
-    """The id of this rank's run of W&B, made up the first time; None where there is no trainer."""
+def _kept_id(here: RunIdentity) -> str | None:
+    """Return the stored id of this rank's W&B run, or create one; None outside of a trainer."""
     if here.storage is None:
         return None
     kept = KeptRun(here.storage.files, f"setup_wandb rank {here.rank}")
@@ -96,5 +95,5 @@ def _kept_id(here: Surroundings) -> str | None:
     return run_id
 
 
-def _name(here: Surroundings) -> str | None:
+def _name(here: RunIdentity) -> str | None:
     return f"{here.trial_name}-rank-{here.rank}" if here.rank else here.trial_name

@@ -18,8 +18,9 @@ class Passes:
 
     Args:
         loader: Any iterable that can be gone through again and again; a prepared `DataLoader` can
-        also go on in the middle elsewhere. epoch: The number of the next pass, asked as it begins:
-        the order of a shuffled loader depends on it.
+            also go on in the middle elsewhere.
+        epoch: The number of the next pass, asked as it begins: the order of a shuffled loader
+            depends on it.
     """
 
     def __init__(self, loader: Iterable[Any], epoch: Callable[[], int]) -> None:

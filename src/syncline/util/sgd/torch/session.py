@@ -19,7 +19,7 @@ from syncline.train.checkpoint import (
 )
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
-from syncline.train.readers import Readers
+from syncline.train.resume_state import Readers
 from syncline.train.session import (
     TrainSession,
     UploadFunction,
@@ -27,7 +27,7 @@ from syncline.train.session import (
     in_session,
     set_session,
 )
-from syncline.train.storage import StorageContext
+from syncline.train.storage.context import StorageContext
 
 
 class OperatorSession(TrainSession):

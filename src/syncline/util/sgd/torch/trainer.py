@@ -40,20 +40,24 @@ class TorchTrainer:
     done once more, on the same samples with the same random numbers.
 
     Args:
-        training_operator_cls: A `TrainingOperator` subclass; or else the creators. model_creator,
-        data_creator, optimizer_creator, loss_creator, scheduler_creator: As in
-        `TrainingOperator.register_creators`. serialize_data_creation: The workers of a machine call
-        `data_creator` one after another. initialization_hook: Called without arguments on every
-        worker, before its operator is made. config: The operator's `config`, and what creators get.
-        num_workers: How many workers there are. num_cpus_per_worker: CPUs of each. use_gpu: Whether
-        each has a GPU too; "auto": if this process sees one. backend: "nccl", "gloo", or "auto":
-        NCCL with GPUs. wrap_ddp: Whether registered models are wrapped in
-        `DistributedDataParallel`. timeout_s: Seconds that a collective operation may take.
-        use_fp16: Mixed precision: float16 on GPUs, bfloat16 on CPUs. use_tqdm: Show a progress bar
-        of rank 0's epochs. add_dist_sampler: Every rank reads its share of registered loaders;
-        False: each reads all. scheduler_step_freq: When registered schedulers step: "batch",
-        "epoch", or "manual" for `update_scheduler`. use_local: A single worker runs in this
-        process. Of several none does.
+        training_operator_cls: A `TrainingOperator` subclass; or else the creators.
+        model_creator, data_creator, optimizer_creator, loss_creator, scheduler_creator: As in
+            `TrainingOperator.register_creators`.
+        serialize_data_creation: The workers of a machine call `data_creator` one after another.
+        initialization_hook: Called without arguments on every worker, before its operator is made.
+        config: The operator's `config`, and what creators get.
+        num_workers: How many workers there are.
+        num_cpus_per_worker: CPUs of each.
+        use_gpu: Whether each has a GPU too; "auto": if this process sees one.
+        backend: "nccl", "gloo", or "auto": NCCL with GPUs.
+        wrap_ddp: Whether registered models are wrapped in `DistributedDataParallel`.
+        timeout_s: Seconds that a collective operation may take.
+        use_fp16: Mixed precision: float16 on GPUs, bfloat16 on CPUs.
+        use_tqdm: Show a progress bar of rank 0's epochs.
+        add_dist_sampler: Every rank reads its share of registered loaders; False: each reads all.
+        scheduler_step_freq: When registered schedulers step: "batch", "epoch", or "manual" for
+            `update_scheduler`.
+        use_local: A single worker runs in this process. Of several none does.
 
     Raises:
         ValueError, TypeError: Arguments that cannot be meant; resources that there are not.
@@ -153,14 +157,15 @@ class TorchTrainer:
 
         Args:
             num_steps: End it after so many batches on each worker; the next epoch goes on where
-            this one ends, over the loader's end. profile: Add `profile`, a dict of rank 0's times:
-            `mean_train_epoch_s`. reduce_results: False returns a list with every rank's own result.
+                this one ends, over the loader's end.
+            profile: Add `profile`, a dict of rank 0's times: `mean_train_epoch_s`.
+            reduce_results: False returns a list with every rank's own result.
             max_retries: How often the epoch is run again from its beginning when workers die. 0
-            also saves keeping the state. info: For the operator's `train_epoch` and `train_batch`.
+                also saves keeping the state.
+            info: For the operator's `train_epoch` and `train_batch`.
             dataset: A `syncline.data.Dataset` to train on instead of the registered loader: batches
-            of `config["batch_size"]` rows (32
-                without), a tensor for each column, the last column being the target. Rows that do
-                not divide among the workers are dropped.
+                of `config["batch_size"]` rows (32 without), a tensor for each column, the last
+                column being the target. Rows that do not divide among the workers are dropped.
 
         Returns:
             A dict: `epoch` (number of epochs so far), `num_samples` (samples of all workers; the

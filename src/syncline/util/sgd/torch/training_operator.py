@@ -124,16 +124,21 @@ class TrainingOperator:
 
         Args:
             models: One model or several. With several, override `train_batch` and `validate_batch`,
-            or the loops. optimizers: One optimizer or several. criterion: The loss function.
+                or the loops.
+            optimizers: One optimizer or several.
+            criterion: The loss function.
             schedulers: One learning-rate scheduler or several; the trainer needs
-            `scheduler_step_freq` then. ddp_args: For `DistributedDataParallel`. apex_args: Ignored.
+                `scheduler_step_freq` then.
+            ddp_args: For `DistributedDataParallel`.
+            apex_args: Ignored.
 
         Returns:
             `(models, optimizers)`, then `criterion` and `schedulers` where given; what came as a
             list is a list.
 
         Raises:
-            TypeError: A model is no module. ValueError: schedulers, and nobody says when they step.
+            TypeError: A model is no module.
+            ValueError: schedulers, and nobody says when they step.
         """
         if schedulers is not None and self._options.scheduler_step_freq is None:
             raise ValueError(
@@ -179,12 +184,14 @@ class TrainingOperator:
         """Call the creators and register what they make.
 
         Args:
-            model_creator: `(config)` to a model, or several. optimizer_creator: `(models, config)`
-            to an optimizer, or several. data_creator: `(config)` to a training loader, or to
-            `(training loader, validation loader)`. loss_creator: A module class, such as
-            `nn.MSELoss`, or `(config)` to a loss function. scheduler_creator: `(optimizers,
-            config)` to a scheduler, or several. serialize_data_creation: The workers of a machine
-            call `data_creator` one after another, as for a download.
+            model_creator: `(config)` to a model, or several.
+            optimizer_creator: `(models, config)` to an optimizer, or several.
+            data_creator: `(config)` to a training loader, or to `(training loader, validation
+                loader)`.
+            loss_creator: A module class, such as `nn.MSELoss`, or `(config)` to a loss function.
+            scheduler_creator: `(optimizers, config)` to a scheduler, or several.
+            serialize_data_creation: The workers of a machine call `data_creator` one after another,
+                as for a download.
         """
         config = self._config
         models = model_creator(config)
@@ -250,8 +257,9 @@ class TrainingOperator:
         """Train on every batch of `iterator`.
 
         Args:
-            iterator: Batches. info: `num_steps`, `scheduler_step`, `epoch_idx` (number of the
-            epoch, from 0), and what the program gave to `train`.
+            iterator: Batches.
+            info: `num_steps`, `scheduler_step`, `epoch_idx` (number of the epoch, from 0), and what
+                the program gave to `train`.
 
         Returns:
             `batch_count`, `num_samples`, and for every metric `x` of `train_batch` its mean over
@@ -281,8 +289,9 @@ class TrainingOperator:
         """One step on one batch, `(feature, ..., target)`.
 
         Args:
-            batch: What the loader gave. batch_info: The epoch's `info`, `batch_idx` (number in the
-            epoch, from 0) and `global_step` (batches trained before, ever).
+            batch: What the loader gave.
+            batch_info: The epoch's `info`, `batch_idx` (number in the epoch, from 0) and
+                `global_step` (batches trained before, ever).
 
         Returns:
             `train_loss`, and `num_samples`, with which it counts.

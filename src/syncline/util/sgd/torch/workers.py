@@ -20,8 +20,8 @@ from syncline.train.config import DataConfig, ScalingConfig
 from syncline.train.datasets import Datasets, whole
 from syncline.train.torch_backend import TorchBackend, TorchConfig
 from syncline.train.workers.group import ActorWorkerGroup, WorkerStartError
-from syncline.train.workers.placement import Reservation
 from syncline.train.workers.ranks import visible_gpus
+from syncline.train.workers.reservation import Reservation
 from syncline.util.sgd.torch.runner import (
     Plan,
     Snapshot,
