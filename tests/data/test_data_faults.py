@@ -24,9 +24,10 @@ import pytest
 
 import syncline
 from syncline import data
-from syncline.core import api, refs
+from syncline.core import api
+from syncline.core.engine import current_engine
 from syncline.data.dataset import Dataset
-from syncline.data.split.messages import CoordinatorDiedError
+from syncline.data.iterate.split_rendezvous import CoordinatorDiedError
 from syncline.exceptions import WorkerCrashedError
 from syncline.testing.waiting import eventually
 from syncline.train import (
@@ -225,7 +226,7 @@ def test_what_always_kills_its_worker_is_named_with_the_cause(
 
 
 def coordinators() -> list[int]:
-    hub = refs.current_engine()._link._hub  # type: ignore[attr-defined]
+    hub = current_engine()._connection._hub  # type: ignore[attr-defined]
     return [
         process.pid for process in list(hub.processes.values()) if "Coordinator" in process.label
     ]
@@ -261,8 +262,8 @@ def test_consumers_of_a_split_hear_that_its_coordinator_died() -> None:
     assert all(
         "was killed by SIGKILL" in error and "split the dataset again" in error for error in errors
     )
-    (again,) = dataset.streaming_split(1)
-    assert sum(len(batch["id"]) for batch in again.iter_batches()) == 10_000
+    (recompute,) = dataset.streaming_split(1)
+    assert sum(len(batch["id"]) for batch in recompute.iter_batches()) == 10_000
 
 
 def test_a_training_goes_on_with_another_coordinator(tmp_path: Path) -> None:

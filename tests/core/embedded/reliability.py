@@ -23,20 +23,21 @@ import numpy as np
 import syncline
 from syncline import exceptions
 from syncline.core import refs
+from syncline.core.engine import current_engine
 
 LIMIT_S = 60
 
 
 def hub():
-    return refs.current_engine()._link._hub
+    return current_engine()._connection._hub
 
 
-def template_pid():
-    return hub().workers.template_pid
+def fork_server_pid():
+    return hub().workers.fork_server_pid
 
 
 def statistics():
-    return refs.current_engine().statistics()
+    return current_engine().statistics()
 
 
 def until(condition, what):

@@ -58,8 +58,8 @@ def test_both_directions_are_independent(ends):
 
 def test_what_is_held_leaves_with_the_next_message_in_order(ends):
     left, right = ends
-    left.hold((1,))
-    left.hold((2,))
+    left.enqueue((1,))
+    left.enqueue((2,))
     assert right.receive() == []
     left.send((3,))
     assert receive(right, 3) == [(1,), (2,), (3,)]
@@ -68,7 +68,7 @@ def test_what_is_held_leaves_with_the_next_message_in_order(ends):
 def test_a_message_is_encoded_when_it_is_held(ends):
     left, right = ends
     changes = [1]
-    left.hold((changes,))
+    left.enqueue((changes,))
     changes.append(2)
     left.flush()
     assert receive(right, 1) == [([1],)]
@@ -83,7 +83,7 @@ def test_frames_cut_anywhere_are_put_together():
     memory = Channel(end)
     spare, spare_end = (Channel(each) for each in socket.socketpair())
     for index in range(3):
-        spare.hold((index, b"abc"))
+        spare.enqueue((index, b"abc"))
     spare.flush()
     data = spare_end._socket.recv(1_000_000)
     messages = []
@@ -161,7 +161,7 @@ def test_a_closed_channel_takes_messages_and_forgets_them(ends):
 def test_statistics_count_messages(ends):
     left, right = ends
     left.send((1,))
-    left.hold((2,))
+    left.enqueue((2,))
     left.flush()
     receive(right, 2)
     assert left.statistics.messages_sent == 2

@@ -41,14 +41,14 @@ class Clock:
 def test_a_readable_descriptor_is_handled_until_it_is_read(reactor, pipe):
     events = []
     reactor.register(pipe[0], events.append)
-    reactor.turn(0)
+    reactor.run_once(0)
     assert events == []
     os.write(pipe[1], b"x")
-    reactor.turn(60)
-    reactor.turn(60)
+    reactor.run_once(60)
+    reactor.run_once(60)
     assert events == [select.EPOLLIN] * 2
     os.read(pipe[0], 1)
-    reactor.turn(0)
+    reactor.run_once(0)
     assert len(events) == 2
 
 
@@ -56,7 +56,7 @@ def test_a_hang_up_is_handled(reactor, pipe):
     events = []
     reactor.register(pipe[0], events.append)
     os.close(pipe[1])
-    reactor.turn(60)
+    reactor.run_once(60)
     assert events[0] & select.EPOLLHUP
 
 
@@ -64,13 +64,13 @@ def test_room_to_write_is_watched_on_demand(reactor):
     left, right = socket.socketpair()
     events = []
     reactor.register(left.fileno(), events.append)
-    reactor.turn(0)
+    reactor.run_once(0)
     assert events == []
     reactor.modify(left.fileno(), writable=True)
-    reactor.turn(60)
+    reactor.run_once(60)
     assert events == [select.EPOLLOUT]
     reactor.modify(left.fileno(), writable=False)
-    reactor.turn(0)
+    reactor.run_once(0)
     assert len(events) == 1
     reactor.unregister(left.fileno())
     reactor.modify(left.fileno(), writable=True)  # unknown: nothing happens
@@ -85,7 +85,7 @@ def test_a_forgotten_descriptor_is_not_handled(reactor, pipe):
     os.write(pipe[1], b"x")
     reactor.unregister(pipe[0])
     reactor.unregister(pipe[0])
-    reactor.turn(0)
+    reactor.run_once(0)
     assert events == []
 
 
@@ -105,7 +105,7 @@ def test_a_handler_may_forget_another_that_is_due(reactor):
     reactor.register(b, handler(b, a))
     for _, write in pipes:
         os.write(write, b"x")
-    reactor.turn(60)
+    reactor.run_once(60)
     assert len(handled) == 1
     for fds in pipes:
         for fd in fds:
@@ -120,11 +120,11 @@ def test_a_handler_that_fails_leaves_the_reactor_usable(reactor, pipe):
     reactor.register(pipe[0], fail)
     os.write(pipe[1], b"x")
     with pytest.raises(ValueError, match="no"):
-        reactor.turn(60)
+        reactor.run_once(60)
     done = []
     reactor.call_later(0, lambda: done.append(1))
-    reactor.turn(60)
-    reactor.turn(0)
+    reactor.run_once(60)
+    reactor.run_once(0)
     assert done == [1]
 
 
@@ -135,14 +135,14 @@ def test_timers_run_in_their_order_and_once():
     reactor.call_later(2, lambda: ran.append("b"))
     reactor.call_later(1, lambda: ran.append("a"))
     reactor.call_at(1002, lambda: ran.append("c"))
-    reactor.turn(0)
+    reactor.run_once(0)
     assert ran == []
     clock.now += 1
-    reactor.turn(60)
+    reactor.run_once(60)
     assert ran == ["a"]
     clock.now += 1
-    reactor.turn(60)
-    reactor.turn(0)
+    reactor.run_once(60)
+    reactor.run_once(0)
     assert ran == ["a", "b", "c"]
     reactor.close()
 
@@ -159,7 +159,7 @@ def test_a_timer_that_sets_the_next_for_now_does_not_keep_the_turn():
             reactor.call_later(0, again)
 
     reactor.call_later(0, again)
-    reactor.turn(0)
+    reactor.run_once(0)
     assert len(ran) == 1
     reactor.close()
 
@@ -168,7 +168,7 @@ def test_a_timer_ends_a_turn_that_waits_for_longer(reactor):
     done = []
     reactor.call_later(0.01, lambda: done.append(1))
     for _ in range(100):
-        reactor.turn(600)
+        reactor.run_once(600)
         if done:
             break
     assert done == [1]
@@ -178,8 +178,8 @@ def test_a_timer_ends_a_turn_that_waits_for_longer(reactor):
 def test_a_wake_up_before_the_turn_is_not_lost(reactor):
     reactor.wake()
     reactor.wake()
-    reactor.turn(None)
-    reactor.turn(0)
+    reactor.run_once(None)
+    reactor.run_once(0)
 
 
 @pytest.mark.timeout(60)
@@ -188,7 +188,7 @@ def test_a_wake_up_and_a_timer_from_another_thread_end_the_turn(reactor):
     thread = threading.Thread(target=lambda: reactor.call_later(0, done.set), daemon=True)
     thread.start()
     while not done.is_set():
-        reactor.turn(None)
+        reactor.run_once(None)
     thread.join()
 
 
@@ -196,7 +196,7 @@ def test_a_wake_up_and_a_timer_from_another_thread_end_the_turn(reactor):
 @pytest.mark.parametrize("timeout_s", [1e7, 1e12, float("inf")])
 def test_it_may_be_asked_to_wait_for_longer_than_the_system_can(reactor, timeout_s):
     reactor.wake()
-    reactor.turn(timeout_s)
+    reactor.run_once(timeout_s)
 
 
 def test_a_late_wake_up_does_not_write_into_a_file_that_got_the_number(tmp_path):
@@ -216,11 +216,11 @@ def test_without_eventfd_a_pipe_does_the_same(monkeypatch):
     reactor = Reactor()
     for _ in range(3):
         reactor.wake()
-    reactor.turn(60)
+    reactor.run_once(60)
     done = []
     reactor.call_later(0, lambda: done.append(1))
-    reactor.turn(60)
-    reactor.turn(0)
+    reactor.run_once(60)
+    reactor.run_once(0)
     assert done == [1]
     reactor.close()
     reactor.wake()

@@ -1,4 +1,4 @@
-"""The driver's end, however it comes, leaves no process and no file; the template's end disturbs
+"""The driver's end, however it comes, leaves no process and no file; the fork_server's end disturbs
 nobody.
 """
 
@@ -19,7 +19,7 @@ IDLE = """
 syncline.init(num_cpus=2)
 syncline.get(syncline.remote(os.getpid).remote(), timeout=LIMIT_S)
 kept = syncline.put(np.ones(1_000_000))
-print("template", template_pid())
+print("fork_server", fork_server_pid())
 print("ready")
 time.sleep(1000)
 """
@@ -52,7 +52,7 @@ running = [with_children.remote(method) for method in methods]
 waiting = Waiting.remote()
 answer = waiting.on.remote([running[0]])
 until(lambda: all(os.path.exists(f"started-{method}") for method in methods), "all tasks run")
-print("template", template_pid())
+print("fork_server", fork_server_pid())
 print("ready")
 syncline.get(answer)
 """
@@ -60,7 +60,7 @@ syncline.get(answer)
 PUTTING = """
 syncline.init(num_cpus=1)
 syncline.get(syncline.remote(os.getpid).remote(), timeout=LIMIT_S)
-print("template", template_pid())
+print("fork_server", fork_server_pid())
 array = np.ones(25_000_000)
 kept = [syncline.put(array)]
 print("ready")
@@ -78,7 +78,7 @@ def sleep():
 
 
 running = [sleep.remote() for _ in range(20)]
-print("template", template_pid())
+print("fork_server", fork_server_pid())
 print("ready")
 time.sleep(1000)
 """
@@ -87,7 +87,7 @@ PROGRAMS = {"idle": IDLE, "running": RUNNING, "putting": PUTTING, "starting": ST
 
 
 def _template(program: Program) -> int:
-    return int(program.wait_for("template").split()[1])
+    return int(program.wait_for("fork_server").split()[1])
 
 
 @pytest.mark.parametrize("doing", PROGRAMS)
@@ -111,7 +111,7 @@ def test_workers_clean_up_when_driver_and_template_are_killed(doing: str) -> Non
 
 def test_next_program_removes_what_a_program_without_survivors_left(tmp_path: Path) -> None:
     environment = {"SYNCLINE_TMPDIR": str(tmp_path)}
-    text = "syncline.init(num_cpus=1)\nkept = syncline.put(np.ones(1_000_000))\nprint('template', template_pid())\ntime.sleep(1000)\n"
+    text = "syncline.init(num_cpus=1)\nkept = syncline.put(np.ones(1_000_000))\nprint('fork_server', fork_server_pid())\ntime.sleep(1000)\n"
     with run_program(PRELUDE + text, environment=environment) as program:
         os.kill(_template(program), signal.SIGKILL)
         program.end()  # every process at once: nobody is left to clean up
@@ -124,7 +124,7 @@ def test_next_program_removes_what_a_program_without_survivors_left(tmp_path: Pa
 
 def test_driver_killed_long_after_the_template_leaves_nothing() -> None:
     with run_program(
-        PRELUDE + RUNNING.replace('print("ready")', "os.kill(template_pid(), 9); print('ready')")
+        PRELUDE + RUNNING.replace('print("ready")', "os.kill(fork_server_pid(), 9); print('ready')")
     ) as program:
         program.wait_for("ready")
         program.send_signal(signal.SIGKILL)
@@ -205,7 +205,7 @@ first, pid = syncline.get(counter.add.remote(), timeout=LIMIT_S)
 lasting = double.remote(21, 1.0)
 doomed = with_child.remote()
 until(lambda: os.path.exists("begun-21") and os.path.exists("child"), "tasks run")
-before = template_pid()
+before = fork_server_pid()
 os.kill(before, signal.SIGKILL)
 
 assert syncline.get(counter.add.remote(), timeout=LIMIT_S) == (2, pid), "the actor goes on in its process"
@@ -213,7 +213,7 @@ assert syncline.get([double.remote(i, 0.01) for i in range(40)], timeout=LIMIT_S
 assert syncline.get(lasting, timeout=LIMIT_S) == 42
 others = [Counter.remote() for _ in range(3)]
 assert [n for n, _ in syncline.get([other.add.remote() for other in others], timeout=LIMIT_S)] == [1, 1, 1]
-until(lambda: template_pid() != before, "there is a new template")
+until(lambda: fork_server_pid() != before, "there is a new fork_server")
 
 with open("child") as file:
     worker, child = map(int, file.read().split())
@@ -228,7 +228,7 @@ until(lambda: not is_alive(child), "what the dead worker started is ended too")
 os.kill(pid, signal.SIGKILL)
 until(lambda: not is_alive(pid), "the actor's process is gone")
 deadline = time.monotonic() + LIMIT_S
-while True:  # an actor that an earlier template made restarts like any other
+while True:  # an actor that an earlier fork_server made restarts like any other
     try:
         assert syncline.get(counter.add.remote(), timeout=LIMIT_S)[0] == 1
         break

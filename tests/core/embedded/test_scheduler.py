@@ -11,8 +11,8 @@ from syncline.core.embedded.instructions import (
     StartWorker,
     StopWorker,
 )
-from syncline.core.embedded.invariants import check_scheduler
 from syncline.core.embedded.scheduler import Scheduler
+from syncline.core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.resources import Infeasible
 
 
@@ -130,10 +130,10 @@ def test_idle_workers_beyond_the_cpus_are_stopped() -> None:
     check_scheduler(scheduler)
 
 
-def test_warm_workers_are_at_most_one_per_cpu() -> None:
+def test_prestarted_workers_are_at_most_one_per_cpu() -> None:
     scheduler = machine(workers=1, CPU=3)
-    assert scheduler.warm("", 8) == [StartWorker("", 2)]
-    assert not scheduler.warm("", 8)
+    assert scheduler.prestart("", 8) == [StartWorker("", 2)]
+    assert not scheduler.prestart("", 8)
 
 
 def test_retired_worker_gets_nothing_more_and_is_stopped() -> None:
@@ -358,7 +358,7 @@ def test_gpu_ids_can_be_named() -> None:
     scheduler = Scheduler({"CPU": 1, "GPU": 2}, gpu_ids=["4", "6"])
     scheduler.worker_ready(0)
     assert scheduler.submit(1, scheduler.shape({"GPU": 2})) == [Assign(0, 1, ("4", "6"))]
-    with pytest.raises(ValueError, match="one id for each GPU"):
+    with pytest.raises(ValueError, match="one for each GPU"):
         Scheduler({"GPU": 2}, gpu_ids=["0"])
 
 
@@ -510,7 +510,7 @@ def test_groups_that_can_never_be_reserved_are_refused() -> None:
         scheduler.create_group(1, [{"CPU": 1}, {"CPU": 1}], "STRICT_SPREAD")
     with pytest.raises(Infeasible, match=r"asked \{'CPU': 3\} but this machine has \{'CPU': 2\}"):
         scheduler.create_group(1, [{"CPU": 2}, {"CPU": 1}], "PACK")
-    with pytest.raises(Infeasible, match="must lie on a single GPU"):
+    with pytest.raises(Infeasible, match="must be on a single GPU"):
         scheduler.create_group(1, [{"GPU": 0.6}] * 3, "PACK")
     with pytest.raises(ValueError, match="at least one bundle"):
         scheduler.create_group(1, [], "PACK")
@@ -531,7 +531,7 @@ def test_shapes_of_a_group_are_checked_against_its_bundles() -> None:
         match=r"asked \{'CPU': 3\} but the largest bundle of the placement group has \{'CPU': 2\}",
     ):
         scheduler.shape({"CPU": 3}, group=(1, -1))
-    with pytest.raises(ValueError, match="has 2 bundles: use an index from 0 to 1"):
+    with pytest.raises(ValueError, match="has 2 bundles. Use an index from 0 to 1"):
         scheduler.shape({"CPU": 1}, group=(1, 2))
 
 
@@ -616,5 +616,5 @@ def test_resource_that_is_new_can_be_used_in_groups_that_exist_too() -> None:
 
 
 def test_number_of_gpus_stays() -> None:
-    with pytest.raises(ValueError, match="2 GPUs, and their number stays"):
+    with pytest.raises(ValueError, match="2 GPUs, and this number is fixed"):
         machine(CPU=1, GPU=2).resize({"GPU": 1})

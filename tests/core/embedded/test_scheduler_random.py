@@ -18,8 +18,8 @@ from syncline.core.embedded.instructions import (
     StartWorker,
     StopWorker,
 )
-from syncline.core.embedded.invariants import check_scheduler
 from syncline.core.embedded.scheduler import Scheduler
+from syncline.core.embedded.scheduler_invariants import check_scheduler
 from syncline.core.resources import Infeasible
 
 TOTAL = {"CPU": 4, "GPU": 2, "disk": 3}
@@ -59,7 +59,7 @@ class Driver:
             self.scheduler.set_depth(shape, self.chance.choice([1, 1, 4]))
         self.group_shapes: dict[int, list[int]] = {}
 
-    def carry_out(self, steps: Iterable[Instruction]) -> None:
+    def apply(self, steps: Iterable[Instruction]) -> None:
         for step in steps:
             if isinstance(step, Assign):
                 assert step.task_id in self.open_tasks
@@ -85,17 +85,17 @@ class Driver:
         shape = self.chance.choice(self.shapes if group is None else self.group_shapes[group])
         task = next(self.ids)
         self.open_tasks[task] = shape
-        self.carry_out(self.scheduler.submit(task, shape))
+        self.apply(self.scheduler.submit(task, shape))
 
     def ready(self) -> None:
         if self.starting:
             environment = self.starting.pop(self.chance.randrange(len(self.starting)))
             if self.chance.random() < 0.05:
-                self.carry_out(self.scheduler.start_failed(environment))
+                self.apply(self.scheduler.start_failed(environment))
                 return
             worker = next(self.ids)
             self.workers[worker] = []
-            self.carry_out(self.scheduler.worker_ready(worker, environment))
+            self.apply(self.scheduler.worker_ready(worker, environment))
 
     def busy(self) -> int | None:
         return self.chance.choice(
@@ -107,10 +107,10 @@ class Driver:
         if worker is not None:
             self.blocked.discard(worker)
             if self.chance.random() < 0.1:
-                self.carry_out(self.scheduler.retire(worker))
+                self.apply(self.scheduler.retire(worker))
             task = self.workers[worker].pop(0)
             del self.open_tasks[task]
-            self.carry_out(self.scheduler.finished(worker, task))
+            self.apply(self.scheduler.finished(worker, task))
 
     def block(self) -> None:
         worker = self.chance.choice([*self.workers] or [None])
@@ -118,12 +118,12 @@ class Driver:
             return
         if worker in self.blocked:
             self.blocked.discard(worker)
-            self.carry_out(self.scheduler.unblocked(worker))
+            self.apply(self.scheduler.unblocked(worker))
         elif self.workers[worker] or worker in self.seats:
             self.blocked.add(worker)
             back = self.workers[worker][1:]
             del self.workers[worker][1:]
-            self.carry_out(self.scheduler.blocked(worker, back))
+            self.apply(self.scheduler.blocked(worker, back))
 
     def give_back(self) -> None:
         worker = self.busy()
@@ -131,7 +131,7 @@ class Driver:
             count = self.chance.randint(1, len(self.workers[worker]))
             back = self.workers[worker][count:]
             del self.workers[worker][count:]
-            self.carry_out(self.scheduler.returned(worker, back))
+            self.apply(self.scheduler.returned(worker, back))
 
     def kill(self, worker: int | None = None) -> None:
         chosen = self.chance.choice([*self.workers] or [None]) if worker is None else worker
@@ -144,7 +144,7 @@ class Driver:
             self.open_actors.discard(-1 if loss.actor_id is None else loss.actor_id)
             for task in tasks:
                 del self.open_tasks[task]
-            self.carry_out(loss.instructions)
+            self.apply(loss.instructions)
 
     def cancel(self) -> None:
         if self.open_tasks:
@@ -172,13 +172,13 @@ class Driver:
                 self.chance.choice(self.group_shapes[self.chance.choice(self.groups)]),
                 None,
             )
-        self.carry_out(self.scheduler.reserve_actor(actor, shape, keeps))
+        self.apply(self.scheduler.reserve_actor(actor, shape, keeps))
 
     def end_actor(self) -> None:
         if self.open_actors:
             actor = self.chance.choice(sorted(self.open_actors))
             self.open_actors.remove(actor)
-            self.carry_out(self.scheduler.release_actor(actor))
+            self.apply(self.scheduler.release_actor(actor))
 
     def create_group(self) -> None:
         group = next(self.ids)
@@ -200,10 +200,10 @@ class Driver:
             for demand in ({"CPU": 1}, {"CPU": 0.5}, {})
         ]
         self.scheduler.set_depth(self.group_shapes[group][0], 3)
-        self.carry_out(steps)
+        self.apply(steps)
 
     def resize(self) -> None:
-        self.carry_out(
+        self.apply(
             self.scheduler.resize(
                 {"CPU": self.chance.randint(0, 6), "disk": self.chance.randint(0, 4)}
             )
@@ -215,14 +215,14 @@ class Driver:
             removal = self.scheduler.remove_group(group)
             for task in removal.queued:
                 del self.open_tasks[task]
-            self.carry_out(removal.instructions)
+            self.apply(removal.instructions)
             check_scheduler(self.scheduler)
             for worker, tasks in removal.running:
                 assert self.workers[worker] == tasks
                 self.kill(worker)
             for actor in removal.actors:
                 self.open_actors.discard(actor)
-                self.carry_out(self.scheduler.release_actor(actor))
+                self.apply(self.scheduler.release_actor(actor))
 
 
 @pytest.mark.parametrize(("seed", "resizes"), [(seed, seed % 2) for seed in range(16)])
@@ -238,7 +238,7 @@ def test_books_hold_after_every_event_and_nothing_is_lost(seed: int, resizes: in
     ):
         event()
         check_scheduler(driver.scheduler)
-    driver.carry_out(driver.scheduler.resize(TOTAL))
+    driver.apply(driver.scheduler.resize(TOTAL))
     _drain(driver)
     assert not driver.open_tasks
     statistics = driver.scheduler.statistics()
@@ -260,7 +260,7 @@ def _drain(driver: Driver) -> None:
     while driver.open_actors:
         driver.end_actor()
     for worker in sorted(driver.blocked):
-        driver.carry_out(driver.scheduler.unblocked(worker))
+        driver.apply(driver.scheduler.unblocked(worker))
     driver.blocked.clear()
     for _ in range(100_000):
         if not driver.open_tasks:

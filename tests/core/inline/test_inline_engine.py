@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import syncline
-from syncline.core.engine import Engine
-from syncline.core.refs import current_engine
+from syncline.core.engine import Engine, current_engine
 from syncline.exceptions import ActorDiedError, ObjectLostError, WorkerCrashedError
 
 

@@ -1,10 +1,20 @@
-"""The engine for one machine. Files in the order in which a task flows through them:
+"""The engine of one machine: worker processes under a hub in the driver's process.
 
-`start` makes everything · `engine` turns calls of the API into messages · `link` carries them to
-the hub (`channel`, `reactor`, `pump`) · `hub` and its tables `tasks`, `actor_table`, `groups`,
-`objects`, `requests` · `scheduler` and `actors` decide, purely · `processes` and `template` make
-workers, `endings` says how they ended, and `stacks` where they are · `worker`, `executor`, `calls`,
-`results` run the user's code · `values`, `segments` and `store` move large values through shared
-memory · `output` shows what workers print · `child_processes` lets processes that workers make take
-part.
+Files, in the order in which a task passes them:
+
+- `start`: construction and end of all parts in the driver.
+- `engine`: API calls become messages and requests.
+- `messages`: all messages and values; `segments`, `object_store`: large values in shared memory.
+- `hub_connection`: a process's connection to the hub; `channel`: messages over a socket;
+  `reactor`, `shared_reactor`: event loop and its sharing among threads; `interrupts`: Ctrl-C.
+- `hub`: message handlers; `hub_core`, `hub_records`: its state; `object_table`, `task_table`,
+  `actor_table`, `hub_requests`: its tables and the operations on request.
+- `scheduler`: placement, a pure state machine; `scheduler_state`, `resource_pools`, `instructions`:
+  its state and results; `scheduler_invariants`: checks for tests; `actor_state_machine`: the
+  lifecycle of an actor.
+- `session_directories`, `worker_processes`, `fork_server_messages`, `fork_server`: files and worker
+  processes of a session; `exit_status`: reasons of their ends.
+- `worker`: set-up of a worker process; `executor`, `actor_executor`, `invocation`: user code in it.
+- `worker_output`, `log_display`: log files and the driver's terminal; `stack_dump`: worker stacks.
+- `child_processes`: processes that user code starts.
 """

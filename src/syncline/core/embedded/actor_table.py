@@ -1,5 +1,6 @@
-"""Actors in the hub: their names, their processes, and the way of their calls. Decisions about one
-actor's life are in `actors`.
+"""The hub's table of actors: their names, their processes and their calls.
+
+`actor_state_machine` decides about the lifecycle of one actor.
 """
 
 from __future__ import annotations
@@ -7,30 +8,30 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from syncline.core import errors, serialization
 from syncline.core.embedded import messages as m
-from syncline.core.embedded.actors import (
+from syncline.core.embedded.actor_state_machine import (
     PROCESS_DEATHS,
     QUEUED,
     REFUSED,
-    ActorLife,
+    ActorInstruction,
     ActorState,
+    ActorStateMachine,
     Cause,
     CauseKind,
     Died,
     FailCall,
     PlaceActor,
     SendCall,
-    Step,
     StopProcess,
 )
-from syncline.core.embedded.endings import Ending
-from syncline.core.embedded.instructions import AssignActor
-from syncline.core.embedded.messages import ActorSpec, Message, Value
-from syncline.core.embedded.records import Process, Task
-from syncline.core.embedded.values import error_value
+from syncline.core.embedded.exit_status import ExitStatus
+from syncline.core.embedded.hub_core import HubCore
+from syncline.core.embedded.hub_records import Process, Task
+from syncline.core.embedded.instructions import AssignActor, reject_unknown
+from syncline.core.embedded.messages import ActorSpec, Message, Value, error_value
+from syncline.core.embedded.task_table import TaskTable
 from syncline.exceptions import (
     ActorDiedError,
     ActorOutOfMemoryError,
@@ -40,43 +41,43 @@ from syncline.exceptions import (
     RayTaskError,
 )
 
-if TYPE_CHECKING:
-    from syncline.core.embedded.hub import Hub
-
 LAZY_CALLS = 4
-"""A call behind more than this many unanswered ones of an ordinary actor leaves when the actor next
-says something.
-"""
+"""Calls ahead of an ordinary actor above which a message waits until the actor sends one."""
 
 
 class Actor:
-    """One actor."""
+    """One actor: its specification, its lifecycle and its calls."""
 
     __slots__ = (
         "args",
-        "held",
+        "held_refs",
         "holding",
         "id",
         "in_order",
         "label",
-        "life",
+        "lifecycle",
         "log_tail",
         "pid",
         "shape",
         "spec",
-        "top",
+        "arg_refs",
         "waiting",
     )
 
     def __init__(
-        self, id: int, spec: ActorSpec, args: Value, top: tuple[int, ...], held: tuple[int, ...]
+        self,
+        id: int,
+        spec: ActorSpec,
+        args: Value,
+        arg_refs: tuple[int, ...],
+        held_refs: tuple[int, ...],
     ) -> None:
         self.id = id
         self.spec = spec
         self.args = args
-        self.top = top
-        self.held = held
-        self.life = ActorLife(
+        self.arg_refs = arg_refs
+        self.held_refs = held_refs
+        self.lifecycle = ActorStateMachine(
             id, max_restarts=spec.max_restarts, max_task_retries=spec.max_task_retries
         )
         self.shape = self.holding = 0
@@ -85,16 +86,16 @@ class Actor:
         self.in_order = (
             not spec.is_async and spec.max_concurrency == 1 and not spec.concurrency_groups
         )
-        self.waiting: deque[Task] = (
-            deque()
-        )  # calls whose arguments, or those of a call before them, do not exist yet
+        # calls that wait for arguments, their own or those of an earlier call
+        self.waiting: deque[Task] = deque()
 
 
 class ActorTable:
     """Actors by id and by name."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: HubCore, tasks: TaskTable) -> None:
         self._hub = hub
+        self._tasks = tasks
         self.actors: dict[int, Actor] = {}
         self._names: dict[tuple[str, str], int] = {}
 
@@ -106,11 +107,12 @@ class ActorTable:
         actor_id: int,
         spec: ActorSpec,
         args: Value,
-        top: tuple[int, ...],
-        held: tuple[int, ...],
+        arg_refs: tuple[int, ...],
+        held_refs: tuple[int, ...],
     ) -> bytes | None:
-        """A new actor; or, with `get_if_exists`, the record of the one of that name. ValueError:
-        the name is taken, or no room ever.
+        """Create an actor. With `get_if_exists`, return the record of an existing one.
+
+        Raises ValueError if the name is taken, and Infeasible if the actor can never be placed.
         """
         hub = self._hub
         key = (spec.namespace, spec.name)
@@ -118,10 +120,11 @@ class ActorTable:
             if spec.get_if_exists:
                 return self.find(process, spec.name, spec.namespace)
             raise ValueError(
-                f"An actor named {spec.name!r} lives already in namespace {spec.namespace!r}: choose another name, "
-                f"get that one with `get_actor({spec.name!r})`, or pass `get_if_exists=True`"
+                f"An actor named {spec.name!r} exists already in namespace {spec.namespace!r}: "
+                f"choose another name, get that actor with `get_actor({spec.name!r})`, or pass "
+                "`get_if_exists=True`"
             )
-        actor = Actor(actor_id, spec, args, top, held)
+        actor = Actor(actor_id, spec, args, arg_refs, held_refs)
         actor.shape = hub.scheduler.shape(
             dict(spec.placement), group=spec.group, environment=spec.environment
         )
@@ -131,7 +134,7 @@ class ActorTable:
         entry = hub.objects.add(actor_id, count=2 if spec.detached else 1)
         entry.on_free = self._on_handles_dropped
         hub.hold_for(process, actor_id)
-        hub.objects.hold(held)
+        hub.objects.hold(held_refs)
         self.actors[actor_id] = actor
         if spec.name:
             self._names[key] = actor_id
@@ -139,71 +142,74 @@ class ActorTable:
         return None
 
     def find(self, process: Process, name: str, namespace: str) -> bytes:
-        """The record of a named actor, one reference to it counted for the process. ValueError with
-        the names that exist.
+        """Return the record of a named actor, with one reference counted for the process.
+
+        Raises ValueError with the names that exist.
         """
         actor_id = self._names.get((namespace, name))
         if actor_id is None:
             names = sorted(known for space, known in self._names if space == namespace)
             raise ValueError(
-                f"There is no actor named {name!r} in namespace {namespace!r}.{errors.did_you_mean(name, names)} "
-                f"It has {', '.join(map(repr, names)) or 'no named actors'}; an actor that died loses its name."
+                f"There is no actor named {name!r} in namespace {namespace!r}."
+                f"{errors.did_you_mean(name, names)} "
+                f"It has {', '.join(map(repr, names)) or 'no named actors'}; an actor that died "
+                "loses its name."
             )
         actor = self.actors[actor_id]
         entry = self._hub.objects.entries.get(actor_id)
-        if entry is None:  # its last handle is gone, but it still works on its last calls
+        if entry is None:  # its last handle is gone, but its last calls are running
             entry = self._hub.objects.add(actor_id, count=0)
             entry.on_free = self._on_handles_dropped
-            actor.life.handle_regained()
+            actor.lifecycle.handle_regained()
         entry.count += 1
         self._hub.hold_for(process, actor_id)
         return actor.spec.record
 
     def names(self) -> list[tuple[str, str]]:
-        """(namespace, name) of all, sorted."""
+        """Return (namespace, name) of all named actors, sorted."""
         return sorted(self._names)
 
     def pid_of(self, actor_id: int) -> int | None:
-        """The process in which an actor lives; None where it has none."""
+        """Return the process id of an actor, or None while it has no process."""
         actor = self.actors.get(actor_id)
-        worker = None if actor is None else actor.life.worker
+        worker = None if actor is None else actor.lifecycle.worker
         process = None if worker is None else self._hub.processes.get(worker)
         return None if process is None else process.pid or None
 
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
-        """`kill()`."""
+        """End an actor, or its process only if it may restart."""
         actor = self.actors.get(actor_id)
         if actor is not None:
-            self._do(actor, actor.life.killed(no_restart=no_restart))
+            self._apply(actor, actor.lifecycle.killed(no_restart=no_restart))
 
-    def unplace(self, actor_id: int) -> None:
-        """The actor's placement group was removed."""
+    def remove_from_group(self, actor_id: int) -> None:
+        """End an actor whose placement group was removed."""
         actor = self.actors.get(actor_id)
         if actor is None:
             return
-        worker = actor.life.worker
-        self._do(actor, actor.life.unplaceable("its placement group was removed"))
+        worker = actor.lifecycle.worker
+        self._apply(actor, actor.lifecycle.unplaceable("its placement group was removed"))
         if worker is not None and worker in self._hub.processes:
             process = self._hub.processes[worker]
             process.actor_id = 0
             self._hub.kill(process, "its placement group was removed")
 
-    def give_up(self, environment: str, reason: str) -> None:
-        """Workers of this environment cannot be started: what waits for one is dead."""
+    def fail_environment(self, environment: str, reason: str) -> None:
+        """End the actors that wait for a worker of an environment that cannot start."""
         for actor in list(self.actors.values()):
-            if actor.spec.environment == environment and actor.life.state in (
+            if actor.spec.environment == environment and actor.lifecycle.state in (
                 ActorState.PENDING,
                 ActorState.RESTARTING,
             ):
-                self._do(actor, actor.life.unplaceable(reason))
+                self._apply(actor, actor.lifecycle.unplaceable(reason))
 
     def assign(self, step: AssignActor) -> None:
-        """The scheduler gives an actor a worker: tell the worker what it is now."""
+        """Send an actor's constructor to the worker that the scheduler chose."""
         hub = self._hub
         process = hub.processes[step.worker]
         actor = self.actors.get(step.actor_id)
         if actor is None:
-            hub.let_go(process)
+            hub.stop(process)
             return
         spec = actor.spec
         process.actor_id = actor.id
@@ -213,14 +219,16 @@ class ActorTable:
             process.number,
             f"{spec.class_name}{f' {spec.name}' if spec.name else ''} pid={process.pid}",
         )
-        restarted = actor.life.restarts > 0
-        self._do(actor, actor.life.placed(step.worker))
-        if spec.class_id not in process.known:
-            process.known.add(spec.class_id)
-            hub.send(process, (m.DEFINE, spec.class_id, hub.code[spec.class_id]))
+        restarted = actor.lifecycle.restarts > 0
+        self._apply(actor, actor.lifecycle.placed(step.worker))
+        if spec.class_id not in process.sent_definitions:
+            process.sent_definitions.add(spec.class_id)
+            hub.send(process, (m.DEFINE_FUNCTION, spec.class_id, hub.code[spec.class_id]))
         entries = hub.objects.entries
-        values = {id: entries[id].value for id in actor.top}
-        hub.send(process, (m.ACTOR, actor.id, spec, actor.args, values, step.gpu_ids, restarted))
+        values = {id: entries[id].value for id in actor.arg_refs}
+        hub.send(
+            process, (m.CREATE_ACTOR, actor.id, spec, actor.args, values, step.gpu_ids, restarted)
+        )
 
     def on_constructed(self, process: Process, message: Message) -> None:
         _, actor_id, failed = message
@@ -228,28 +236,30 @@ class ActorTable:
         if actor is None or process.actor_id != actor_id:
             return
         actor.pid = process.pid
-        self._do(
+        self._apply(
             actor,
-            actor.life.constructed() if failed is None else actor.life.constructor_failed(failed),
+            actor.lifecycle.constructed()
+            if failed is None
+            else actor.lifecycle.constructor_failed(failed),
         )
 
     def on_exit(self, process: Process) -> None:
-        """The actor has called `exit_actor()`."""
+        """Handle `exit_actor()`."""
         actor = self.actors.get(process.actor_id)
         if actor is not None:
-            self._do(actor, actor.life.exit_requested())
-        self._hub.let_go(process)
+            self._apply(actor, actor.lifecycle.exit_requested())
+        self._hub.stop(process)
 
-    def on_process_lost(self, process: Process, ending: Ending) -> None:
-        """The actor's process is gone."""
+    def on_process_lost(self, process: Process, status: ExitStatus) -> None:
+        """Handle the death of an actor's process."""
         actor = self.actors.get(process.actor_id)
         if actor is None:
             return
         actor.pid = process.pid
         actor.log_tail = self._hub.output.tail(process.number)
         process.tasks.clear()
-        kind = CauseKind.OUT_OF_MEMORY if ending.is_out_of_memory else CauseKind.WORKER_DIED
-        self._do(actor, actor.life.worker_died(ending.cause, kind))
+        kind = CauseKind.OUT_OF_MEMORY if status.is_out_of_memory else CauseKind.WORKER_DIED
+        self._apply(actor, actor.lifecycle.worker_died(status.cause, kind))
 
     # -- calls
 
@@ -261,8 +271,8 @@ class ActorTable:
             method,
             mode,
             args,
-            top,
-            held,
+            arg_refs,
+            held_refs,
             extra,
             count,
             parent,
@@ -270,9 +280,14 @@ class ActorTable:
             group,
             retry_on,
         ) = message
-        hub = self._hub
         call = Task(
-            call_id, args, top, held, (call_id, *extra) if count else (), process.number, parent
+            call_id,
+            args,
+            arg_refs,
+            held_refs,
+            (call_id, *extra) if count else (),
+            process.number,
+            parent,
         )
         call.actor_id = actor_id
         call.method = method
@@ -287,8 +302,8 @@ class ActorTable:
             else (actor.spec.max_task_retries if actor is not None else 0)
         )
         if actor is None:
-            hub.tasks.begin(process, call)
-            hub.tasks.fail(
+            self._tasks.register(process, call)
+            self._tasks.fail(
                 call,
                 error_value(
                     ActorDiedError("The actor is dead: it ended before this call was made.")
@@ -298,44 +313,46 @@ class ActorTable:
         limit = actor.spec.max_pending_calls
         if 0 < limit <= self._pending(actor_id, process):
             error = PendingCallsLimitExceeded(
-                f"{actor.spec.class_name} has max_pending_calls={limit}, and as many wait: get some first."
+                f"{actor.spec.class_name} has max_pending_calls={limit} and {limit} calls are "
+                "pending: get some results first, or raise the limit."
             )
             if process.channel is None:
                 raise error
-            hub.tasks.begin(process, call)
-            hub.tasks.fail(call, error_value(error))
+            self._tasks.register(process, call)
+            self._tasks.fail(call, error_value(error))
             return
-        if top or actor.waiting:
+        if arg_refs or actor.waiting:
             actor.waiting.append(call)
-            hub.tasks.begin(process, call)
+            self._tasks.register(process, call)
             self._release_waiting(actor)
             return
-        hub.tasks.begin(process, call)
+        self._tasks.register(process, call)
         self._pass_on(actor, call)
 
     def on_arguments(self, call: Task) -> None:
-        """All arguments of a call exist."""
+        """Send the calls whose arguments have values."""
         actor = self.actors.get(call.actor_id)
         if actor is not None:
             self._release_waiting(actor)
 
     def forget_call(self, call: Task) -> None:
-        """A call that was not sent is cancelled."""
+        """Remove a cancelled call that was not sent."""
         actor = self.actors.get(call.actor_id)
         if actor is None:
             return
-        actor.life.cancel(call.id)
+        actor.lifecycle.cancel(call.id)
         if call in actor.waiting:
             actor.waiting.remove(call)
 
     def on_done(self, process: Process, message: Message) -> None:
         _, call_id, values, failed, retry, started, ended = message
-        tasks = self._hub.tasks
+        tasks = self._tasks
         call = process.tasks.pop(call_id, None)
         if call is None or call_id not in tasks.tasks:
-            tasks.drop(process, values)
+            for value in values:
+                self._hub.discard(process, value)
             return
-        process.since = ended
+        process.busy_since = ended
         actor = self.actors.get(process.actor_id)
         if actor is not None:
             tasks.timeline.append(
@@ -345,42 +362,40 @@ class ActorTable:
                 call.retries -= 1 if call.retries > 0 else 0
                 self._send(actor, call, process.number)
                 return
-            steps = actor.life.finished(call_id)
+            steps = actor.lifecycle.finished(call_id)
             tasks.finish(process, call, values, failed)
             if steps:
-                self._do(actor, steps)
+                self._apply(actor, steps)
             return
         tasks.finish(process, call, values, failed)
 
     def _pending(self, actor_id: int, process: Process) -> int:
-        """Calls of one caller that have no answer yet."""
+        """Return the number of a caller's calls without a result."""
         return sum(
             task.actor_id == actor_id and task.owner == process.number
-            for task in self._hub.tasks.tasks.values()
+            for task in self._tasks.tasks.values()
         )
 
     def _release_waiting(self, actor: Actor) -> None:
-        """Pass on the calls that can go: in order of submission where calls run in order, else
-        whichever are ready.
-        """
+        """Send ready calls: in order of submission for an ordinary actor, else any of them."""
         if actor.in_order:
             while actor.waiting and (
-                actor.waiting[0].missing == 0 or actor.waiting[0].id not in self._hub.tasks.tasks
+                actor.waiting[0].pending_args == 0 or actor.waiting[0].id not in self._tasks.tasks
             ):
                 call = actor.waiting.popleft()
-                if call.id in self._hub.tasks.tasks:
+                if call.id in self._tasks.tasks:
                     self._pass_on(actor, call)
             return
-        for call in [call for call in actor.waiting if call.missing == 0]:
+        for call in [call for call in actor.waiting if call.pending_args == 0]:
             actor.waiting.remove(call)
-            if call.id in self._hub.tasks.tasks:
+            if call.id in self._tasks.tasks:
                 self._pass_on(actor, call)
 
     def _pass_on(self, actor: Actor, call: Task) -> None:
-        worker = actor.life.call(call.id, call.retries)
+        worker = actor.lifecycle.call(call.id, call.retries)
         if worker == REFUSED:
-            assert actor.life.death is not None
-            self._hub.tasks.fail(call, self._error(actor, actor.life.death, temporary=False))
+            assert actor.lifecycle.death is not None
+            self._tasks.fail(call, self._error(actor, actor.lifecycle.death, temporary=False))
         elif worker != QUEUED:
             self._send(actor, call, worker)
 
@@ -389,18 +404,18 @@ class ActorTable:
         process = hub.processes[worker]
         call.worker = worker
         if not process.tasks:
-            process.since = time.time()
+            process.busy_since = time.time()
         process.tasks[call.id] = call
-        values = hub.tasks.values_of(call)
+        values = self._tasks.values_of(call)
         message = (
-            m.INVOKE,
+            m.RUN_CALL,
             call.id,
             call.method,
             call.mode,
             call.args,
             values,
             call.count,
-            call.returns[1:],
+            call.result_ids[1:],
             call.group,
             call.retry_on,
         )
@@ -409,24 +424,26 @@ class ActorTable:
         else:
             hub.send(process, message)
 
-    # -- what follows from an actor's life
+    # -- lifecycle instructions
 
-    def _do(self, actor: Actor, steps: Sequence[Step]) -> None:
+    def _apply(self, actor: Actor, steps: Sequence[ActorInstruction]) -> None:
         hub = self._hub
         for step in steps:
             if isinstance(step, SendCall):
-                self._send(actor, hub.tasks.tasks[step.call_id], step.worker)
+                self._send(actor, self._tasks.tasks[step.call_id], step.worker)
             elif isinstance(step, FailCall):
-                call = hub.tasks.tasks.get(step.call_id)
+                call = self._tasks.tasks.get(step.call_id)
                 if call is not None:
-                    hub.tasks.fail(call, self._error(actor, step.cause, temporary=step.temporary))
+                    self._tasks.fail(call, self._error(actor, step.cause, temporary=step.temporary))
             elif isinstance(step, PlaceActor):
-                hub.carry_out(hub.scheduler.actor_died(actor.id))  # what its last process held
-                hub.carry_out(hub.scheduler.reserve_actor(actor.id, actor.shape, actor.holding))
+                hub.apply(hub.scheduler.actor_died(actor.id))  # frees its last holding
+                hub.apply(hub.scheduler.reserve_actor(actor.id, actor.shape, actor.holding))
             elif isinstance(step, StopProcess):
                 self._stop(actor, step)
             elif isinstance(step, Died):
-                self._bury(actor)
+                self._remove_dead(actor)
+            else:
+                reject_unknown(step)
 
     def _stop(self, actor: Actor, step: StopProcess) -> None:
         process = self._hub.processes.get(step.worker)
@@ -435,22 +452,22 @@ class ActorTable:
         actor.pid = process.pid
         process.actor_id = 0
         process.tasks.clear()
-        self._hub.carry_out(self._hub.scheduler.actor_died(actor.id))
-        self._hub.let_go(process, at_once=step.force)
+        self._hub.apply(self._hub.scheduler.actor_died(actor.id))
+        self._hub.stop(process, force=step.force)
 
-    def _bury(self, actor: Actor) -> None:
+    def _remove_dead(self, actor: Actor) -> None:
         hub = self._hub
         key = (actor.spec.namespace, actor.spec.name)
         if self._names.get(key) == actor.id:
             del self._names[key]
-        death = actor.life.death
+        death = actor.lifecycle.death
         assert death is not None
         for call in list(actor.waiting):
-            hub.tasks.fail(call, self._error(actor, death, temporary=False))
+            self._tasks.fail(call, self._error(actor, death, temporary=False))
         actor.waiting.clear()
-        hub.objects.release(actor.held)
-        actor.held = ()
-        hub.carry_out(hub.scheduler.release_actor(actor.id))
+        hub.objects.release(actor.held_refs)
+        actor.held_refs = ()
+        hub.apply(hub.scheduler.release_actor(actor.id))
         if actor.id not in hub.objects.entries:
             self.actors.pop(actor.id, None)
 
@@ -458,39 +475,40 @@ class ActorTable:
         actor = self.actors.get(actor_id)
         if actor is None:
             return
-        if actor.life.state is ActorState.DEAD:
+        if actor.lifecycle.state is ActorState.DEAD:
             del self.actors[actor_id]
             return
-        self._do(actor, actor.life.handle_dropped())
+        self._apply(actor, actor.lifecycle.handle_dropped())
 
     def _await_arguments(self, actor: Actor) -> None:
-        missing = len(actor.top)
+        missing = len(actor.arg_refs)
         if not missing:
-            self._do(actor, actor.life.created())
+            self._apply(actor, actor.lifecycle.created())
             return
 
-        def arrive(_: int, value: Value) -> None:
+        def on_value(_: int, value: Value) -> None:
             nonlocal missing
             missing -= 1
-            if actor.life.state is ActorState.DEAD:
+            if actor.lifecycle.state is ActorState.DEAD:
                 return
             if value[0] == m.ERROR:
-                self._do(
+                self._apply(
                     actor,
-                    actor.life.unplaceable(
-                        f"an argument of its constructor failed: {serialization.unpack_error(value[1])}"
+                    actor.lifecycle.unplaceable(
+                        "an argument of its constructor failed: "
+                        f"{serialization.unpack_error(value[1])}"
                     ),
                 )
             elif missing == 0:
-                self._do(actor, actor.life.created())
+                self._apply(actor, actor.lifecycle.created())
 
-        for id in actor.top:
-            self._hub.await_value(id, arrive)
+        for id in actor.arg_refs:
+            self._hub.subscribe(id, on_value)
 
     def _error(self, actor: Actor, cause: Cause, *, temporary: bool) -> Value:
         spec = actor.spec
         name = spec.name or None
-        told = {
+        details: dict[str, str | int | None] = {
             "actor_id": f"{actor.id:032x}",
             "actor_name": name,
             "class_name": spec.class_name,
@@ -502,7 +520,7 @@ class ActorTable:
             message = errors.actor_unavailable(
                 spec.class_name, name, actor.pid, cause.detail or "was killed"
             )
-            return error_value(ActorUnavailableError(message, **told))  # type: ignore[arg-type]
+            return error_value(ActorUnavailableError(message, **details))  # type: ignore[arg-type]
         who = errors.actor_name(spec.class_name, name)
         if cause.kind is CauseKind.UNPLACEABLE and "placement group" in cause.detail:
             return error_value(
@@ -514,7 +532,7 @@ class ActorTable:
             message = errors.actor_out_of_memory(
                 spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts
             )
-            return error_value(ActorOutOfMemoryError(message, **told))  # type: ignore[arg-type]
+            return error_value(ActorOutOfMemoryError(message, **details))  # type: ignore[arg-type]
         if cause.kind is CauseKind.WORKER_DIED:
             message = errors.actor_died(
                 spec.class_name, name, actor.pid, cause.detail, max_restarts=spec.max_restarts
@@ -528,12 +546,12 @@ class ActorTable:
                 CauseKind.HANDLES_DROPPED: "its last handle was dropped",
                 CauseKind.UNPLACEABLE: cause.detail,
             }[cause.kind]
-            message = f"The actor {who} is dead: {reason}. Its calls have no answer any more."
-        return error_value(ActorDiedError(message, **told))  # type: ignore[arg-type]
+            message = f"The actor {who} is dead: {reason}. Its calls have no result."
+        return error_value(ActorDiedError(message, **details))  # type: ignore[arg-type]
 
 
 def _constructor_message(who: str, error: object) -> str:
     assert isinstance(error, bytes)
     cause = serialization.unpack_error(error)
     text = cause.traceback_str if isinstance(cause, RayTaskError) else str(cause)
-    return f"The actor {who} never lived: its constructor raised.\n{text}"
+    return f"The actor {who} was not created: its constructor raised.\n{text}"

@@ -1,8 +1,7 @@
 """A channel: messages over one Unix-domain socket, as length-prefixed pickle frames.
 
-Sending never blocks: what the socket does not take waits in a backlog that the reactor writes when
-it can. Large values do not pass here (they lie in shared memory), so a frame is rarely above 100
-kB.
+Sending never blocks: bytes that the socket does not accept wait in a backlog that the reactor
+writes later. Large values are in shared memory, so a frame is rarely larger than 100 kB.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 class ChannelClosedError(ConnectionError):
-    """The process at the other end is gone, or has closed."""
+    """The process at the other end has closed the connection or ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelStatistics:
-    """Counters of one channel since it was opened."""
+    """Counters since the channel was opened."""
 
     messages_sent: int
     messages_received: int
@@ -36,8 +35,9 @@ class ChannelStatistics:
 
 
 class Channel:
-    """One end of a connection. Not thread-safe: `send` and `flush` under the owner's lock,
-    `receive` by one thread at a time.
+    """One end of a connection. Not thread-safe.
+
+    Call `send` and `flush` under the owner's lock, and `receive` on one thread at a time.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -45,24 +45,23 @@ class Channel:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connection.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER_BYTES)
         self._socket = connection
-        self._outgoing: list[bytes] = []  # encoded, held back until `flush`
-        self._backlog: deque[memoryview] = deque()  # what the socket would not take
+        self._outgoing: list[bytes] = []  # encoded, waiting for `flush`
+        self._backlog: deque[memoryview] = deque()  # not accepted by the socket
         self._backlog_bytes = 0
-        self._view = memoryview(
-            bytearray(_RECEIVE_BYTES)
-        )  # one for all: a fresh one for each read costs more than the read
-        self._partial = bytearray()  # the beginning of a message whose end has not come yet
+        # one buffer for all reads: allocating one for each read costs more than the read
+        self._view = memoryview(bytearray(_RECEIVE_BYTES))
+        self._partial = bytearray()  # the beginning of an incomplete message
         self._sent = 0
         self._received = 0
         self.closed = False
 
     def fileno(self) -> int:
-        """For the reactor; -1 when closed."""
+        """Return the descriptor for the reactor; -1 when closed."""
         return self._socket.fileno()
 
     @property
     def statistics(self) -> ChannelStatistics:
-        """How much has passed."""
+        """Current counters."""
         return ChannelStatistics(
             messages_sent=self._sent,
             messages_received=self._received,
@@ -71,24 +70,22 @@ class Channel:
 
     @property
     def congested(self) -> bool:
-        """Something waits for the socket to become writable."""
+        """True if bytes wait for the socket to become writable."""
         return bool(self._backlog)
 
-    def hold(self, message: Message) -> None:
-        """Encode a message now, to leave with the next `flush`."""
+    def enqueue(self, message: Message) -> None:
+        """Encode a message; the next `flush` sends it."""
         body = pickle.dumps(message, 5)
         self._outgoing.append(_HEADER.pack(len(body)) + body)
         self._sent += 1
 
     def send(self, message: Message) -> None:
-        """Encode a message and hand it, with all that was held, to the socket. A dead peer is
-        noticed by `receive`, not here.
-        """
-        self.hold(message)
+        """Encode a message and flush. A dead peer is detected by `receive`, not here."""
+        self.enqueue(message)
         self.flush()
 
     def flush(self) -> None:
-        """Hand everything held to the socket, as far as it takes it."""
+        """Write all queued messages to the socket, as far as it accepts them."""
         if self.closed:
             self._outgoing.clear()
         if not self._outgoing:
@@ -108,7 +105,7 @@ class Channel:
             self._queue(memoryview(data)[taken:])
 
     def write_backlog(self) -> None:
-        """Write what the socket takes now of what it would not take before."""
+        """Write as much of the backlog as the socket accepts."""
         while self._backlog:
             first = self._backlog[0]
             try:
@@ -126,9 +123,7 @@ class Channel:
             self._backlog.popleft()
 
     def drain(self, limit_bytes: int) -> None:
-        """Wait until at most `limit_bytes` are unsent, or the peer is gone: a process that produces
-        faster than it is read slows down.
-        """
+        """Block until at most `limit_bytes` are unsent or the peer is gone (backpressure)."""
         while self._backlog_bytes > limit_bytes and not self.closed:
             poller = select.poll()
             poller.register(self._socket, select.POLLOUT)
@@ -136,8 +131,9 @@ class Channel:
             self.write_backlog()
 
     def receive(self) -> list[Message]:
-        """Every whole message that is there, in order; ChannelClosedError when the peer is gone and
-        nothing is left to read.
+        """Return all complete messages, in order.
+
+        Raises ChannelClosedError when the peer is gone and nothing is left to read.
         """
         try:
             count = self._socket.recv_into(self._view)
@@ -160,16 +156,16 @@ class Channel:
         return messages
 
     def has_input(self) -> bool:
-        """Whether `receive` would find something new, be it a part of a message or the end."""
+        """Return True if `receive` would read bytes or the end."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
         return bool(poller.poll(0))
 
     def close(self) -> None:
-        """Close this end; a second time does nothing."""
+        """Close this end; idempotent."""
         self.closed = True
         self._socket.close()
-        self._view = memoryview(bytearray())  # timers may keep this object for a while
+        self._view = memoryview(bytearray())  # frees the buffer; timers may keep this object
 
     def _queue(self, data: memoryview) -> None:
         self._backlog.append(data)
@@ -177,7 +173,7 @@ class Channel:
 
 
 def _decode(data: bytearray | memoryview) -> tuple[list[Message], int]:
-    """The whole frames at the start of `data`, and how many bytes they take."""
+    """Return the complete frames at the start of `data`, and their length in bytes."""
     messages: list[Any] = []
     position, end = 0, len(data)
     unpack, loads = _HEADER.unpack_from, pickle.loads

@@ -1,9 +1,8 @@
-"""Processes that a worker, or the program, makes itself (a DataLoader's, for one) take part too,
-whichever way they are started.
+"""Child processes that user code starts (a DataLoader's, for example), as members of the session.
 
-A child that was forked has lost its parent's connection; one that was spawned never had any. Both
-find the session in an environment variable, and connect to the hub's socket on their first use of
-syncline. They take no work.
+A forked child has lost its parent's connection, a spawned one never had any. Both find the session
+in an environment variable and connect to the hub's socket on their first use of syncline. They run
+no tasks.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from syncline import settings
 from syncline.core.embedded import interrupts
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.channel import Channel
-from syncline.core.embedded.engine import EmbeddedEngine, SessionFacts
-from syncline.core.embedded.link import RemoteLink
+from syncline.core.embedded.engine import EmbeddedEngine, SessionInfo
+from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.messages import Message
-from syncline.core.embedded.pump import Pump, Waiter
 from syncline.core.embedded.reactor import Reactor
-from syncline.core.unix_sockets import by_short_name
+from syncline.core.embedded.shared_reactor import SharedReactor, Waiter
+from syncline.core.host import by_short_name
 
 SOCKET_NAME = "hub.sock"
 WELCOME_S = 60.0
-"""How long a child waits for the hub's answer."""
+"""Seconds that a child waits for the hub's answer."""
 
 
-def announce(facts: SessionFacts) -> None:
-    """Let children of this process find the session."""
+def announce(facts: SessionInfo) -> None:
+    """Announce the session to child processes of this process."""
     os.environ[settings.SESSION] = json.dumps(asdict(facts))
 
 
 def withdraw() -> None:
-    """The session has ended."""
+    """Remove the announcement after the session has ended."""
     os.environ.pop(settings.SESSION, None)
 
 
 def listen(directory: Path) -> socket.socket:
-    """The hub's socket, in the session's directory, which only this user may enter."""
+    """Open the hub's socket in the session's directory, which only this user may enter."""
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
     by_short_name(directory, SOCKET_NAME, listener.bind)
@@ -50,23 +49,27 @@ def listen(directory: Path) -> socket.socket:
 
 
 def join(session: str) -> EmbeddedEngine:
-    """An engine for this process, connected to the hub of the session. RuntimeError where the
-    session is over.
+    """Return an engine for this process, connected to the hub of the session.
+
+    Raises RuntimeError if the session has ended.
     """
-    facts = SessionFacts(**json.loads(session))
+    facts = SessionInfo(**json.loads(session))
     connection = socket.socket(socket.AF_UNIX)
     try:
         by_short_name(Path(facts.directory), SOCKET_NAME, connection.connect)
     except OSError as error:
         connection.close()
         raise RuntimeError(
-            f"this process (pid={os.getpid()}) is a child of a syncline program that has ended, so it cannot take part in it: {error}"
+            f"this process (pid={os.getpid()}) is a child of a syncline program that has ended, so "
+            f"it cannot use that program's session: {error}"
         ) from error
     channel = Channel(connection)
     reactor = Reactor()
-    pump = Pump(reactor, name="syncline-pump", tend=lambda: link.flush_references())
-    link = RemoteLink(channel, pump, reactor)
-    link.on_closed = pump.close
+    shared_reactor = SharedReactor(
+        reactor, name="syncline-reactor", on_idle=lambda: hub_connection.flush_references()
+    )
+    hub_connection = RemoteHubConnection(channel, shared_reactor, reactor)
+    hub_connection.on_closed = shared_reactor.close
     numbers: list[int] = []
     welcome = Waiter()
 
@@ -75,14 +78,15 @@ def join(session: str) -> EmbeddedEngine:
             numbers.append(message[1])
             welcome.settle()
 
-    link.accept_work = accept
-    if not pump.wait(welcome, WELCOME_S):
+    hub_connection.accept_work = accept
+    if not shared_reactor.wait(welcome, WELCOME_S):
         raise RuntimeError(
-            f"the program that this process (pid={os.getpid()}) belongs to did not answer within {WELCOME_S:g} s"
+            f"the program that this process (pid={os.getpid()}) belongs to did not answer within "
+            f"{WELCOME_S:g} s: check that it is running and not stopped"
         )
 
     def leave() -> None:
-        pump.close()
+        shared_reactor.close()
         channel.close()
 
     def abandon() -> None:
@@ -90,6 +94,8 @@ def join(session: str) -> EmbeddedEngine:
         channel.close()
         reactor.close()
 
-    engine = EmbeddedEngine(link, facts, numbers[0], environment={}, end=leave, abandon=abandon)
-    pump.start()
+    engine = EmbeddedEngine(
+        hub_connection, facts, numbers[0], environment={}, end=leave, abandon=abandon
+    )
+    shared_reactor.start()
     return engine

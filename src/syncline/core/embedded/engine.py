@@ -1,6 +1,4 @@
-"""`Engine` for one machine, as every process of it sees it: requests become messages to the hub,
-values come back.
-"""
+"""The engine of one machine, in every process: calls become messages to the hub."""
 
 from __future__ import annotations
 
@@ -14,34 +12,33 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from syncline.core import errors, refs, runtime_env, serialization
+from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
 from syncline.core.embedded import messages as m
-from syncline.core.embedded import stacks
-from syncline.core.embedded.link import Link
-from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value
-from syncline.core.embedded.values import make_value, open_value
+from syncline.core.embedded import stack_dump
+from syncline.core.embedded.hub_connection import HubConnection
+from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value, make_value, open_value
 from syncline.core.engine import (
     LISTED,
     ActorListing,
     ActorRecord,
     Engine,
-    RuntimeFacts,
+    RuntimeInfo,
     Submitted,
     TaskListing,
 )
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
-from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
 from syncline.core.tracebacks import raisable
 from syncline.exceptions import GetTimeoutError
 
 PROCESS_SHIFT = 40
-"""Ids made by process p are p << 40 and what follows: nobody has to ask for one."""
+"""Process number p makes the ids from p << 40; no process needs to request an id."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionFacts:
-    """What every process of a session knows of it."""
+class SessionInfo:
+    """Facts about a session that each of its processes has."""
 
     session_id: str
     directory: str
@@ -50,10 +47,8 @@ class SessionFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """What kind of work a thread does; the same for all tasks of one plan, and all calls of one
-    actor.
-    """
+class TaskContext:
+    """Context of a plan's tasks or an actor's calls; each of them shares it."""
 
     name: str = ""
     actor_id: int = 0
@@ -61,31 +56,31 @@ class Work:
     was_restarted: bool = False
     group_id: int = 0
     captured_group_id: int = 0
-    """The placement group in which what this submits runs too, or 0."""
+    """The placement group that submitted tasks inherit, or 0."""
     resources: tuple[tuple[str, float], ...] = ()
     gpu_ids: tuple[str, ...] = ()
     record: bytes | None = None
-    """The actor's record, pickled."""
+    """The pickled `ActorRecord`."""
 
 
-class Current(NamedTuple):
-    """What the running code is part of."""
+class CurrentTask(NamedTuple):
+    """The task or call that runs in the current context."""
 
     task_id: int
-    work: Work
+    context: TaskContext
 
 
-_NOTHING = Current(0, Work())
-CURRENT: ContextVar[Current] = ContextVar("syncline_current", default=_NOTHING)
+_NOTHING = CurrentTask(0, TaskContext())
+CURRENT: ContextVar[CurrentTask] = ContextVar("syncline_current", default=_NOTHING)
 
 
 class EmbeddedEngine(Engine):
-    """See `Engine`. One object a process; what it is connected to is its link."""
+    """See `Engine`. Each process has one; its connection leads to the hub."""
 
     def __init__(
         self,
-        link: Link,
-        facts: SessionFacts,
+        link: HubConnection,
+        session: SessionInfo,
         number: int,
         *,
         environment: Mapping[str, Any],
@@ -93,25 +88,23 @@ class EmbeddedEngine(Engine):
         abandon: Callable[[], None],
         leave: Callable[[], None] | None = None,
     ) -> None:
-        """`end`, `abandon`, `leave`: what `shutdown`, `abandon_after_fork` and `exit_actor` do in
-        this process.
-        """
-        self._link = link
-        self._facts = facts
+        """`end`, `abandon` and `leave` implement `shutdown`, `abandon_after_fork`, `exit_actor`."""
+        self._connection = link
+        self._session = session
         self._number = number
         self._environment = dict(environment)
         self._end = end
         self._abandon = abandon
         self._leave = leave
         self._new_id = itertools.count(number << PROCESS_SHIFT | 1).__next__
-        self.process_work: Callable[[], Work] = Work
-        """What the process as a whole does, for threads that do no work of their own."""
+        self.process_context: Callable[[], TaskContext] = TaskContext
+        """Returns the context of the process, for threads that user code started."""
         self._plans: dict[TaskSpec, int] = {}
         self._functions: dict[bytes, int] = {}
 
     @property
     def session_directory(self) -> Path:
-        return Path(self._facts.directory)
+        return Path(self._session.directory)
 
     @property
     def is_local_mode(self) -> bool:
@@ -119,27 +112,29 @@ class EmbeddedEngine(Engine):
 
     @property
     def new_id(self) -> Callable[[], int]:
-        """Makes ids that no other process makes."""
+        """Make ids that are unique in the session."""
         return self._new_id
 
     # -- tasks and actors
 
     def submit_task(
-        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: TaskDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Submitted:
         current = CURRENT.get()
-        if plan.prepared_for is not self or plan.prepared[3] != current.work.captured_group_id:
-            self._prepare_task(plan, current.work.captured_group_id)
+        if plan.prepared_for is not self or plan.prepared[3] != current.context.captured_group_id:
+            self._prepare_task(plan, current.context.captured_group_id)
         plan_id, mode, count, _, parameters = plan.prepared
         task_id = self._new_id()
         value, top, held, own = self._pack_arguments(args, kwargs, plan.name, parameters)
         extra = tuple([self._new_id() for _ in range(count - 1)]) if count > 1 else ()
-        self._link.send((m.SUBMIT, task_id, plan_id, value, top, held, extra, current.task_id))
+        self._connection.send(
+            (m.SUBMIT, task_id, plan_id, value, top, held, extra, current.task_id)
+        )
         if own:
             refs.journal.append(-own)
-        return _results(task_id, extra, mode, count)
+        return _packer(task_id, extra, mode, count)
 
-    def _prepare_task(self, plan: TaskPlan, captured_group_id: int) -> None:
+    def _prepare_task(self, plan: TaskDefinition, captured_group_id: int) -> None:
         options = plan.options
         mode, count = _mode(options.num_returns)
         retry = options.retry_exceptions
@@ -165,20 +160,20 @@ class EmbeddedEngine(Engine):
         plan_id = self._plans.get(spec)
         if plan_id is None:
             plan_id = self._new_id()
-            self._link.request("register_plan", plan_id, spec)
+            self._connection.request("register_plan", plan_id, spec)
             self._plans[spec] = plan_id
         plan.prepared = (plan_id, mode, count, captured_group_id, _parameters(plan.function))
         plan.prepared_for = self
 
     def create_actor(
-        self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[ActorRecord, Hold]:
         options = plan.options
         actor_id = self._new_id()
         record = ActorRecord(
             actor_id=actor_id, class_name=plan.name, methods=plan.methods, groups=plan.groups
         )
-        group, captures = _group(options, CURRENT.get().work.captured_group_id)
+        group, captures = _group(options, CURRENT.get().context.captured_group_id)
         value, top, held, own = self._pack_arguments(args, kwargs, f"{plan.name}.__init__")
         if plan.prepared_for is not self:
             plan.prepared = self._function_id(plan.cls)
@@ -192,7 +187,7 @@ class EmbeddedEngine(Engine):
             captures=captures,
             environment=self._environment_text(options.runtime_env),
             name=options.name or "",
-            namespace=options.namespace or self._facts.namespace,
+            namespace=options.namespace or self._session.namespace,
             detached=options.lifetime == "detached",
             get_if_exists=options.get_if_exists,
             max_restarts=options.max_restarts,
@@ -208,8 +203,8 @@ class EmbeddedEngine(Engine):
                 if o.concurrency_group
             ),
         )
-        found: bytes | None = self._link.request(
-            "create_actor", actor_id, spec, value, top, held, CURRENT.get().task_id
+        found: bytes | None = self._connection.request(
+            "create_actor", actor_id, spec, value, top, held
         )
         if own:
             refs.journal.append(-own)
@@ -219,7 +214,7 @@ class EmbeddedEngine(Engine):
         return record, Hold(actor_id, counted=True)
 
     def submit_call(
-        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: CallDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Submitted:
         options = plan.options
         mode, count = (m.ONE, 1) if options.num_returns is None else _mode(options.num_returns)
@@ -236,52 +231,55 @@ class EmbeddedEngine(Engine):
             m.CALL, call_id, plan.actor_id, plan.method, mode, value, top, held, extra, count,
             CURRENT.get().task_id, options.max_task_retries, options.concurrency_group, retry_on,
         )  # fmt: skip
-        self._link.send(message)
+        self._connection.send(message)
         if own:
             refs.journal.append(-own)
-        return _results(call_id, extra, mode, count)
+        return _packer(call_id, extra, mode, count)
 
     def cancel(
         self, ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool, recursive: bool
     ) -> None:
-        self._link.request("cancel", ref.id, force, recursive)
+        self._connection.request("cancel", ref.id, force, recursive)
 
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
-        self._link.request("kill_actor", actor_id, no_restart)
+        self._connection.request("kill_actor", actor_id, no_restart)
 
     def exit_actor(self) -> None:
-        if self._leave is None or not CURRENT.get().work.actor_id:
+        if self._leave is None or not CURRENT.get().context.actor_id:
             raise RuntimeError(
-                "`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's method"
+                "`exit_actor()` ends the actor whose method calls it, but this code is not part of "
+                "an actor's method: call it there, or use `kill` with the actor's handle"
             )
         self._leave()
 
     def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
         record: ActorRecord = serialization.unpack(
-            self._link.request("named_actor", name, namespace or self._facts.namespace)
+            self._connection.request("named_actor", name, namespace or self._session.namespace)
         )
         return record, Hold(record.actor_id, counted=True)
 
     def list_named_actors(self, *, all_namespaces: bool) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = self._link.request("named_actors")
+        found: list[tuple[str, str]] = self._connection.request("named_actors")
         return (
             found
             if all_namespaces
-            else [entry for entry in found if entry[0] == self._facts.namespace]
+            else [entry for entry in found if entry[0] == self._session.namespace]
         )
 
     # -- objects
 
     def put(self, value: Any) -> ObjectRef[Any]:
         id = self._new_id()
-        self._link.send((m.PUT, id, make_value(serialization.pack(value), id, self._link.allocate)))
+        self._connection.send(
+            (m.PUT, id, make_value(serialization.pack(value), id, self._connection.allocate))
+        )
         return ObjectRef(id, counted=True)
 
     def get(self, refs: Sequence[ObjectRef[Any]], timeout_s: float | None) -> list[Any]:
         if len(refs) == 1:
             return [self._get_one(refs[0].id, timeout_s)]
         ids = [ref.id for ref in refs]
-        values = self._link.values(ids, timeout_s)
+        values = self._connection.values(ids, timeout_s)
         for id in ids:
             value = values.get(id)
             if value is not None and value[0] == m.ERROR:
@@ -293,7 +291,7 @@ class EmbeddedEngine(Engine):
         return [open_value(values[id]) for id in ids]
 
     def _get_one(self, id: int, timeout_s: float | None) -> Any:
-        value = self._link.value(id, timeout_s)
+        value = self._connection.value(id, timeout_s)
         if value is None:
             raise GetTimeoutError(errors.get_timeout(timeout_s or 0.0, 1, 1))
         if value[0] == m.ERROR:
@@ -308,7 +306,7 @@ class EmbeddedEngine(Engine):
         timeout_s: float | None,
         fetch_local: bool,
     ) -> tuple[list[ObjectRef[Any]], list[ObjectRef[Any]]]:
-        arrived = self._link.ready([ref.id for ref in refs], num_returns, timeout_s)
+        arrived = self._connection.ready([ref.id for ref in refs], num_returns, timeout_s)
         ready = [ref for ref in refs if ref.id in arrived][:num_returns]
         chosen = {ref.id for ref in ready}
         return ready, [ref for ref in refs if ref.id not in chosen]
@@ -316,10 +314,11 @@ class EmbeddedEngine(Engine):
     def next_item(
         self, generator: ObjectRefGenerator[Any], index: int, timeout_s: float | None
     ) -> ObjectRef[Any] | None:
-        came, id = self._link.item(generator.id, index, timeout_s)
+        came, id = self._connection.item(generator.id, index, timeout_s)
         if not came:
             raise GetTimeoutError(
-                f"item {index} of a generator did not come within {timeout_s:g} s; the generator goes on"
+                f"item {index} of a generator did not arrive within {timeout_s:g} s; the generator "
+                "is still running. Call again, or pass a longer timeout"
             )
         return None if id is None else ObjectRef(id, counted=True)
 
@@ -332,12 +331,12 @@ class EmbeddedEngine(Engine):
                 return
             try:
                 opened = open_value(value)
-            except Exception as error:  # its class cannot be imported here
+            except Exception as error:  # a class cannot be imported here
                 callback(None, error)
                 return
             callback(opened, None)
 
-        self._link.call_back(ref.id, tell)
+        self._connection.call_back(ref.id, tell)
 
     def on_item(
         self,
@@ -348,7 +347,7 @@ class EmbeddedEngine(Engine):
         def tell(id: int | None) -> None:
             callback(None if id is None else ObjectRef(id, counted=True))
 
-        self._link.call_back_item(generator.id, index, tell)
+        self._connection.call_back_item(generator.id, index, tell)
 
     # -- placement groups
 
@@ -356,7 +355,7 @@ class EmbeddedEngine(Engine):
         self, bundles: Sequence[Mapping[str, float]], *, strategy: str, name: str, detached: bool
     ) -> int:
         group_id = self._new_id()
-        self._link.request(
+        self._connection.request(
             "create_group", group_id, [dict(bundle) for bundle in bundles], strategy, name
         )
         return group_id
@@ -365,65 +364,63 @@ class EmbeddedEngine(Engine):
         return ObjectRef(int(group_id))
 
     def remove_placement_group(self, group_id: int) -> None:
-        self._link.request("remove_group", int(group_id))
+        self._connection.request("remove_group", int(group_id))
 
     def placement_groups(self) -> list[Mapping[str, Any]]:
-        return self._link.request("groups")  # type: ignore[no-any-return]
+        return self._connection.request("groups")  # type: ignore[no-any-return]
 
     # -- the machine
 
     def nodes(self) -> list[dict[str, Any]]:
-        return self._link.request("nodes")  # type: ignore[no-any-return]
+        return self._connection.request("nodes")  # type: ignore[no-any-return]
 
     def cluster_resources(self) -> dict[str, float]:
-        return self._link.request("total")  # type: ignore[no-any-return]
+        return self._connection.request("total")  # type: ignore[no-any-return]
 
     def available_resources(self) -> dict[str, float]:
-        return self._link.request("available")  # type: ignore[no-any-return]
+        return self._connection.request("available")  # type: ignore[no-any-return]
 
     def resize(self, amounts: Mapping[str, float]) -> None:
-        """Let the machine have so much of these resources from now on, as `Scheduler.resize`
-        describes.
-        """
-        self._link.request("resize", dict(amounts))
+        """Change the machine's amounts of resources, as `Scheduler.resize` does."""
+        self._connection.request("resize", dict(amounts))
 
-    def facts(self) -> RuntimeFacts:
+    def runtime_info(self) -> RuntimeInfo:
         current = CURRENT.get()
-        task_id, work = current
+        task_id, context = current
         if current is _NOTHING:
-            work = replace(self.process_work(), name="")
-        return RuntimeFacts(
-            job_id=self._facts.session_id,
-            node_id=self._facts.node_id,
+            context = replace(self.process_context(), name="")
+        return RuntimeInfo(
+            job_id=self._session.session_id,
+            node_id=self._session.node_id,
             worker_id=f"{self._number:032x}",
-            namespace=self._facts.namespace,
+            namespace=self._session.namespace,
             task_id=f"{task_id:032x}" if task_id else None,
-            task_name=work.name or None,
-            actor_id=f"{work.actor_id:032x}" if work.actor_id else None,
-            actor_name=work.actor_name or None,
-            was_restarted=work.was_restarted,
-            placement_group_id=work.group_id or None,
-            assigned_resources=dict(work.resources),
-            gpu_ids=work.gpu_ids,
-            actor=serialization.unpack(work.record) if work.record is not None else None,
+            task_name=context.name or None,
+            actor_id=f"{context.actor_id:032x}" if context.actor_id else None,
+            actor_name=context.actor_name or None,
+            was_restarted=context.was_restarted,
+            placement_group_id=context.group_id or None,
+            assigned_resources=dict(context.resources),
+            gpu_ids=context.gpu_ids,
+            actor=serialization.unpack(context.record) if context.record is not None else None,
             runtime_env=self._environment,
         )
 
     def actors(self, limit: int = LISTED) -> ActorListing:
-        return self._link.request("actors", limit)  # type: ignore[no-any-return]
+        return self._connection.request("actors", limit)  # type: ignore[no-any-return]
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
-        return self._link.request("tasks", limit)  # type: ignore[no-any-return]
+        return self._connection.request("tasks", limit)  # type: ignore[no-any-return]
 
     def stack_of(self, actor_id: int) -> str | None:
-        pid: int | None = self._link.request("actor_pid", actor_id)
-        return None if pid is None else stacks.taken_from(pid)
+        pid: int | None = self._connection.request("actor_pid", actor_id)
+        return None if pid is None else stack_dump.take(pid)
 
     def timeline(self) -> list[dict[str, Any]]:
-        return self._link.request("timeline")  # type: ignore[no-any-return]
+        return self._connection.request("timeline")  # type: ignore[no-any-return]
 
     def statistics(self) -> Mapping[str, Any]:
-        return self._link.request("statistics")  # type: ignore[no-any-return]
+        return self._connection.request("statistics")  # type: ignore[no-any-return]
 
     def shutdown(self) -> None:
         self._end()
@@ -440,9 +437,7 @@ class EmbeddedEngine(Engine):
         name: str,
         parameters: tuple[str, ...] = (),
     ) -> tuple[Value, tuple[int, ...], tuple[int, ...], int]:
-        """(the value, ids of references that are arguments themselves, ids of all references, id of
-        the value if it is shared).
-        """
+        """Return (value, ids of reference arguments, ids of all references, id if it is shared)."""
         if not args and not kwargs:
             return _NO_ARGUMENTS, (), (), 0
         packed = serialization.pack_call(
@@ -453,9 +448,9 @@ class EmbeddedEngine(Engine):
         if held:
             top = tuple([a.id for a in (*args, *kwargs.values()) if type(a) is ObjectRef])
         id = self._new_id()
-        value = make_value(packed, id, self._link.allocate)
+        value = make_value(packed, id, self._connection.allocate)
         if value[0] == m.SHARED:
-            self._link.send((m.PUT, id, value))
+            self._connection.send((m.PUT, id, value))
             return value, top, (*held, id), id
         return value, top, held, 0
 
@@ -464,11 +459,10 @@ class EmbeddedEngine(Engine):
         data = serialization.pack_callable(function, refs=inside)
         known = self._functions.get(data)
         if known is None:
-            refs.journal.extend(
-                inside
-            )  # references in its closure live as long as the function may be called: to the end
+            # references in the closure live as long as the function may be called: to the end
+            refs.journal.extend(inside)
             known = self._functions[data] = self._new_id()
-            self._link.send((m.FUNCTION, known, data))
+            self._connection.send((m.FUNCTION, known, data))
         return known
 
     def _environment_text(self, own: Mapping[str, Any]) -> str:
@@ -480,7 +474,7 @@ _NO_ARGUMENTS: Value = m.inline(serialization.pack_call((), {}, function_name=""
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters, for errors about arguments."""
+    """Return the names of a function's parameters, for error messages."""
     try:
         return tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # written in C
@@ -490,7 +484,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 def _group(
     options: TaskOptions | ActorOptions, captured_group_id: int
 ) -> tuple[tuple[int, int] | None, bool]:
-    """((placement group, bundle or -1), whether what it submits runs there too)."""
+    """Return ((placement group, bundle or -1), tasks inherit the group)."""
     group, strategy = options.placement_group, options.scheduling_strategy
     if group is not None and isinstance(strategy, PlacementGroupSchedulingStrategy):
         return (int(group.id), strategy.placement_group_bundle_index), bool(
@@ -512,7 +506,7 @@ def _mode(num_returns: int | str | None) -> tuple[int, int]:
     return m.MANY, num_returns
 
 
-def _results(id: int, extra: tuple[int, ...], mode: int, count: int) -> Submitted:
+def _packer(id: int, extra: tuple[int, ...], mode: int, count: int) -> Submitted:
     if mode == m.STREAM:
         return ObjectRefGenerator(id, counted=True)
     if mode == m.MANY:

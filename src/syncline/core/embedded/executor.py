@@ -1,8 +1,8 @@
-"""What a worker does with its work: takes it in order, runs it, tells the hub.
+"""The executor of a worker: takes its messages in order, runs tasks, and reports results.
 
-Messages arrive on whichever thread reads the channel (`accept`, under the link's guard); the main
-thread takes them from the inbox. Tasks and the calls of an ordinary actor run in the main thread,
-one at a time.
+Messages arrive on the thread that reads the channel (`accept`, under the connection's guard); the
+main thread takes them from the inbox. Tasks and the calls of an ordinary actor run in the main
+thread, one at a time.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from typing import Any
 from syncline import faults
 from syncline.core import termination
 from syncline.core.embedded import messages as m
-from syncline.core.embedded.calls import ActorExit, Calls
-from syncline.core.embedded.engine import CURRENT, Current, Work
-from syncline.core.embedded.invocation import arguments, cancelled, worth_a_retry
-from syncline.core.embedded.link import RemoteLink
+from syncline.core.embedded.actor_executor import ActorExecutor, ActorExit
+from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
+from syncline.core.embedded.hub_connection import RemoteHubConnection
+from syncline.core.embedded.invocation import ResultPacker, cancelled, is_retryable, load_arguments
 from syncline.core.embedded.messages import Message, TaskSpec, Value
-from syncline.core.embedded.pump import Waiter
-from syncline.core.embedded.results import Results
+from syncline.core.embedded.shared_reactor import Waiter
 
 
 class Executor:
-    """One worker's work."""
+    """Runs the tasks of one worker, or the calls of its actor."""
 
-    def __init__(self, link: RemoteLink, number: int, setup_failure: Exception | None) -> None:
-        """`setup_failure`: why the worker cannot run anything; every task then fails with it."""
-        self._link = link
+    def __init__(
+        self, link: RemoteHubConnection, number: int, setup_failure: Exception | None
+    ) -> None:
+        """`setup_failure`: error of the worker's setup; every task then fails with it."""
+        self._connection = link
         self._number = number
         self._setup_failure = setup_failure
         self._inbox: deque[Message] = deque()
@@ -44,91 +45,86 @@ class Executor:
         self._code: dict[int, bytes] = {}
         self._functions: dict[int, Any] = {}
         self._plans: dict[int, TaskSpec] = {}
-        self._calls_made: dict[int, int] = {}  # by function, where `max_calls` says so
-        self._works: dict[tuple[int, tuple[str, ...]], Work] = {}
+        self._calls_made: dict[int, int] = {}  # by function, if it has `max_calls`
+        self._contexts: dict[tuple[int, tuple[str, ...]], TaskContext] = {}
         self._main = threading.main_thread()
-        self._running = 0  # the task or call whose user code the main thread runs
-        self._interrupting = 0  # the task that somebody cancels
-        self._calls: Calls | None = None
-        self._results = Results(link, lambda: self.new_id())
+        self._running = 0  # the task or call whose user code runs in the main thread
+        self._interrupting = 0  # the task that is being cancelled
+        self._actor: ActorExecutor | None = None
+        self._packer = ResultPacker(link, lambda: self.new_id())
         self._gpu_ids: tuple[str, ...] | None = None
         self.new_id: Callable[[], int] = lambda: 0
-        self.work = Work()
-        """What this process does: the actor that it is, or its latest task. For threads that user
-        code has started.
-        """
+        self.context = TaskContext()
+        """Context of this process: its actor or its latest task. For threads of user code."""
 
     # -- any thread
 
     def accept(self, message: Message) -> None:
-        """Take a message from the hub, under the link's guard."""
+        """Take a message from the hub, under the connection's guard."""
         kind = message[0]
-        if kind == m.DEFINE:
+        if kind == m.DEFINE_FUNCTION:
             self._code[message[1]] = message[2]
-        elif kind == m.DESCRIBE:
+        elif kind == m.DEFINE_PLAN:
             self._plans[message[1]] = message[2]
-        elif kind == m.STOP_TASK:
-            self._link.callbacks.append((self._stop, (message[1],)))
-        elif kind == m.INVOKE and self._calls is not None and self._calls.takes_directly:
-            self._calls.take(message)
+        elif kind == m.CANCEL_TASK:
+            self._connection.callbacks.append((self._stop, (message[1],)))
+        elif kind == m.RUN_CALL and self._actor is not None and self._actor.accepts_directly:
+            self._actor.submit_to_loop(message)
         else:
             self._inbox.append(message)
             idle = self._idle
             if idle is not None:
                 self._idle = None
                 idle.settle()
-            elif (
-                kind == m.RUN and self._main.ident in self._link.waiting
-            ):  # it was under way when the hub heard that this worker waits
-                self._link.callbacks.append((self._give_back, ()))
+            elif kind == m.RUN_TASK and self._main.ident in self._connection.waiting:
+                # sent before the hub learned that this worker waits
+                self._connection.callbacks.append((self._give_back, ()))
 
-    def take_back(self) -> list[int]:
-        """The tasks that have not begun, which this worker gives up because its current one takes
-        long.
-        """
+    def return_unstarted(self) -> list[int]:
+        """Remove the tasks that have not begun and return their ids."""
         given: list[int] = []
-        while self._inbox and self._inbox[-1][0] == m.RUN:
+        while self._inbox and self._inbox[-1][0] == m.RUN_TASK:
             try:
                 message = self._inbox.pop()
-            except IndexError:  # the main thread was quicker
+            except IndexError:  # the main thread took it
                 break
-            if message[0] != m.RUN:
+            if message[0] != m.RUN_TASK:
                 self._inbox.append(message)
                 break
             given.append(message[1])
         given.reverse()
         return given
 
-    def tend(self) -> None:
-        """Called by the background thread while the main thread is busy."""
-        if self._running and self._inbox and self._calls is None:
+    def on_idle(self) -> None:
+        """Return unstarted tasks behind a long one, and send references; a background action."""
+        if self._running and self._inbox and self._actor is None:
             self._give_back()
-        self._link.flush_references()
+        self._connection.flush_references()
 
     def _give_back(self) -> None:
-        given = self.take_back()
+        given = self.return_unstarted()
         if given:
-            self._link.send((m.RETURNED, given))
+            self._connection.send((m.RETURNED, given))
 
     def on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        """SIGINT in the main thread: somebody cancelled a task, perhaps one that has just ended."""
+        """Handle SIGINT in the main thread: raise if the cancelled task still runs."""
         if self._running and self._interrupting == self._running:
             raise KeyboardInterrupt
 
-    def leave_actor(self) -> None:
-        """`exit_actor()`: unwinds to the call, which tells the hub."""
+    def exit_actor(self) -> None:
+        """Unwind a method that called `exit_actor()`; the call then reports it."""
         raise ActorExit
 
     def _stop(self, task_id: int) -> None:
         for message in list(self._inbox):
-            if message[0] in (m.RUN, m.INVOKE) and message[1] == task_id:
+            if message[0] in (m.RUN_TASK, m.RUN_CALL) and message[1] == task_id:
                 try:
                     self._inbox.remove(message)
                 except ValueError:
                     break  # it has just begun
-                self._tell(task_id, [], cancelled(), False, time.time())
+                self._send_result(task_id, [], cancelled(), False, time.time())
                 return
-        if self._calls is not None and self._calls.stop(task_id):
+        if self._actor is not None and self._actor.stop(task_id):
             return
         self._interrupting = task_id
         if self._running == task_id and self._main.ident is not None:
@@ -137,36 +133,36 @@ class Executor:
     # -- the main thread
 
     def serve(self) -> None:
-        """Work until the hub lets this worker go."""
+        """TaskContext until the hub stops this worker."""
         inbox = self._inbox
         while True:
             try:
                 message = inbox.popleft()
             except IndexError:
-                self._rest()
+                self._wait_for_message()
                 continue
             kind = message[0]
-            if kind == m.RUN:
+            if kind == m.RUN_TASK:
                 self._run(message)
-            elif kind == m.INVOKE:
+            elif kind == m.RUN_CALL:
                 self._invoke(message)
-            elif kind == m.ACTOR:
-                self._become(message)
-            elif kind == m.LEAVE:
-                self._leave()
+            elif kind == m.CREATE_ACTOR:
+                self._create_actor(message)
+            elif kind == m.EXIT:
+                self._exit()
 
-    def _rest(self) -> None:
+    def _wait_for_message(self) -> None:
         waiter = Waiter()
         self._idle = waiter
         if self._inbox:
             self._idle = None
             return
-        self._link.pump.wait(waiter)
+        self._connection.shared_reactor.wait(waiter)
 
-    def _leave(self) -> None:
-        """End politely: what was registered to run at exit runs."""
-        if self._calls is not None:
-            self._calls.close()
+    def _exit(self) -> None:
+        """Exit after running the registered exit functions."""
+        if self._actor is not None:
+            self._actor.close()
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -180,8 +176,8 @@ class Executor:
         faults.reach("worker.before_task")
         plan = self._plans[plan_id]
         ids = (task_id, *extra)
-        self.work = self._work(plan_id, plan, gpu_ids)
-        token = CURRENT.set(Current(task_id, self.work))
+        self.context = self._context(plan_id, plan, gpu_ids)
+        token = CURRENT.set(CurrentTask(task_id, self.context))
         started = time.time()
         values: list[Value] = []
         failed: bytes | None = None
@@ -189,23 +185,20 @@ class Executor:
         try:
             function = self.load(plan.function_id)
             self._use_gpus(gpu_ids)
-            positional, keyword = arguments(args, top)
+            positional, keyword = load_arguments(args, top)
             try:
                 self._running = task_id
                 result = function(*positional, **keyword)
                 if plan.mode != m.ONE:
-                    values = self._results.pack(result, plan.name, plan.mode, plan.num_returns, ids)
+                    values = self._packer.pack(result, plan.name, plan.mode, plan.num_returns, ids)
             finally:
                 self._running = 0
             if plan.mode == m.ONE:
-                values = self._results.pack(result, plan.name, m.ONE, 1, ids)
+                values = self._packer.pack(result, plan.name, m.ONE, 1, ids)
         except BaseException as error:
             failed, retry = self._failure(error, task_id, plan.name, plan.retry_on)
-        result, positional, keyword = (
-            None,
-            (),
-            {},
-        )  # what they refer to is dropped before the hub hears of the end
+        # drop references before the hub learns of the end
+        result, positional, keyword = None, (), {}
         CURRENT.reset(token)
         faults.reach("worker.before_result")
         if plan.max_calls:
@@ -213,23 +206,23 @@ class Executor:
                 self._calls_made.get(plan.function_id, 0) + 1
             )
             if made == plan.max_calls:
-                self._link.send((m.RETIRE, "max_calls"))
-        self._tell(task_id, values, failed, retry, started)
+                self._connection.send((m.RETIRE, "max_calls"))
+        self._send_result(task_id, values, failed, retry, started)
 
     def _invoke(self, message: Message) -> None:
-        assert self._calls is not None
+        assert self._actor is not None
         self._running = message[1]
         try:
-            self._calls.run(message)
+            self._actor.run(message)
         except KeyboardInterrupt:
-            pass  # a cancellation that came when the call had ended
+            pass  # a cancellation that arrived after the call had ended
         finally:
             self._running = 0
 
-    def _become(self, message: Message) -> None:
-        """Become an actor: run its constructor, and tell how that went."""
+    def _create_actor(self, message: Message) -> None:
+        """Run an actor's constructor and report the result."""
         _, actor_id, spec, args, top, gpu_ids, restarted = message
-        work = Work(
+        context = TaskContext(
             name=f"{spec.class_name}.__init__",
             actor_id=actor_id,
             actor_name=spec.name,
@@ -241,57 +234,57 @@ class Executor:
             record=spec.record,
         )
         failed: bytes | None = None
-        self.work = work
-        CURRENT.set(Current(0, work))
+        self.context = context
+        CURRENT.set(CurrentTask(0, context))
         termination.prepare()
         try:
             cls = self.load(spec.class_id)
             self._use_gpus(gpu_ids)
-            positional, keyword = arguments(args, top)
-            calls = Calls(self._link, self._results, spec, work)
-            calls.construct(cls, positional, keyword)
+            positional, keyword = load_arguments(args, top)
+            actor = ActorExecutor(self._connection, self._packer, spec, context)
+            actor.construct(cls, positional, keyword)
         except BaseException as error:
-            failed = self._results.error(error, work.name)
+            failed = self._packer.error(error, context.name)
         faults.reach("worker.before_constructed")
-        self._start_calls(None if failed else calls)
-        self._link.send((m.CONSTRUCTED, actor_id, failed))
-        if self._calls is not None and self._calls.takes_main_thread:
-            self._calls.serve_loop(self._inbox)
-            self._leave()
+        self._set_actor(None if failed else actor)
+        self._connection.send((m.CONSTRUCTED, actor_id, failed))
+        if self._actor is not None and self._actor.needs_event_loop:
+            self._actor.serve_loop(self._inbox)
+            self._exit()
 
-    def _start_calls(self, calls: Calls | None) -> None:
-        with self._link.guard:
-            self._calls = calls
+    def _set_actor(self, actor: ActorExecutor | None) -> None:
+        with self._connection.guard:
+            self._actor = actor
 
     def _failure(
         self, error: BaseException, task_id: int, name: str, retry_on: bytes | None
     ) -> tuple[bytes, bool]:
         if isinstance(error, KeyboardInterrupt) and self._interrupting == task_id:
             return cancelled(), False
-        return self._results.error(error, name), worth_a_retry(error, retry_on)
+        return self._packer.error(error, name), is_retryable(error, retry_on)
 
-    def _tell(
+    def _send_result(
         self, task_id: int, values: list[Value], failed: bytes | None, retry: bool, started: float
     ) -> None:
-        self._link.send((m.DONE, task_id, values, failed, retry, started, time.time()))
-        self._results.sent(values)
+        self._connection.send((m.DONE, task_id, values, failed, retry, started, time.time()))
+        self._packer.sent(values)
 
-    def _work(self, plan_id: int, plan: TaskSpec, gpu_ids: tuple[str, ...]) -> Work:
+    def _context(self, plan_id: int, plan: TaskSpec, gpu_ids: tuple[str, ...]) -> TaskContext:
         key = (plan_id, gpu_ids)
-        work = self._works.get(key)
-        if work is None:
+        context = self._contexts.get(key)
+        if context is None:
             group = plan.group[0] if plan.group else 0
-            work = self._works[key] = Work(
+            context = self._contexts[key] = TaskContext(
                 name=plan.name,
                 group_id=group,
                 captured_group_id=group if plan.captures else 0,
                 resources=plan.resources,
                 gpu_ids=gpu_ids,
             )
-        return work
+        return context
 
     def load(self, function_id: int) -> Any:
-        """The function or class of that id."""
+        """Return the function or class with that id."""
         if self._setup_failure is not None:
             raise self._setup_failure
         function = self._functions.get(function_id)

@@ -1,18 +1,17 @@
-"""What the scheduler tells its driver to do, and the small answers of its other methods. Plain
-tuples: one is made per task.
+"""Instructions of the scheduler to the hub, and the results of its other methods.
+
+Plain tuples, because one is made for each task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 
 class Assign(NamedTuple):
-    """Send the task to the worker; if the worker is busy, it runs the task after those that it
-    has.
-    """
+    """Send the task to the worker, which runs it after the tasks that it already has."""
 
     worker: int
     task_id: int
@@ -20,24 +19,20 @@ class Assign(NamedTuple):
 
 
 class StartWorker(NamedTuple):
-    """Start that many worker processes for a runtime environment and report each with
-    ``worker_ready``.
-    """
+    """Start `processes` workers for a runtime environment; report each with `worker_ready`."""
 
     environment: str
     processes: int
 
 
 class StopWorker(NamedTuple):
-    """End an idle worker process, or the process of a released actor; the scheduler has already
-    forgotten it.
-    """
+    """Stop an idle worker, or the process of a released actor. The scheduler has forgotten it."""
 
     worker: int
 
 
 class AssignActor(NamedTuple):
-    """The worker belongs to the actor from now on."""
+    """Dedicate the worker to the actor."""
 
     worker: int
     actor_id: int
@@ -45,7 +40,7 @@ class AssignActor(NamedTuple):
 
 
 class GroupReady(NamedTuple):
-    """All bundles of the placement group are reserved."""
+    """Report that all bundles of the placement group are reserved."""
 
     group_id: int
 
@@ -55,9 +50,7 @@ Instructions = Sequence[Instruction]
 
 
 class WorkerLoss(NamedTuple):
-    """What a dead worker had: its tasks, the running one first, then those not started; and the
-    actor that lived in it.
-    """
+    """State of a dead worker: its tasks, the running one first, and its actor."""
 
     tasks: list[int]
     actor_id: int | None
@@ -65,9 +58,7 @@ class WorkerLoss(NamedTuple):
 
 
 class GroupRemoval(NamedTuple):
-    """What a removed placement group leaves to be failed (queued tasks) and killed (workers with
-    their tasks, actors).
-    """
+    """Tasks to fail (`queued`) and workers and actors to kill after a group was removed."""
 
     queued: list[int]
     running: list[tuple[int, list[int]]]
@@ -77,8 +68,9 @@ class GroupRemoval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PendingDemand:
-    """Things of one kind that wait for the same resources; ``str()`` gives "3 tasks of {'GPU':
-    1}".
+    """Tasks, actors or groups that wait for the same resources.
+
+    `str()` gives, for example, "3 tasks of {'GPU': 1}".
     """
 
     kind: str
@@ -92,27 +84,32 @@ class PendingDemand:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerStatistics:
-    """Counts at one moment."""
+    """Counts of workers, tasks, actors and groups at one moment."""
 
     workers: int
-    """Processes that are up, those of actors included."""
+    """Processes that are ready, including those of actors."""
     idle: int
-    """Workers with nothing to do."""
+    """Workers without tasks."""
     running: int
-    """Workers that run tasks, the blocked ones included."""
+    """Workers that run tasks, including blocked ones."""
     blocked: int
-    """Workers, of tasks or actors, that wait and have given back their CPU."""
+    """Workers, of tasks or actors, that wait and have released their CPU."""
     starting: int
-    """Processes asked for and not ready."""
+    """Processes requested and not ready."""
     queued: int
-    """Tasks that no worker has."""
+    """Tasks not assigned to a worker."""
     pipelined: int
-    """Tasks that wait behind another one in a worker."""
+    """Tasks queued in a worker behind another task."""
     actors: int
     """Actors that hold resources."""
     actors_waiting: int
     """Actors that wait for resources."""
     groups: int
-    """Placement groups that are reserved."""
+    """Placement groups with reserved bundles."""
     groups_waiting: int
     """Placement groups that wait for resources."""
+
+
+def reject_unknown(instruction: NoReturn) -> NoReturn:
+    """Raise TypeError for an instruction without a handler; mypy proves that there is none."""
+    raise TypeError(f"unknown instruction {instruction!r}: add a branch for its type")

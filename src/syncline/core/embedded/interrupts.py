@@ -1,11 +1,9 @@
-"""Ctrl-C is put off while the engine changes something, and comes through at the first moment when
-nothing is half done.
+"""Deferral of Ctrl-C while the engine's state is inconsistent.
 
-Python runs signal handlers in the main thread, between any two instructions. A KeyboardInterrupt in
-the middle of the hub would lose a message or leave a lock behind. So while the main thread owns a
-guard or the shield, the handler only has the signal sent again a moment later; otherwise the
-handler that the program had before runs. Guards are plain re-entrant locks: on the way of every
-message nothing is paid for this.
+Python runs signal handlers in the main thread, between any two instructions. A KeyboardInterrupt
+inside the hub would lose a message or leave a lock held. Therefore, while the main thread owns a
+guard or the shield, the handler only sends the signal again a moment later; otherwise the program's
+previous handler runs. Guards are plain re-entrant locks, so messages pay nothing for this.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from types import FrameType
 from typing import Any
 
 AGAIN_S = 0.001
-"""When a signal that came at a bad moment is sent again."""
+"""Seconds until a deferred signal is sent again."""
 
 Guard = AbstractContextManager[Any]
 """A lock under which the main thread is not interrupted."""
 
 
 class _State:
-    """What the handler needs to know."""
+    """State of the signal handler."""
 
     def __init__(self) -> None:
         self.previous: Any = None
@@ -40,21 +38,19 @@ _state = _State()
 
 
 def make_guard() -> Guard:
-    """A new guard."""
+    """Return a new guard."""
     guard: Any = threading.RLock()
     _state.guards = [known for known in _state.guards if known() is not None] + [weakref.ref(guard)]
     return guard  # type: ignore[no-any-return]
 
 
 def shielded() -> AbstractContextManager[Any]:
-    """A section in which the main thread is not interrupted, but for sleeps inside
-    `interruptible`.
-    """
+    """Return a context in which the main thread is not interrupted, except in `Interruptible`."""
     return _state.shield if threading.get_ident() == _state.main else nullcontext()
 
 
 class Interruptible:
-    """A sleep inside a shielded section, which a signal may end."""
+    """A sleep inside a shielded section that a signal may end."""
 
     __slots__ = ("_held",)
 
@@ -68,8 +64,9 @@ class Interruptible:
 
 
 def install(previous: Any = None) -> None:
-    """Put our handler before the one that is there (or before `previous`); outside the main thread
-    nothing happens.
+    """Install the handler before the current one, or before `previous`.
+
+    Does nothing outside the main thread.
     """
     _state.main = threading.main_thread().ident
     if threading.get_ident() != _state.main:
@@ -78,21 +75,19 @@ def install(previous: Any = None) -> None:
     if current is _on_signal and previous is None:
         return
     if previous is None and (not callable(current)):
-        return  # ignored, default or set from C: the program's choice stays
+        return  # ignored, default or set from C: keep the program's choice
     _state.previous = previous if previous is not None else current
     signal.signal(signal.SIGINT, _on_signal)
 
 
 def uninstall() -> None:
-    """Give the program its own handler back."""
+    """Restore the program's handler."""
     if threading.get_ident() == _state.main and signal.getsignal(signal.SIGINT) is _on_signal:
         signal.signal(signal.SIGINT, _state.previous)
 
 
 def reset_after_fork() -> None:
-    """In a forked child: its one thread is the main thread, and whatever other threads held is
-    free.
-    """
+    """Release all guards in a forked child, whose only thread is the main thread."""
     _state.main = threading.main_thread().ident
     _state.shield = threading.RLock()
     for guard in _state.guards:
@@ -105,9 +100,8 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     if _state.shield._is_owned() or any(
         lock is not None and lock._is_owned() for lock in [guard() for guard in _state.guards]
     ):
-        _thread.start_new_thread(
-            _send_again, ()
-        )  # not `threading`: its own locks may be what the signal interrupted
+        # not `threading`, whose locks the signal may have interrupted
+        _thread.start_new_thread(_send_again, ())
     else:
         _state.previous(number, frame)
 

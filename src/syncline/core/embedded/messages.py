@@ -1,23 +1,27 @@
-"""What processes say to each other, defined once: the first field of every message is its kind, the
-rest is listed beside it.
+"""Messages between processes and the hub, and the values that they carry.
 
-Messages are plain tuples. Sixty thousand a second pass through one Python process; a dataclass
-costs ten times as much to make and to pickle as the tuple, and at that rate half of a core.
+A message is a plain tuple; its first field is its kind, the comment beside each kind lists the
+rest. A process handles up to 60 000 messages a second; to make and pickle a dataclass costs ten
+times as much as a tuple, at that rate half of a core.
 
-A *value* travels as `(form, data, buffers, refs)`:
+A *value* is `(form, data, buffers, refs)`:
     INLINE   data: the pickle stream, buffers: its out-of-band buffers as bytes
-    SHARED   data: a `store.Layout`, buffers: the id of the object that owns the segment, held for as long as it is mapped
+    SHARED   data: a `Layout`, buffers: id of the object that owns the segment, held while mapped
     ERROR    data: the pickle stream of an exception, buffers: ()
-and `refs` are the ids of the references pickled inside. A value inside a message is never copied
-into another form on its way.
+`refs` are the ids of the references pickled inside. A value is never copied into another form on
+its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from syncline.core.embedded.store import Layout
+from syncline.core import serialization
+from syncline.core.embedded.segments import Segment, layout_nbytes, read, write
+from syncline.core.refs import journal
+from syncline.core.serialization import Packed
 
 INLINE: Final = 0
 SHARED: Final = 1
@@ -26,55 +30,66 @@ ERROR: Final = 2
 Value = tuple[int, Any, Any, tuple[int, ...]]
 Message = tuple[Any, ...]
 
+Allocate = Callable[[int], Segment]
+"""Returns a segment of at least the given number of bytes for this process to write."""
+ValueCallback = Callable[[int, Value], None]
+"""Receives (object id, value)."""
+
+INLINE_LIMIT_BYTES = 100_000
+"""Values with at least this many bytes go to shared memory; smaller ones are in the message."""
+
 NONE_VALUE_DATA: Final = b"\x80\x05N."  # pickle of None, protocol 5
 
-# -- how many results a task or call has
+# -- kinds of results
 ONE: Final = 0  # one value
-MANY: Final = 1  # a fixed number other than one
+MANY: Final = 1  # a fixed number of values other than one
 STREAM: Final = 2  # a generator, item by item
-DYNAMIC: Final = 3  # one value: a generator over references to the items
+DYNAMIC: Final = 3  # one value: a generator of references to the items
 
 # -- from any process to the hub
-REFS: Final = 1  # [+id, -id, ...]: references made and died in this process
-FUNCTION: Final = 2  # function_id, pickled bytes
-SUBMIT: Final = 4  # task_id, plan_id, args value, top-level ref ids, held ids, further result ids, parent task id
-CALL: Final = 6  # call_id, actor_id, method, mode, args value, top-level ref ids, held ids, further result ids, number of results,
-#                  parent task id, max_task_retries or None, concurrency group or None, pickled
-# types worth another try or None
+REFS: Final = 1  # [+id, -id, ...]: references made and dropped in this process
+FUNCTION: Final = 2  # function id, pickled bytes
+SUBMIT: Final = 4  # task id, plan id, args, arg refs, held refs, further result ids, parent task id
+CALL: Final = 6
+# call id, actor id, method, mode, args, arg refs, held refs, further result ids, number of results,
+# parent task id, max_task_retries or None, concurrency group or None, pickled types to retry or
+# None
 PUT: Final = 7  # id, value
-WANT: Final = 8  # [ids]: send each value when it is there
-WATCH: Final = 9  # [ids]: say of each when it is there
-UNWANT: Final = 10  # [ids]: neither any more
-ITEM_WANTED: Final = 11  # stream id, index, token
+SUBSCRIBE_VALUE: Final = 8  # [ids]: send each value when it exists
+SUBSCRIBE_READY: Final = 9  # [ids]: send VALUE_READY for each when its value exists
+UNSUBSCRIBE: Final = 10  # [ids]: cancels both
+REQUEST_ITEM: Final = 11  # stream id, index, token
 REQUEST: Final = 12  # token, operation, arguments
-BLOCKED: Final = 14  # [unstarted task ids]: this worker waits; what it had not begun goes back
+BLOCKED: Final = 14  # [unstarted task ids]: this worker waits and returns these tasks
 UNBLOCKED: Final = 15
-RETURNED: Final = 16  # [unstarted task ids]: a long task runs; what waits behind it goes back
+RETURNED: Final = 16  # [unstarted task ids]: returned because a long task runs before them
 
-# -- from a worker about its work
-READY: Final = 17  # the worker can take work
-DONE: Final = 18  # task_id, [values], error or None, retry asked for, started, ended
-ITEM: Final = 19  # task_id, index, item id, value
-CONSTRUCTED: Final = 20  # actor_id, error or None
-RETIRE: Final = 21  # reason: this worker wants to end (max_calls reached, exit_actor)
+# -- from a worker
+WORKER_READY: Final = 17
+DONE: Final = 18  # task id, [values], error or None, retry requested, start and end times
+ITEM: Final = 19  # stream id, index, item id, value
+CONSTRUCTED: Final = 20  # actor id, error or None
+RETIRE: Final = 21  # reason for this worker's exit: "max_calls" or "exit_actor"
 
 # -- from the hub
-WELCOME: Final = 30  # process number, session facts
-RUN: Final = 31  # task_id, plan_id, args value, {id: value of a top-level ref}, gpu_ids
-ACTOR: Final = 32  # actor_id, ActorSpec, args value, {id: value}, gpu_ids, restarted
-INVOKE: Final = 33  # call_id, method, mode, args value, {id: value}, number of results, group
+WELCOME: Final = 30  # process number
+RUN_TASK: Final = 31  # task id, plan id, args, {id: value of arg ref}, further result ids, GPU ids
+CREATE_ACTOR: Final = 32  # actor id, ActorSpec, args, {id: value}, GPU ids, restarted
+RUN_CALL: Final = 33
+# call id, method, mode, args, {id: value}, number of results, further result ids, concurrency
+# group or None, pickled types to retry or None
 VALUE: Final = 34  # id, value
-ARRIVED: Final = 35  # id
+VALUE_READY: Final = 35  # id
 REPLY: Final = 36  # token, ok, answer or error
-STOP_TASK: Final = 37  # task_id
-LEAVE: Final = 38  # end when nothing is left to run
-NEXT_ITEM: Final = 39  # token, item id or None
-DEFINE: Final = 40  # function_id, pickled bytes
-DESCRIBE: Final = 41  # plan_id, TaskSpec
+CANCEL_TASK: Final = 37  # task id
+EXIT: Final = 38  # exit when no work is left
+ITEM_REPLY: Final = 39  # token, item id or None
+DEFINE_FUNCTION: Final = 40  # function id, pickled bytes
+DEFINE_PLAN: Final = 41  # plan id, TaskSpec
 
 
 class TaskSpec(NamedTuple):
-    """A function with its options, told to the hub once and to each worker once."""
+    """A remote function with its options; sent to the hub once and to each worker once."""
 
     function_id: int
     name: str
@@ -82,15 +97,15 @@ class TaskSpec(NamedTuple):
     num_returns: int
     resources: tuple[tuple[str, float], ...]
     group: tuple[int, int] | None  # placement group id, bundle index or -1
-    environment: str  # runtime environment as JSON, "" for the job's own
+    environment: str  # runtime environment as JSON, "" for the job's environment
     max_retries: int
-    retry_on: bytes | None  # which errors are worth another try: None, or a pickled tuple of types
+    retry_on: bytes | None  # pickled tuple of the error types to retry, or None
     max_calls: int
-    captures: bool  # what the task submits runs in its placement group too
+    captures: bool  # tasks that it submits run in its placement group too
 
 
 class ActorSpec(NamedTuple):
-    """An actor, told to the hub when it is made and to each worker that becomes it."""
+    """An actor; sent to the hub when it is created and to each worker that becomes it."""
 
     class_id: int
     class_name: str
@@ -110,22 +125,50 @@ class ActorSpec(NamedTuple):
     concurrency_groups: tuple[tuple[str, int], ...]
     is_async: bool
     record: bytes  # the pickled ActorRecord
-    methods: tuple[tuple[str, str], ...]  # (method, concurrency group) of methods that name one
+    methods: tuple[tuple[str, str], ...]  # (method, concurrency group) for methods with a group
 
 
-def inline(data: bytes, buffers: Sequence[Any] = (), refs: tuple[int, ...] = ()) -> Value:
-    """A small value."""
+def inline(
+    data: bytes, buffers: Sequence[bytes | memoryview] = (), refs: tuple[int, ...] = ()
+) -> Value:
+    """Return a small value."""
     return (INLINE, data, tuple(bytes(b) for b in buffers) if buffers else (), refs)
 
 
-def shared(layout: Layout, owner_id: int, refs: tuple[int, ...] = ()) -> Value:
-    """A large value, in a shared-memory segment of the object `owner_id`."""
-    return (SHARED, layout, owner_id, refs)
-
-
 def failure(data: bytes) -> Value:
-    """An error in place of a value."""
+    """Return an error, already pickled, in place of a value."""
     return (ERROR, data, (), ())
+
+
+def error_value(error: BaseException) -> Value:
+    """Return an error in place of a value."""
+    return failure(serialization.pack_error(error))
+
+
+def make_value(packed: Packed, owner_id: int, allocate: Allocate) -> Value:
+    """Return a packed value as a message part.
+
+    A large one is written to shared memory, which belongs to the object `owner_id`.
+    """
+    if packed.buffers or len(packed.data) >= INLINE_LIMIT_BYTES:
+        nbytes = packed.nbytes
+        if nbytes >= INLINE_LIMIT_BYTES:
+            segment = allocate(layout_nbytes(packed))
+            return (SHARED, write(segment, packed), owner_id, packed.refs)
+    return inline(packed.data, packed.buffers, packed.refs)
+
+
+def open_value(value: Value) -> Any:
+    """Return the Python object of a value that is not an error.
+
+    Its arrays may be read-only views of shared memory; they hold the object that owns it.
+    """
+    form, data, buffers, _ = value
+    if form == SHARED:
+        journal.append(buffers)
+        mapped = read(data, partial(journal.append, -buffers))
+        return serialization.unpack(mapped.data, mapped.buffers)
+    return serialization.unpack(data, buffers)
 
 
 NONE_VALUE: Final[Value] = inline(NONE_VALUE_DATA)

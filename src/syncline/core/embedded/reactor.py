@@ -1,5 +1,6 @@
-"""The reactor: waits for file descriptors and moments, and calls what is registered for them. One
-thread turns it at a time.
+"""The reactor: waits for file descriptors and timers, and calls their handlers.
+
+One thread runs it at a time.
 """
 
 from __future__ import annotations
@@ -16,16 +17,14 @@ from syncline.core.embedded.interrupts import Interruptible
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 WRITE = select.EPOLLOUT
 LONGEST_SLEEP_S = 3600.0
-"""The operating system refuses to wait for some weeks at once; who waits longer looks again in
-between.
-"""
+"""Longest single wait; the operating system rejects waits of some weeks."""
 
 
 class Reactor:
-    """epoll, a wake-up descriptor and a list of timers.
+    """epoll, a wake-up descriptor and a heap of timers.
 
-    `register`, `modify`, `unregister`, `call_at` and `wake` may be called from any thread; `turn`
-    by the thread that leads.
+    `register`, `modify`, `unregister`, `call_at` and `wake` are thread-safe; only the leader calls
+    `run_once`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,21 +43,21 @@ class Reactor:
         self._epoll.register(self._wake_fd, READ)
 
     def register(self, fd: int, handler: Callable[[int], None]) -> None:
-        """Call `handler(events)` whenever `fd` is readable or hung up."""
+        """Call `handler(events)` whenever `fd` is readable or closed by the peer."""
         self._handlers[fd] = handler
         self._epoll.register(fd, READ)
 
     def modify(self, fd: int, *, writable: bool) -> None:
-        """Say whether `fd` is also watched for room to write."""
+        """Watch `fd` for room to write, or stop doing so."""
         if fd in self._handlers:
             self._epoll.modify(fd, READ | WRITE if writable else READ)
 
     def handler(self, fd: int) -> Callable[[int], None]:
-        """What is called for `fd`."""
+        """Return the handler of `fd`."""
         return self._handlers[fd]
 
     def unregister(self, fd: int) -> None:
-        """Forget `fd`, before it is closed."""
+        """Remove `fd`; call this before closing it."""
         if self._handlers.pop(fd, None) is not None:
             try:
                 self._epoll.unregister(fd)
@@ -66,26 +65,26 @@ class Reactor:
                 pass  # closed already
 
     def call_at(self, moment: float, action: Callable[[], None]) -> None:
-        """Call `action` once, at or after `moment` on the reactor's clock, in seconds."""
+        """Call `action` once, at or after `moment`, in seconds of the reactor's clock."""
         heapq.heappush(self._timers, (moment, next(self._order), action))
         self.wake()
 
     def call_later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Call `action` once, `delay_s` from now."""
+        """Call `action` once, after `delay_s`."""
         self.call_at(self._clock() + delay_s, action)
 
     def wake(self) -> None:
-        """Make the thread that is inside `turn` come back."""
+        """Make the thread inside `run_once` return."""
         try:
             if self._wake_pipe is None:
                 os.eventfd_write(self._wake_fd, 1)
             else:
                 os.write(self._wake_pipe[1], b"\0")
         except (OSError, ValueError):
-            pass  # a wake-up is already due, or the reactor is closed
+            pass  # a wake-up is pending, or the reactor is closed
 
-    def turn(self, timeout_s: float | None) -> None:
-        """Wait for the first event, `timeout_s` at most, and handle all that are there."""
+    def run_once(self, timeout_s: float | None) -> None:
+        """Wait for events, `timeout_s` at most, and call the handlers of all that are there."""
         if self._timers:
             until = max(0.0, self._timers[0][0] - self._clock())
             timeout_s = until if timeout_s is None else min(until, timeout_s)
@@ -98,17 +97,16 @@ class Reactor:
             handler = self._handlers.get(fd)
             if handler is not None:
                 handler(event)
-        now = (
-            self._clock()
-        )  # once: a timer that sets the next for now must not keep descriptors waiting
+        # Read once: a timer that schedules another for now must not delay the descriptors.
+        now = self._clock()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
 
     def close(self) -> None:
-        """Close the reactor's own descriptors."""
+        """Close the reactor's descriptors."""
         self._epoll.close()
         fds = (self._wake_fd,) if self._wake_pipe is None else self._wake_pipe
-        self._wake_fd = -1  # a late `wake` must not write into a file that gets the number next
+        self._wake_fd = -1  # a late `wake` must not write into a file that reuses the number
         if self._wake_pipe is not None:
             self._wake_pipe = (-1, -1)
         for fd in fds:

@@ -1,18 +1,17 @@
 """Reading and writing of shared-memory segments, in any process and any thread.
 
-Covered: how a packed value lies in a segment (`Layout`), writing it, and mapping it for reading
-without a copy. Not covered: which segments exist and when one is used again; `store` decides that,
-in the driver's process.
+It defines the layout of a packed value in a segment, writes it, and maps it for reading without a
+copy. `object_store` creates and reuses segments, in the driver's process.
 
-Reading maps the file copy-on-write (`MAP_PRIVATE`) and hands out read-only views. It costs what a
-shared read-only mapping costs, but a write through something that ignores read-only memory (a torch
-tensor) makes a private copy of the page instead of killing the process or changing the object for
-everyone.
+Reading maps the file copy-on-write (`MAP_PRIVATE`) and returns read-only views. This costs as much
+as a shared read-only mapping, but a write by code that ignores read-only memory (a torch tensor)
+makes a private copy of the page instead of killing the process or changing the object for all
+readers.
 
-Writing: pages that a process touches for the first time cost more than the copy. A segment that
-this process has not written before is written with `pwrite` (no page table to fill); one that it
-writes again is mapped, and the mapping kept, so that from the third time on it is a plain copy into
-resident pages.
+Writing: the first access of a process to a page costs more than the copy. A segment that this
+process writes for the first time is written with `pwrite`, which fills no page table. The second
+time it is mapped, and the mapping is kept, so that from the third time on a write is a plain copy
+into resident pages.
 """
 
 from __future__ import annotations
@@ -33,16 +32,13 @@ from syncline.core.serialization import Packed
 
 ALIGNMENT_BYTES = 64
 COPY_CHUNK_BYTES = 4 << 20
-"""Copies happen in pieces of this size, so that no thread of the process waits for the interpreter
-lock long.
-"""
+"""Size of one copy; short copies keep other threads from waiting long for the interpreter lock."""
 
 MAX_WRITE_MAPPINGS = 16
 MAX_KNOWN_NAMES = 256
 
-_MAP_NORESERVE = getattr(
-    mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0
-)  # named since Python 3.13
+# named since Python 3.13
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -63,21 +59,19 @@ class Segment(NamedTuple):
     """A file that holds one object at a time."""
 
     name: str
-    """Absolute path. Never used again for another file."""
+    """Absolute path; never reused for another file."""
     capacity: int
     """Size of the file in bytes."""
     on_disk: bool
-    """Whether it lies on disk because shared memory was full."""
+    """True if it is on disk because shared memory was full."""
 
 
 class Layout(NamedTuple):
-    """Where a packed value lies in its segment; this is what travels in messages instead of the
-    value.
-    """
+    """Position of a packed value in its segment; messages carry it instead of the value."""
 
     segment: Segment
     data_nbytes: int
-    """The pickle stream is at offset 0."""
+    """Length of the pickle stream, which starts at offset 0."""
     buffers: tuple[tuple[int, int], ...]
     """(offset, length) of each out-of-band buffer."""
 
@@ -91,27 +85,27 @@ class Layout(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """A value in shared memory, ready for `serialization.unpack(data, buffers)`."""
+    """A mapped value, ready for `serialization.unpack(data, buffers)`."""
 
     data: memoryview
     buffers: list[memoryview]
     keeper: object
-    """Keeps the mapping alive, as do the views and whatever is made of them."""
+    """Keeps the mapping alive, as do the views and the objects made of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MappingStatistics:
-    """What this process has mapped."""
+    """Mappings of this process."""
 
     read_mappings: int
     """Mappings whose views are still in use."""
     pinned_mappings: int
-    """Those of them that were alive at a fork and will therefore not be reported as released."""
+    """Read mappings that were alive at a fork; their release is not reported."""
     write_mappings: int
-    """Writable mappings kept for segments that come back."""
+    """Writable mappings kept for segments that are reused."""
 
 
-def _place(data_nbytes: int, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _buffer_offsets(data_nbytes: int, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     end = data_nbytes
     for length in lengths:
         offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -120,18 +114,17 @@ def _place(data_nbytes: int, lengths: Sequence[int]) -> Iterator[tuple[int, int]
 
 
 def layout_nbytes(packed: Packed) -> int:
-    """Bytes of the segment that `packed` needs, alignment included: what to ask `Store.create`
-    for.
-    """
+    """Return the bytes that `packed` needs in a segment, including alignment."""
     end = len(packed.data)
-    for offset, length in _place(end, [buffer.nbytes for buffer in packed.buffers]):
+    for offset, length in _buffer_offsets(end, [buffer.nbytes for buffer in packed.buffers]):
         end = offset + length
     return end
 
 
 def _map(fd: int, nbytes: int, protection: int, flags: int) -> ctypes.Array[ctypes.c_ubyte]:
-    """Map without keeping a file descriptor, as `mmap.mmap` would: a process may map more objects
-    than it may open files.
+    """Map without keeping a file descriptor, unlike `mmap.mmap`.
+
+    A process may map more objects than it may open files.
     """
     address = _libc.mmap(None, nbytes, protection, flags, fd, 0)
     if address == _MAP_FAILED:
@@ -143,13 +136,12 @@ def _map(fd: int, nbytes: int, protection: int, flags: int) -> ctypes.Array[ctyp
 
 
 def _bytes_view(region: ctypes.Array[ctypes.c_ubyte]) -> memoryview:
-    return pickle.PickleBuffer(
-        region
-    ).raw()  # a plain memoryview would have ctypes' own item format
+    # a plain memoryview would have ctypes' own item format
+    return pickle.PickleBuffer(region).raw()
 
 
 class _Lease:
-    """One read mapping's promise to say when its last view is gone."""
+    """One read mapping; calls `on_release` when its last view is gone."""
 
     __slots__ = ("on_release", "pinned")
 
@@ -159,7 +151,7 @@ class _Lease:
 
 
 class _Process:
-    """What this process knows; a forked child starts with a new one."""
+    """Mappings of this process; a forked child starts with a new object."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -168,9 +160,7 @@ class _Process:
         self.leases: set[_Lease] = set()
 
     def writable_mapping(self, segment: Segment) -> ctypes.Array[ctypes.c_ubyte] | None:
-        """The kept mapping of `segment`, a new one if this process writes it the second time, else
-        `None`.
-        """
+        """Return the kept mapping of `segment`, or a new one at the second write, else None."""
         with self.lock:
             region = self.writable.get(segment.name)
             if region is not None:
@@ -194,7 +184,7 @@ class _Process:
         with self.lock:
             self.writable[segment.name] = region
             if len(self.writable) > MAX_WRITE_MAPPINGS:
-                self.writable.popitem(last=False)  # unmapped when no writer uses it any more
+                self.writable.popitem(last=False)  # unmapped after its last user
         return region
 
 
@@ -202,33 +192,31 @@ _process = _Process()
 
 
 def _before_fork() -> None:
-    """Views alive now will be alive in the child too, and nobody tells when it drops them: keep
-    their segments.
-    """
+    """Pin the current mappings: the child keeps views of them and cannot report their release."""
     for lease in list(_process.leases):
         lease.pinned = True
 
 
 def _after_fork_in_child() -> None:
     global _process
-    _process = _Process()  # the inherited leases are pinned, so they stay silent here too
+    _process = _Process()  # the inherited leases are pinned, so they report nothing here
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 def write(segment: Segment, packed: Packed) -> Layout:
-    """Copy a packed value into `segment`, which must be at least `layout_nbytes(packed)` long.
+    """Copy a packed value into `segment`, whose size is at least `layout_nbytes(packed)`.
 
     Raises `FileNotFoundError` if the session that owns the segment has ended.
     """
-    places = tuple(_place(len(packed.data), [buffer.nbytes for buffer in packed.buffers]))
-    layout = Layout(segment, len(packed.data), places)
+    buffers = tuple(_buffer_offsets(len(packed.data), [buffer.nbytes for buffer in packed.buffers]))
+    layout = Layout(segment, len(packed.data), buffers)
     assert layout.nbytes <= segment.capacity, (layout.nbytes, segment)
     region = None if segment.on_disk else _process.writable_mapping(segment)
     pieces = [
         (0, memoryview(packed.data)),
-        *((offset, buffer) for (offset, _), buffer in zip(places, packed.buffers, strict=True)),
+        *((offset, buffer) for (offset, _), buffer in zip(buffers, packed.buffers, strict=True)),
     ]
     if region is None:
         _write_file(segment.name, pieces)
@@ -258,11 +246,10 @@ def _copy(target: memoryview, pieces: Sequence[tuple[int, memoryview]]) -> None:
 def read(layout: Layout, on_release: Callable[[], None] | None = None) -> Mapped:
     """Map a value, without a copy.
 
-    `on_release` is called once, when the last view of the mapping, and everything made of the
-    views, is gone. The call comes from the garbage collector, so from any thread and at any point:
-    it must not take a lock that could be held there (append to a `collections.deque`, or write to a
-    pipe). It is not called in a forked child, and not at all for a mapping that was alive when this
-    process forked: the child may be reading it.
+    `on_release` is called once, when the last view of the mapping and every object made of the
+    views is gone. The garbage collector calls it, on any thread and at any point, so it must not
+    take a lock: append to a `collections.deque`, or write to a pipe. It is not called in a forked
+    child, nor for a mapping that was alive when this process forked, because the child may read it.
 
     Raises `FileNotFoundError` if the segment is gone; `on_release` is not called then.
     """
@@ -291,7 +278,7 @@ def _released(lease: _Lease) -> None:
 
 
 def mapping_statistics() -> MappingStatistics:
-    """What this process has mapped now."""
+    """Return the number of mappings of this process."""
     leases = list(_process.leases)
     return MappingStatistics(
         read_mappings=len(leases),

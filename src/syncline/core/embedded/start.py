@@ -1,8 +1,7 @@
-"""Starting the embedded engine in the program's process: what is made, in which order, and how it
-ends.
+"""Start and end of the embedded engine in the driver's process.
 
-Session directories -> store, scheduler, output -> hub -> reactor and pump -> template process (which imports what the program has
-imported, while the program goes on) -> the driver's link and engine.
+In order: session directories; store, scheduler, output; hub; reactor; fork server, which imports
+the program's modules in parallel; connection and engine.
 """
 
 from __future__ import annotations
@@ -11,38 +10,76 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from syncline import settings
-from syncline.core import control, gpus, limits, refs
+from syncline.core import cgroups, control, gpus, refs
 from syncline.core.config import EngineConfig
-from syncline.core.control_engine import EngineAnswers
+from syncline.core.control_server import EngineHandler
 from syncline.core.embedded import child_processes, interrupts
 from syncline.core.embedded.channel import Channel
-from syncline.core.embedded.engine import EmbeddedEngine, SessionFacts
+from syncline.core.embedded.engine import EmbeddedEngine, SessionInfo
+from syncline.core.embedded.fork_server_messages import ForkServerConfig
 from syncline.core.embedded.hub import Hub
-from syncline.core.embedded.link import LocalLink
-from syncline.core.embedded.output import Output
-from syncline.core.embedded.processes import Listener, Processes
-from syncline.core.embedded.pump import Pump
+from syncline.core.embedded.hub_connection import HubConnection
+from syncline.core.embedded.hub_records import ItemCallback
+from syncline.core.embedded.messages import Message, ValueCallback
+from syncline.core.embedded.object_store import Store
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.scheduler import Scheduler
-from syncline.core.embedded.session import Session, create_session
-from syncline.core.embedded.store import Store
-from syncline.core.embedded.template_messages import TemplateFacts
+from syncline.core.embedded.session_directories import SessionDirectories, create_session
+from syncline.core.embedded.shared_reactor import SharedReactor
+from syncline.core.embedded.worker_output import WorkerOutput
+from syncline.core.embedded.worker_processes import WorkerListener, WorkerProcesses
 
 OBJECT_SHARE = 0.3
-"""The share of memory that objects may take before they go to disk."""
+"""Default share of memory for objects in shared memory."""
 SHM_SHARE = 0.8
-"""The share of what is free in /dev/shm that objects may take."""
+"""Largest share of the free space in /dev/shm for objects."""
 MEMORY_SHARE = 0.7
-"""The share of memory that tasks may reserve."""
+"""Default share of memory that tasks may reserve."""
+
+
+class LocalHubConnection(HubConnection):
+    """The driver's connection: the hub is in this process."""
+
+    def __init__(self, hub: Hub, shared_reactor: SharedReactor) -> None:
+        super().__init__(hub.guard, shared_reactor)
+        self._hub = hub
+
+    def send(self, message: Message) -> None:
+        with self.guard:
+            self._hub.handle(self._hub.driver, message)
+        if self.callbacks:
+            self.run_callbacks()
+
+    def request(self, operation: str, *arguments: object) -> Any:
+        with self.guard:
+            answer = self._hub.perform(self._hub.driver, operation, arguments)
+        if self.callbacks:
+            self.run_callbacks()
+        return answer
+
+    def _subscribe(self, ids: Iterable[int], callback: ValueCallback, *, value: bool) -> None:
+        self._hub.apply_refcounts()
+        for id in ids:
+            self._hub.subscribe(id, callback)
+
+    def _unsubscribe(self, ids: Iterable[int], callback: ValueCallback) -> None:
+        for id in ids:
+            self._hub.objects.unsubscribe(id, callback)
+
+    def _request_item(self, stream_id: int, index: int, callback: ItemCallback) -> None:
+        self._hub.apply_refcounts()
+        self._hub.request_item(self._hub.driver, stream_id, index, callback)
 
 
 def start_engine(config: EngineConfig) -> EmbeddedEngine:
-    """An engine on this machine, ready for tasks."""
+    """Start an engine on this machine."""
     return _Driver(config).engine
 
 
@@ -59,7 +96,7 @@ class _Driver:
         node_id = f"{abs(hash(paths.id)):032x}"
         self._reactor = Reactor()
         total, gpu_ids, object_bytes = _resources(config, self._session)
-        output = Output(
+        output = WorkerOutput(
             self._session.directory / "logs",
             to_driver=config.log_to_driver,
             call_later=self._reactor.call_later,
@@ -75,25 +112,31 @@ class _Driver:
             store=self._store,
             output=output,
             reactor=self._reactor,
-            node=_node(node_id, config),
+            node=_describe_node(node_id, config),
         )
-        facts = TemplateFacts(
+        fork_server = ForkServerConfig(
             paths=paths,
             namespace=config.namespace,
             node_id=node_id,
             spawn=settings.start_method() == "spawn",
         )
-        listener = Listener(on_started=self._hub.on_started, on_ended=self._hub.on_ended)
-        self._workers = Processes(facts, self._reactor, output, listener, list(sys.path))
+        listener = WorkerListener(on_started=self._hub.on_started, on_ended=self._hub.on_ended)
+        self._workers = WorkerProcesses(
+            fork_server, self._reactor, output, listener, list(sys.path)
+        )
         self._hub.workers = self._workers
-        self._pump = Pump(self._reactor, name="syncline-pump", tend=self._hub.tend_in_background)
-        link = LocalLink(self._hub, self._pump)
-        self._hub.link = link
+        self._shared_reactor = SharedReactor(
+            self._reactor,
+            name="syncline-shared_reactor",
+            on_idle=self._hub.apply_refcounts_in_background,
+        )
+        connection = LocalHubConnection(self._hub, self._shared_reactor)
+        self._hub.connection = connection
         self._listener = child_processes.listen(self._session.directory)
         self._reactor.register(self._listener.fileno(), self._on_connection)
         refs.journal.clear()
-        self._workers.start_template()
-        session = SessionFacts(
+        self._workers.start_fork_server()
+        session = SessionInfo(
             session_id=paths.id,
             directory=paths.directory,
             namespace=config.namespace,
@@ -102,7 +145,7 @@ class _Driver:
         child_processes.announce(session)
         number = self._hub.driver.number
         self.engine = EmbeddedEngine(
-            link,
+            connection,
             session,
             number,
             environment=config.runtime_env,
@@ -113,11 +156,11 @@ class _Driver:
             json.dumps(dict(config.runtime_env), sort_keys=True) if config.runtime_env else ""
         )
         with self._hub.guard:
-            self._hub.carry_out(self._hub.scheduler.warm(environment, 1))
+            self._hub.apply(self._hub.scheduler.prestart(environment, 1))
             self._hub.flush()
         interrupts.install()
-        self._pump.start()
-        control.offer(control.ENGINE, EngineAnswers(self.engine), directory=self._session.directory)
+        self._shared_reactor.start()
+        control.serve(control.ENGINE, EngineHandler(self.engine), directory=self._session.directory)
 
     def _on_connection(self, _: int) -> None:
         try:
@@ -125,7 +168,7 @@ class _Driver:
         except OSError:
             return
         with self._hub.guard:
-            self._hub.adopt(Channel(connection))
+            self._hub.add_child(Channel(connection))
             self._hub.flush()
 
     def _end(self) -> None:
@@ -137,7 +180,7 @@ class _Driver:
             control.close()
             with self._hub.guard:
                 self._hub.closed = True
-            self._pump.close()
+            self._shared_reactor.close()
             self._workers.close()
             self._output.flush()
             self._output.close()
@@ -150,7 +193,7 @@ class _Driver:
             refs.journal.clear()
 
     def _abandon(self) -> None:
-        """In a forked child: let go of everything without ending it."""
+        """Close everything in a forked child without status it."""
         interrupts.reset_after_fork()
         self._workers.abandon()
         self._close_connections()
@@ -164,9 +207,11 @@ class _Driver:
                 process.channel.close()
 
 
-def _resources(config: EngineConfig, session: Session) -> tuple[dict[str, float], list[str], int]:
+def _resources(
+    config: EngineConfig, session: SessionDirectories
+) -> tuple[dict[str, float], list[str], int]:
     """(what tasks may share, ids of the GPUs, bytes of shared memory for objects)."""
-    machine = limits.machine_limits()
+    machine = cgroups.machine_limits()
     found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
     gpu_count = len(found) if config.num_gpus is None else config.num_gpus
     gpu_ids = [gpu.id for gpu in found]
@@ -192,7 +237,7 @@ def _resources(config: EngineConfig, session: Session) -> tuple[dict[str, float]
     return total, gpu_ids, min(object_bytes, int(shm_bytes * SHM_SHARE))
 
 
-def _node(node_id: str, config: EngineConfig) -> dict[str, object]:
+def _describe_node(node_id: str, config: EngineConfig) -> dict[str, object]:
     return {
         "NodeID": node_id,
         "Alive": True,

@@ -1,7 +1,7 @@
-"""A worker process: from the fork to the end.
+"""A worker process, from the fork to its exit.
 
-Fork -> `run` -> `Executor.serve` in the main thread, which reads the channel itself while it has nothing to do. What tasks and calls
-do is in `executor`; how an actor's calls share threads or an event loop is in `calls`.
+`run` sets the process up; then `Executor.serve` runs in the main thread, which reads the channel
+itself while it is idle. `executor` runs tasks; `actor_executor` runs an actor's calls.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import signal
 import socket
 import sys
 
-from syncline.core import refs, runtime_env
-from syncline.core.embedded import child_processes, interrupts, stacks
+from syncline.core import runtime_env
+from syncline.core.embedded import child_processes, interrupts, stack_dump
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.channel import Channel
-from syncline.core.embedded.engine import EmbeddedEngine, SessionFacts
+from syncline.core.embedded.engine import EmbeddedEngine, SessionInfo
 from syncline.core.embedded.executor import Executor
-from syncline.core.embedded.link import RemoteLink
-from syncline.core.embedded.pump import Pump
+from syncline.core.embedded.fork_server_messages import LaunchWorker
+from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.reactor import Reactor
-from syncline.core.embedded.session import SessionPaths, remove_if_abandoned
-from syncline.core.embedded.template_messages import StartWorker
+from syncline.core.embedded.session_directories import SessionPaths, remove_if_abandoned
+from syncline.core.embedded.shared_reactor import SharedReactor
+from syncline.core.engine import set_engine
 from syncline.exceptions import RuntimeEnvSetupError
 
 
-def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
-    """Be a worker until the hub lets it go. `fds`: its channel, its stdout, its stderr."""
-    _become_a_process_of_its_own(fds, start.cwd)
+def run(fds: list[int], start: LaunchWorker, paths: SessionPaths) -> None:
+    """Be a worker until the hub stops it. `fds`: its channel, its stdout, its stderr."""
+    _set_up_process(fds, start.cwd)
     environment = json.loads(start.environment) if start.environment else {}
     failure: Exception | None = None
     try:
@@ -40,52 +41,52 @@ def run(fds: list[int], start: StartWorker, paths: SessionPaths) -> None:
         )
     channel = Channel(socket.socket(fileno=fds[0]))
     reactor = Reactor()
-    pump = Pump(reactor, name="syncline-pump", tend=lambda: executor.tend())
-    link = RemoteLink(channel, pump, reactor)
-    executor = Executor(link, start.number, failure)
-    link.accept_work = executor.accept
-    link.before_wait = executor.take_back
-    link.on_closed = lambda: _die(paths)
-    facts = SessionFacts(
+    shared_reactor = SharedReactor(
+        reactor, name="syncline-shared_reactor", on_idle=lambda: executor.on_idle()
+    )
+    connection = RemoteHubConnection(channel, shared_reactor, reactor)
+    executor = Executor(connection, start.number, failure)
+    connection.accept_work = executor.accept
+    connection.before_wait = executor.return_unstarted
+    connection.on_closed = lambda: _kill_session(paths)
+    facts = SessionInfo(
         session_id=paths.id,
         directory=paths.directory,
         namespace=start.namespace,
         node_id=start.node_id,
     )
     engine = EmbeddedEngine(
-        link,
+        connection,
         facts,
         start.number,
         environment=environment,
         end=_stay_connected,
         abandon=lambda: _abandon(channel, reactor),
-        leave=executor.leave_actor,
+        leave=executor.exit_actor,
     )
     executor.new_id = engine.new_id
-    engine.process_work = lambda: executor.work
-    refs.set_engine(engine)
+    engine.process_context = lambda: executor.context
+    set_engine(engine)
     child_processes.announce(facts)
     interrupts.install(previous=executor.on_interrupt)
-    stacks.offer()
-    pump.start()
-    link.send((m.READY,))
+    stack_dump.register()
+    shared_reactor.start()
+    connection.send((m.WORKER_READY,))
     executor.serve()
 
 
 def _abandon(channel: Channel, reactor: Reactor) -> None:
-    """In a forked child: close what belongs to the parent, so that the hub sees the parent's
-    end.
-    """
+    """Close the parent's descriptors in a forked child; the hub then detects the parent's end."""
     channel.close()
     reactor.close()
     interrupts.reset_after_fork()
 
 
-def _become_a_process_of_its_own(fds: list[int], cwd: str) -> None:
+def _set_up_process(fds: list[int], cwd: str) -> None:
     try:
         os.setpgid(0, 0)
     except PermissionError:
-        pass  # a spawned worker leads its group already
+        pass  # a spawned worker already leads a group
     for fd, target in ((fds[1], 1), (fds[2], 2)):
         os.dup2(fd, target)
         os.close(fd)
@@ -96,20 +97,18 @@ def _become_a_process_of_its_own(fds: list[int], cwd: str) -> None:
     try:
         os.chdir(cwd)
     except OSError:
-        pass  # it was removed since; tasks that need it will say so
+        pass  # removed in the meantime; tasks that need it report an error
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
 
 
-def _die(paths: SessionPaths) -> None:
-    """The hub is gone, so nothing that this process does can reach anybody: end it, what it
-    started, and what is left of the session.
-    """
+def _kill_session(paths: SessionPaths) -> None:
+    """Kill this process and its children after the hub is gone, and remove the session's files."""
     remove_if_abandoned(paths)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _stay_connected() -> None:
-    """`shutdown()` in a worker does nothing: the session is the driver's."""
+    """Do nothing: `shutdown()` in a worker must not end the driver's session."""

@@ -16,8 +16,16 @@ from typing import Any, Literal
 from syncline.core import errors, runtime_env, serialization
 from syncline.core.engine import ActorRecord, Submitted
 from syncline.core.inline import surroundings
-from syncline.core.inline.actors import InlineActor
-from syncline.core.inline.calls import (
+from syncline.core.inline.engine_base import InlineMachine
+from syncline.core.inline.generator_streams import (
+    AsyncStream,
+    EndedStream,
+    Items,
+    Stream,
+    SyncStream,
+)
+from syncline.core.inline.inline_actor import InlineActor
+from syncline.core.inline.inline_call import (
     Call,
     NotRun,
     Results,
@@ -25,12 +33,10 @@ from syncline.core.inline.calls import (
     attempt,
     attempt_async,
 )
-from syncline.core.inline.machine import InlineMachine
-from syncline.core.inline.objects import Entry, ObjectTable
-from syncline.core.inline.streams import AsyncStream, EndedStream, Items, Stream, SyncStream
+from syncline.core.inline.inline_objects import Entry, ObjectTable
 from syncline.core.inline.surroundings import Surroundings, environment_of, running_as
 from syncline.core.options import ActorOptions, MethodOptions, TaskOptions
-from syncline.core.plans import ActorPlan, CallPlan, TaskPlan
+from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefinition
 from syncline.core.refs import Hold, ObjectRef, ObjectRefGenerator
 from syncline.exceptions import GetTimeoutError, TaskCancelledError
 
@@ -46,7 +52,7 @@ class InlineEngine(InlineMachine):
     # -- tasks
 
     def submit_task(
-        self, plan: TaskPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: TaskDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Submitted:
         self._table.drain()
         function = self._loaded(plan, plan.function)
@@ -109,7 +115,7 @@ class InlineEngine(InlineMachine):
             retry_exceptions=retry_exceptions,
         )
 
-    def _loaded(self, plan: TaskPlan | ActorPlan, thing: Any) -> Any:
+    def _loaded(self, plan: TaskDefinition | ActorDefinition, thing: Any) -> Any:
         """The function or class as another process would have it: a copy, with copies of what it
         captured.
         """
@@ -275,7 +281,7 @@ class InlineEngine(InlineMachine):
     # -- actors
 
     def create_actor(
-        self, plan: ActorPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: ActorDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[ActorRecord, Hold]:
         self._table.drain()
         options = plan.options
@@ -355,7 +361,7 @@ class InlineEngine(InlineMachine):
         )
 
     def submit_call(
-        self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, plan: CallDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Submitted:
         self._table.drain()
         options = plan.options
@@ -381,7 +387,7 @@ class InlineEngine(InlineMachine):
             )
         return results.submitted()
 
-    def _run_method(self, actor: InlineActor, plan: CallPlan, call: Call) -> Any:
+    def _run_method(self, actor: InlineActor, plan: CallDefinition, call: Call) -> Any:
         args, kwargs = call.load_arguments(self._table)
         run = partial(self._as_actor, actor, call)
         try:
@@ -402,7 +408,7 @@ class InlineEngine(InlineMachine):
             stack.enter_context(environment_of(call.surroundings.runtime_env))
             return function()
 
-    def _spawn_call(self, actor: InlineActor, plan: CallPlan, call: Call, results: Results) -> None:
+    def _spawn_call(self, actor: InlineActor, plan: CallDefinition, call: Call, results: Results) -> None:
         assert actor.loop is not None
 
         async def body() -> Any:
@@ -447,7 +453,7 @@ class InlineEngine(InlineMachine):
             self._end_actor(actor, "ended by `exit_actor()`")
 
     def _actor_stream(
-        self, actor: InlineActor, plan: CallPlan, call: Call
+        self, actor: InlineActor, plan: CallDefinition, call: Call
     ) -> ObjectRefGenerator[Any]:
         if actor.loop is None:
             start = partial(self._start_generator, actor, plan, call, Hold(plan.actor_id))
@@ -482,7 +488,7 @@ class InlineEngine(InlineMachine):
             call, lambda items: AsyncStream(items, start_on_loop, spawn, call.failure)
         )
 
-    def _start_generator(self, actor: InlineActor, plan: CallPlan, call: Call, hold: Hold) -> Any:
+    def _start_generator(self, actor: InlineActor, plan: CallDefinition, call: Call, hold: Hold) -> Any:
         args, kwargs = call.load_arguments(self._table)
         return actor.method(plan.method)(*args, **kwargs)
 

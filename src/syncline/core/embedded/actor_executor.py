@@ -1,0 +1,219 @@
+"""The calls of an actor in its worker: in the main thread, in thread pools, or on an event loop.
+
+An ordinary actor runs its calls in the main thread. With `max_concurrency` above one, or with
+concurrency groups, calls run in threads, one pool a group. An actor with async methods runs an
+event loop in the main thread, and its calls are coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from syncline import faults
+from syncline.core import definitions
+from syncline.core.embedded import messages as m
+from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
+from syncline.core.embedded.hub_connection import RemoteHubConnection
+from syncline.core.embedded.invocation import ResultPacker, cancelled, is_retryable, load_arguments
+from syncline.core.embedded.messages import ActorSpec, Message, Value
+
+
+class ActorExit(BaseException):
+    """Unwinds a method that called `exit_actor()`."""
+
+
+class ActorExecutor:
+    """Runs the calls of one actor."""
+
+    def __init__(
+        self,
+        link: RemoteHubConnection,
+        results: ResultPacker,
+        spec: ActorSpec,
+        context: TaskContext,
+    ) -> None:
+        self._connection = link
+        self._packer = results
+        self._spec = spec
+        self._context = context
+        self._instance: Any = None
+        self._contexts: dict[str, TaskContext] = {}
+        self._groups = dict(spec.methods)
+        threaded = not spec.is_async and (spec.max_concurrency > 1 or bool(spec.concurrency_groups))
+        self._pools = {name: _pool(name, size) for name, size in self._sizes()} if threaded else {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._limits: dict[str, asyncio.Semaphore] = {}
+        self._coroutines: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def needs_event_loop(self) -> bool:
+        """True if an event loop must run in the main thread."""
+        return self._spec.is_async
+
+    @property
+    def accepts_directly(self) -> bool:
+        """True if calls need not pass through the main thread."""
+        return self._loop is not None
+
+    def construct(self, cls: type, positional: tuple[Any, ...], keyword: dict[str, Any]) -> None:
+        """Create the instance; raises the errors of the constructor."""
+        self._instance = cls(*positional, **keyword)
+
+    def run(self, message: Message) -> None:
+        """Run a call in the main thread, or hand it to its thread pool."""
+        if self._pools:
+            self._pools[self._group(message)].submit(self._call, message)
+        else:
+            self._call(message)
+
+    def submit_to_loop(self, message: Message) -> None:
+        """Hand a call to the event loop, on any thread, under the connection's guard."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._begin, message)
+
+    def stop(self, call_id: int) -> bool:
+        """Cancel a call on the event loop; return False if this actor has neither loop nor pool.
+
+        A call in a thread cannot be stopped.
+        """
+        if self._loop is None:
+            return bool(self._pools)
+        self._loop.call_soon_threadsafe(self._cancel, call_id)
+        return True
+
+    def serve_loop(self, inbox: deque[Message]) -> None:
+        """Run the event loop until the hub stops this worker."""
+        asyncio.run(self._serve(inbox))
+
+    def close(self) -> None:
+        """Shut the thread pools down."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- in a thread
+
+    def _call(self, message: Message) -> None:
+        _, call_id, name, mode, args, top, count, extra, _, retry_on = message
+        faults.reach("worker.before_call")
+        context = self._context_of(name)
+        token = CURRENT.set(CurrentTask(call_id, context))
+        started = time.time()
+        values: list[Value] = []
+        failed: bytes | None = None
+        retry = leaving = False
+        try:
+            positional, keyword = load_arguments(args, top)
+            method = definitions.bound_method(self._instance, name)
+            result = method(*positional, **keyword)
+            values = self._packer.pack(result, context.name, mode, count, (call_id, *extra))
+        except ActorExit:
+            leaving = True
+        except KeyboardInterrupt:
+            failed = cancelled()
+        except BaseException as error:
+            failed, retry = self._packer.error(error, context.name), is_retryable(error, retry_on)
+        # drop references before the hub learns of the end
+        result, positional, keyword = None, (), {}
+        CURRENT.reset(token)
+        faults.reach("worker.before_result")
+        self._send_result(call_id, values, failed, retry, started, leaving)
+
+    def _send_result(
+        self,
+        call_id: int,
+        values: list[Value],
+        failed: bytes | None,
+        retry: bool,
+        started: float,
+        leaving: bool,
+    ) -> None:
+        if leaving:
+            self._connection.send((m.RETIRE, "exit_actor"))
+        else:
+            self._connection.send((m.DONE, call_id, values, failed, retry, started, time.time()))
+            self._packer.sent(values)
+
+    # -- on the event loop
+
+    async def _serve(self, inbox: deque[Message]) -> None:
+        loop = asyncio.get_running_loop()
+        self._limits = {name: asyncio.Semaphore(size) for name, size in self._sizes()}
+        with self._connection.guard:  # later calls arrive directly; the earlier ones go first
+            waiting = list(inbox)
+            inbox.clear()
+            self._loop = loop
+        for message in waiting:
+            if message[0] == m.EXIT:
+                return
+            self._begin(message)
+        while not inbox:  # only LEAVE arrives there
+            await asyncio.sleep(0.2)
+
+    def _begin(self, message: Message) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._call_async(message))
+        self._coroutines[message[1]] = task
+        task.add_done_callback(lambda _: self._coroutines.pop(message[1], None))
+
+    def _cancel(self, call_id: int) -> None:
+        task = self._coroutines.get(call_id)
+        if task is not None:
+            task.cancel()
+
+    async def _call_async(self, message: Message) -> None:
+        _, call_id, name, mode, args, top, count, extra, _, retry_on = message
+        context = self._context_of(name)
+        CURRENT.set(CurrentTask(call_id, context))
+        started = time.time()
+        values: list[Value] = []
+        failed: bytes | None = None
+        retry = leaving = False
+        try:
+            async with self._limits[self._group(message)]:
+                started = time.time()
+                positional, keyword = load_arguments(args, top)
+                result = definitions.bound_method(self._instance, name)(*positional, **keyword)
+                if inspect.isasyncgen(result):
+                    values = await self._packer.pack_stream(result, context.name, (call_id,))
+                else:
+                    if inspect.isawaitable(result):
+                        result = await result
+                    values = self._packer.pack(result, context.name, mode, count, (call_id, *extra))
+        except ActorExit:
+            leaving = True
+        except asyncio.CancelledError:
+            failed = cancelled()
+        except BaseException as error:
+            failed, retry = self._packer.error(error, context.name), is_retryable(error, retry_on)
+        result, positional, keyword = None, (), {}
+        faults.reach("worker.before_result")
+        self._send_result(call_id, values, failed, retry, started, leaving)
+
+    # -- shared
+
+    def _sizes(self) -> list[tuple[str, int]]:
+        return [("", self._spec.max_concurrency), *self._spec.concurrency_groups]
+
+    def _group(self, message: Message) -> str:
+        group: str = message[8] or self._groups.get(message[2], "")
+        return group
+
+    def _context_of(self, method: str) -> TaskContext:
+        context = self._contexts.get(method)
+        if context is None:
+            context = self._contexts[method] = replace(
+                self._context, name=f"{self._spec.class_name}.{method}"
+            )
+        return context
+
+
+def _pool(name: str, size: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(
+        max_workers=size, thread_name_prefix=f"call-{name}" if name else "call"
+    )

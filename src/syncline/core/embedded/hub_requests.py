@@ -1,0 +1,246 @@
+"""Requests of processes that the hub answers: operations by name, placement groups, listings.
+
+Called under the hub's lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from syncline.core import serialization
+from syncline.core.embedded import messages as m
+from syncline.core.embedded.actor_state_machine import ActorState
+from syncline.core.embedded.actor_table import Actor, ActorTable
+from syncline.core.embedded.hub_core import HubCore
+from syncline.core.embedded.hub_records import Process, Task
+from syncline.core.embedded.messages import ActorSpec, TaskSpec, Value, error_value
+from syncline.core.embedded.segments import Segment
+from syncline.core.embedded.task_table import TaskTable
+from syncline.core.engine import (
+    ActorInfo,
+    ActorListing,
+    TaskCount,
+    TaskInfo,
+    TaskListing,
+    TaskStateName,
+)
+from syncline.exceptions import TaskPlacementGroupRemoved
+
+_TRUE = m.inline(serialization.pack(True).data)
+REMOVED_KEPT = 100
+"""Number of removed groups that stay listed."""
+
+
+class GroupTable:
+    """Placement groups by id. A group's id is also the id of the object that settles when the group
+    is ready.
+    """
+
+    def __init__(self, hub: HubCore, tasks: TaskTable, actors: ActorTable) -> None:
+        self._hub = hub
+        self._tasks = tasks
+        self._actors = actors
+        self._groups: dict[int, dict[str, object]] = {}
+
+    def create(
+        self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str, name: str
+    ) -> None:
+        """Reserve a group's bundles; raises ValueError if they can never be reserved."""
+        instructions = self._hub.scheduler.create_group(group_id, bundles, strategy)
+        self._hub.objects.add(group_id)
+        self._groups[group_id] = {
+            "id": group_id,
+            "name": name,
+            "strategy": strategy,
+            "bundles": [dict(bundle) for bundle in bundles],
+            "state": "PENDING",
+        }
+        self._hub.apply(instructions)
+
+    def on_ready(self, group_id: int) -> None:
+        """Handle the reservation of all bundles."""
+        self._groups[group_id]["state"] = "CREATED"
+        self._hub.objects.settle(group_id, _TRUE)
+
+    def remove(self, group_id: int) -> None:
+        """Release the resources and end the tasks and actors of a group."""
+        hub = self._hub
+        group = self._groups.get(group_id)
+        if group is None or group["state"] == "REMOVED":
+            return
+        removal = hub.scheduler.remove_group(group_id)
+        pending, group["state"] = group["state"] == "PENDING", "REMOVED"
+        self._tasks.remove_from_group(removal.queued, removal.running)
+        for actor_id in removal.actors:
+            self._actors.remove_from_group(actor_id)
+        if pending:
+            error = TaskPlacementGroupRemoved(
+                "The placement group was removed before all of its bundles were reserved."
+            )
+            hub.objects.settle(group_id, error_value(error))
+        hub.objects.release((group_id,))
+        hub.apply(removal.instructions)
+        removed = [id for id, known in self._groups.items() if known["state"] == "REMOVED"]
+        for id in removed[:-REMOVED_KEPT]:
+            del self._groups[id]
+
+    def all(self) -> list[Mapping[str, object]]:
+        """Return every group that exists, and the last removed ones."""
+        return [dict(group) for group in self._groups.values()]
+
+
+class HubRequests:
+    """The operations by name."""
+
+    def __init__(
+        self, hub: HubCore, tasks: TaskTable, actors: ActorTable, groups: GroupTable
+    ) -> None:
+        self._hub = hub
+        self._tasks = tasks
+        self._actors = actors
+        scheduler = hub.scheduler
+        self._operations: dict[str, Callable[..., object]] = {
+            "actor_pid": lambda _, actor_id: actors.pid_of(actor_id),
+            "actors": lambda _, limit: self.list_actors(limit),
+            "allocate": self._allocate,
+            "available": lambda _: {
+                name: amount for name, amount in scheduler.available().items() if amount
+            },
+            "cancel": lambda _, id, force, recursive: tasks.cancel(
+                id, force=force, recursive=recursive
+            ),
+            "create_actor": self._create_actor,
+            "create_group": lambda _, *arguments: groups.create(*arguments),
+            "groups": lambda _: groups.all(),
+            "kill_actor": lambda _, actor_id, no_restart: actors.kill(
+                actor_id, no_restart=no_restart
+            ),
+            "named_actor": actors.find,
+            "named_actors": lambda _: actors.names(),
+            "nodes": lambda _: [{**hub.node, "Resources": scheduler.total()}],
+            "register_plan": self._register_plan,
+            "remove_group": lambda _, group_id: groups.remove(group_id),
+            "resize": lambda _, amounts: hub.apply(scheduler.resize(amounts)),
+            "statistics": self._statistics,
+            "tasks": lambda _, limit: self.list_tasks(limit),
+            "timeline": lambda _: tasks.trace_events(),
+            "total": lambda _: scheduler.total(),
+        }
+
+    def perform(self, process: Process, operation: str, arguments: tuple[object, ...]) -> object:
+        """Return the answer; raises the errors of the operation."""
+        return self._operations[operation](process, *arguments)
+
+    def list_actors(self, limit: int) -> ActorListing:
+        """Return the actors that are not dead, in the order of creation."""
+        living = [
+            actor
+            for actor in self._actors.actors.values()
+            if actor.lifecycle.state is not ActorState.DEAD
+        ]
+        return ActorListing(
+            actors=tuple(self._describe_actor(actor) for actor in living[:limit]), total=len(living)
+        )
+
+    def list_tasks(self, limit: int) -> TaskListing:
+        """Return the tasks and calls that have not ended."""
+        table = self._tasks.tasks
+        running = {
+            task.id: process
+            for process in self._hub.processes.values()
+            for task in self._running(process)
+            if task.id in table
+        }
+        counts: Counter[tuple[str, TaskStateName]] = Counter()
+        for task in table.values():
+            counts[self._task_name(task), _task_state(task, is_running=task.id in running)] += 1
+        return TaskListing(
+            counts=tuple(
+                TaskCount(name=name, state=state, count=count)
+                for (name, state), count in counts.most_common(limit)
+            ),
+            running=tuple(
+                self._describe_task(table[id], process)
+                for id, process in islice(running.items(), limit)
+            ),
+            total=len(table),
+        )
+
+    def _allocate(self, process: Process, nbytes: int) -> Segment:
+        segment = self._hub.store.create(nbytes)
+        process.segments[segment.name] = segment
+        return segment
+
+    def _create_actor(
+        self,
+        process: Process,
+        id: int,
+        spec: ActorSpec,
+        args: Value,
+        arg_refs: tuple[int, ...],
+        held_refs: tuple[int, ...],
+    ) -> bytes | None:
+        return self._actors.create(process, id, spec, args, arg_refs, held_refs)
+
+    def _register_plan(self, process: Process, plan_id: int, spec: TaskSpec) -> None:
+        self._tasks.register_plan(plan_id, spec)
+
+    def _statistics(self, process: Process) -> Mapping[str, object]:
+        hub = self._hub
+        return {
+            "hub": hub.statistics,
+            "objects": hub.objects.statistics,
+            "output": hub.output.statistics,
+            "processes": hub.workers.statistics,
+            "scheduler": hub.scheduler.statistics(),
+            "store": hub.store.statistics(),
+        }
+
+    def _describe_actor(self, actor: Actor) -> ActorInfo:
+        pid = self._actors.pid_of(actor.id)
+        spec, lifecycle = actor.spec, actor.lifecycle
+        return ActorInfo(
+            actor_id=f"{actor.id:032x}",
+            class_name=spec.class_name,
+            name=spec.name or None,
+            state=lifecycle.state.value,  # type: ignore[arg-type]  # the dead are left out
+            pid=pid,
+            node_id=None if pid is None else str(self._hub.node["NodeID"]),
+            resources=dict(spec.resources),
+            restarts=lifecycle.restarts,
+            pending_calls=lifecycle.unanswered + len(actor.waiting),
+        )
+
+    def _running(self, process: Process) -> Iterator[Task]:
+        """Yield the tasks that a process runs; the rest of its tasks wait there."""
+        return islice(process.tasks.values(), self._concurrency(process))
+
+    def _concurrency(self, process: Process) -> int:
+        actor = self._actors.actors.get(process.actor_id)
+        if actor is None or actor.in_order:
+            return 1
+        return actor.spec.max_concurrency + sum(limit for _, limit in actor.spec.concurrency_groups)
+
+    def _task_name(self, task: Task) -> str:
+        if task.plan is not None:
+            return task.plan.spec.name
+        actor = self._actors.actors.get(task.actor_id)
+        return task.method if actor is None else f"{actor.spec.class_name}.{task.method}"
+
+    def _describe_task(self, task: Task, process: Process) -> TaskInfo:
+        return TaskInfo(
+            task_id=f"{task.id:032x}",
+            name=self._task_name(task),
+            state="RUNNING",
+            pid=process.pid or None,
+            node_id=str(self._hub.node["NodeID"]),
+            started=process.busy_since if self._concurrency(process) == 1 else None,
+        )
+
+
+def _task_state(task: Task, *, is_running: bool) -> TaskStateName:
+    if is_running:
+        return "RUNNING"
+    return "WAITING" if task.pending_args else "QUEUED"

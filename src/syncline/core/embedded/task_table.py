@@ -1,0 +1,396 @@
+"""The hub's table of tasks: submission, arguments, assignment to workers, results, retries and
+cancellation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Protocol
+
+from syncline.core import errors
+from syncline.core.embedded import messages as m
+from syncline.core.embedded.exit_status import ExitStatus
+from syncline.core.embedded.hub_core import HubCore
+from syncline.core.embedded.hub_records import Plan, Process, Task
+from syncline.core.embedded.instructions import Assign
+from syncline.core.embedded.messages import Message, TaskSpec, Value, error_value
+from syncline.exceptions import (
+    OutOfMemoryError,
+    TaskCancelledError,
+    TaskPlacementGroupRemoved,
+    WorkerCrashedError,
+)
+
+SHORT_S = 0.002
+"""Tasks shorter than this are sent to a busy worker ahead of time, so that it never idles."""
+DEPTH = 32
+BUSY_TASKS = 4
+"""Number of tasks ahead above which a message waits until the worker sends one."""
+TIMELINE_EVENTS = 20_000
+
+
+class ActorCalls(Protocol):
+    """The actor table, as the task table uses it for calls."""
+
+    def on_arguments(self, call: Task) -> None:
+        """Handle that all arguments of a call have values."""
+
+    def on_process_lost(self, process: Process, status: ExitStatus) -> None:
+        """Handle the death of an actor's process."""
+
+    def forget_call(self, call: Task) -> None:
+        """Remove a cancelled call that was not sent."""
+
+
+class TaskTable:
+    """Tasks and actor calls by id, and the plans of tasks."""
+
+    def __init__(self, hub: HubCore) -> None:
+        self._hub = hub
+        self.actor_calls: ActorCalls  # assigned by the hub, which makes the actor table later
+        self.tasks: dict[int, Task] = {}
+        self.plans: dict[int, Plan] = {}
+        self._short_shapes: set[int] = set()  # shapes whose last task was short
+        self.timeline: deque[tuple[str, int, float, float]] = deque(maxlen=TIMELINE_EVENTS)
+
+    def register_plan(self, plan_id: int, spec: TaskSpec) -> None:
+        """Register a function with its options; raises Infeasible if it can never run."""
+        shape = self._hub.scheduler.shape(
+            dict(spec.resources), group=spec.group, environment=spec.environment
+        )
+        self.plans[plan_id] = Plan(spec, shape)
+
+    def on_submit(self, process: Process, message: Message) -> None:
+        _, task_id, plan_id, args, arg_refs, held_refs, extra, parent = message
+        plan = self.plans[plan_id]
+        spec = plan.spec
+        task = Task(
+            task_id,
+            args,
+            arg_refs,
+            held_refs,
+            (task_id, *extra) if spec.num_returns else (),
+            process.number,
+            parent,
+        )
+        task.plan = plan
+        task.plan_id = plan_id
+        task.mode = spec.mode
+        task.retries = spec.max_retries
+        self.register(process, task)
+        if not arg_refs:
+            self._queue(task)
+
+    def register(self, process: Process, task: Task) -> None:
+        """Add a task: create its results, hold its references, wait for its arguments."""
+        hub = self._hub
+        held_refs = process.refcounts
+        for id in task.result_ids:
+            hub.objects.add(id, producer=task)
+            held_refs[id] = 1
+        if task.mode == m.STREAM:
+            hub.open_stream(task.id)
+        self.tasks[task.id] = task
+        if task.held_refs:
+            hub.objects.hold(task.held_refs)
+        if task.arg_refs:
+            task.pending_args = len(task.arg_refs)
+            for id in task.arg_refs:
+                hub.subscribe(id, lambda _, value: self._on_argument(task, value))
+
+    def _on_argument(self, task: Task, value: Value) -> None:
+        if task.id not in self.tasks:
+            return  # cancelled, or failed because of another argument
+        task.pending_args -= 1
+        if value[0] == m.ERROR:
+            self.fail(task, value)
+        elif task.pending_args == 0 and task.actor_id:
+            self.actor_calls.on_arguments(task)
+        elif task.pending_args == 0 and task.worker == 0:
+            self._queue(task)
+
+    def _queue(self, task: Task) -> None:
+        assert task.plan is not None
+        self._hub.apply(self._hub.scheduler.submit(task.id, task.plan.shape))
+
+    # -- workers
+
+    def assign(self, step: Assign) -> None:
+        """Send a task to the worker that the scheduler chose."""
+        hub = self._hub
+        worker, task_id, gpu_ids = step
+        process = hub.processes[worker]
+        task = self.tasks[task_id]
+        plan, plan_id = task.plan, task.plan_id
+        assert plan is not None
+        task.worker = worker
+        if not process.tasks:
+            process.busy_since = time.time()
+        process.tasks[task_id] = task
+        known = process.sent_definitions
+        if plan_id not in known:
+            known.add(plan_id)
+            if plan.spec.function_id not in known:
+                known.add(plan.spec.function_id)
+                hub.send(
+                    process,
+                    (m.DEFINE_FUNCTION, plan.spec.function_id, hub.code[plan.spec.function_id]),
+                )
+            hub.send(process, (m.DEFINE_PLAN, plan_id, plan.spec))
+        if process.label != plan.spec.name:
+            process.label = plan.spec.name
+            hub.output.name(worker, f"{plan.spec.name} pid={process.pid}")
+        message = (
+            m.RUN_TASK,
+            task_id,
+            plan_id,
+            task.args,
+            self.values_of(task),
+            task.result_ids[1:],
+            gpu_ids,
+        )
+        if len(process.tasks) > BUSY_TASKS:
+            hub.send_later(process, message)
+        else:
+            hub.send(process, message)
+
+    def values_of(self, task: Task) -> dict[int, Value]:
+        """Return the values of the arguments that are references."""
+        if not task.arg_refs:
+            return {}
+        entries = self._hub.objects.entries
+        return {id: entries[id].value for id in task.arg_refs}  # type: ignore[misc]  # all have values
+
+    def on_done(self, process: Process, message: Message) -> None:
+        _, task_id, values, failed, retry, started, ended = message
+        task = process.tasks.pop(task_id, None)
+        if task is None or task_id not in self.tasks:
+            for value in values:
+                self._hub.discard(process, value)
+            if task is not None:
+                self._hub.apply(self._hub.scheduler.finished(process.number, task_id))
+            return
+        process.busy_since = ended
+        plan = task.plan
+        assert plan is not None
+        self.timeline.append((plan.spec.name, process.pid, started, ended))
+        again = failed is not None and retry and task.retries != 0 and not task.cancelled
+        if again:
+            task.retries -= 1 if task.retries > 0 else 0
+            task.worker = 0
+        else:
+            self.finish(process, task, values, failed)
+        self._adapt_depth(plan.shape, ended - started)
+        hub = self._hub
+        if plan.uses_gpu:  # the process may keep a CUDA context and its GPU memory
+            hub.apply(hub.scheduler.retire(process.number))
+        hub.apply(hub.scheduler.finished(process.number, task_id))
+        if again:
+            self._queue(task)
+
+    def finish(
+        self, process: Process, task: Task, values: list[Value], failed: bytes | None
+    ) -> None:
+        """Settle the results of a task or call that has ended."""
+        hub = self._hub
+        if failed is not None:
+            self.fail(task, m.failure(failed))
+            return
+        del self.tasks[task.id]
+        if task.mode == m.STREAM:
+            hub.end_stream(task.id, None)
+        for id, value in zip(task.result_ids, values, strict=True):
+            hub.settle(process, id, value)
+        if task.held_refs:
+            hub.objects.release(task.held_refs)
+
+    def fail(self, task: Task, error: Value) -> None:
+        """Settle all results of a task with an error."""
+        hub = self._hub
+        if self.tasks.pop(task.id, None) is None:
+            return
+        if task.mode == m.STREAM:
+            hub.end_stream(task.id, error)
+        for id in task.result_ids:
+            hub.objects.settle(id, error)
+        if task.held_refs:
+            hub.objects.release(task.held_refs)
+
+    def _adapt_depth(self, shape: int, duration_s: float) -> None:
+        short = duration_s < SHORT_S
+        if short == (shape in self._short_shapes):
+            return
+        if short:
+            self._short_shapes.add(shape)
+        else:
+            self._short_shapes.discard(shape)
+        self._hub.scheduler.set_depth(shape, DEPTH if short else 1)
+
+    def on_blocked(self, process: Process, message: Message) -> None:
+        returned = self._take_back(process, message[1])
+        if process.environment is None or not process.ready:
+            return
+        scheduler = self._hub.scheduler
+        if process.subscriptions and not process.blocked and not process.stop_reason:
+            process.blocked = True
+            self._hub.apply(scheduler.blocked(process.number, returned))
+        elif returned:
+            self._hub.apply(scheduler.returned(process.number, returned))
+
+    def on_unblocked(self, process: Process, message: Message) -> None:
+        if process.blocked:
+            process.blocked = False
+            if not process.stop_reason:
+                self._hub.apply(self._hub.scheduler.unblocked(process.number))
+
+    def on_returned(self, process: Process, message: Message) -> None:
+        returned = self._take_back(process, message[1])
+        if returned and not process.stop_reason:
+            self._hub.apply(self._hub.scheduler.returned(process.number, returned))
+
+    def _take_back(self, process: Process, task_ids: list[int]) -> list[int]:
+        returned = []
+        for task_id in task_ids:
+            task = process.tasks.pop(task_id, None)
+            if task is None:
+                continue
+            task.worker = 0
+            if task_id in self.tasks:
+                returned.append(task_id)
+            else:  # cancelled in the meantime
+                self._hub.apply(self._hub.scheduler.dropped(process.number, task_id))
+        return returned
+
+    def on_worker_lost(self, process: Process, status: ExitStatus) -> None:
+        """Retry or fail the running task of a dead worker, and requeue its unstarted ones."""
+        hub = self._hub
+        loss = hub.scheduler.worker_died(process.number)
+        if process.actor_id:
+            self.actor_calls.on_process_lost(process, status)
+        running = True
+        for task in list(process.tasks.values()):
+            if task.actor_id or task.id not in self.tasks:
+                continue
+            task.worker = 0
+            if running and task.cancelled:
+                self.fail(task, error_value(TaskCancelledError(task_id=f"{task.id:032x}")))
+            elif running and task.retries == 0:
+                self.fail(task, error_value(self._crash(process, task, status)))
+            else:
+                if running and task.retries > 0:
+                    task.retries -= 1
+                self._queue(task)
+            running = False
+        process.tasks.clear()
+        hub.apply(loss.instructions)
+
+    def _crash(
+        self, process: Process, task: Task, status: ExitStatus
+    ) -> WorkerCrashedError | OutOfMemoryError:
+        assert task.plan is not None
+        spec = task.plan.spec
+        cause = process.stop_reason or status.cause
+        log_tail = self._hub.output.tail(process.number)
+        if status.is_out_of_memory and not process.stop_reason:
+            message = errors.task_out_of_memory(
+                spec.name, process.pid, cause, attempts=spec.max_retries + 1
+            )
+            return OutOfMemoryError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
+        message = errors.worker_crashed(
+            spec.name, process.pid, cause, attempts=spec.max_retries + 1
+        )
+        return WorkerCrashedError(message, pid=process.pid, exit_cause=cause, log_tail=log_tail)
+
+    def fail_environment(self, environment: str, reason: str) -> None:
+        """Fail the tasks that wait for a worker of an environment that cannot start."""
+        for task in list(self.tasks.values()):
+            plan = task.plan
+            if (
+                plan is not None
+                and plan.spec.environment == environment
+                and self._hub.scheduler.cancel(task.id)
+            ):
+                self.fail(
+                    task,
+                    error_value(WorkerCrashedError(f"{plan.spec.name}() could not run: {reason}")),
+                )
+
+    # -- cancellation
+
+    def cancel(self, id: int, *, force: bool, recursive: bool) -> None:
+        """Cancel the task that makes object `id`, unless it has ended."""
+        entry = self._hub.objects.entries.get(id)
+        task = entry.producer if entry is not None else None
+        if not isinstance(task, Task) or task.id not in self.tasks:
+            return
+        if force and task.actor_id:
+            raise ValueError(
+                "`cancel(force=True)` on an actor's call would end the whole actor: leave out "
+                "`force`, or use `kill` on the actor"
+            )
+        if recursive:
+            for child in [t for t in self.tasks.values() if t.parent == task.id]:
+                self.cancel(
+                    child.result_ids[0] if child.result_ids else child.id,
+                    force=force and not child.actor_id,
+                    recursive=True,
+                )
+        self._cancel(task, force=force)
+
+    def cancel_stream(self, task_id: int) -> None:
+        """Cancel a generator task whose items are no longer referenced."""
+        task = self.tasks.get(task_id)
+        if task is not None:
+            self._cancel(task, force=False)
+
+    def _cancel(self, task: Task, *, force: bool) -> None:
+        hub = self._hub
+        task.cancelled = True
+        cancelled = error_value(TaskCancelledError(task_id=f"{task.id:032x}"))
+        if task.worker == 0:
+            if task.actor_id:
+                self.actor_calls.forget_call(task)
+            elif task.pending_args == 0:
+                hub.scheduler.cancel(task.id)
+            self.fail(task, cancelled)
+            return
+        process = hub.processes.get(task.worker)
+        if process is None:
+            return
+        if force:
+            hub.kill(process, "was killed by cancel(force=True)")
+        else:
+            hub.send(process, (m.CANCEL_TASK, task.id))
+
+    def remove_from_group(self, queued: list[int], running: list[tuple[int, list[int]]]) -> None:
+        """Fail the tasks of a removed placement group."""
+        error = error_value(
+            TaskPlacementGroupRemoved(
+                "The placement group of the task was removed, so the task was ended."
+            )
+        )
+        for task_id in queued:
+            self.fail(self.tasks[task_id], error)
+        for worker, task_ids in running:
+            for task_id in task_ids:
+                if task_id in self.tasks:
+                    self.fail(self.tasks[task_id], error)
+            process = self._hub.processes.get(worker)
+            if process is not None:
+                self._hub.kill(process, "was killed with its placement group")
+
+    def trace_events(self) -> list[dict[str, object]]:
+        """Return the last tasks as Chrome trace events."""
+        return [
+            {
+                "cat": "task",
+                "name": name,
+                "ph": "X",
+                "pid": pid,
+                "tid": pid,
+                "ts": started * 1e6,
+                "dur": (ended - started) * 1e6,
+            }
+            for name, pid, started, ended in self.timeline
+        ]

@@ -1,0 +1,341 @@
+"""The driver's side of the fork server: starting workers, their output, and their exit status."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from syncline import settings
+from syncline.core.embedded import fork_server_messages
+from syncline.core.embedded.exit_status import SAMPLE_INTERVAL_S, ExitStatus, MemoryMonitor
+from syncline.core.embedded.fork_server_messages import (
+    ForkServerConfig,
+    LaunchWorker,
+    Preload,
+    WorkerEnded,
+    WorkerStarted,
+)
+from syncline.core.embedded.log_display import Stream
+from syncline.core.embedded.reactor import Reactor
+from syncline.core.embedded.worker_output import WorkerOutput
+
+HEAVY_MODULES = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyarrow.compute",
+    "torch",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "accelerate",
+    "lightning.pytorch",
+    "pytorch_lightning",
+    "transformers.trainer",
+    "syncline.util",
+    "syncline.train",
+    "syncline.train.torch",
+    "syncline.train.lightning",
+    "syncline.train.huggingface.transformers",
+    "syncline.train.workers.worker",
+    "syncline.data.dataset",
+    "syncline.data.execute.data_worker",
+    "syncline.data.iterate.torch",
+    "syncline.data.iterate.streaming_split",
+    "syncline.data.iterate.split_coordinator",
+    "syncline.tune.context",
+    "syncline.tune.tune",
+    "syncline.tune.workers.trial_runner",
+)
+"""Modules that workers get from the fork server, if the driver has imported them."""
+FIRST_USE_MODULES = {"syncline.data.execute.data_worker": "pandas"}
+"""Modules that the first use of another module imports.
+
+pyarrow imports pandas, for a quarter of a second, when it makes its first column from an array,
+which every worker of a dataset does.
+"""
+LATER_MODULES = ("torch._dynamo",)
+"""Modules that the fork server imports after the first workers have started.
+
+torch imports them for the first optimizer, for about a second. The first workers start without
+waiting for them, and their replacements have them.
+"""
+LATER_S = 3.0
+_READ_BYTES = 65_536
+LAST_READS = 64
+"""Reads of a dead worker's pipe; a process that it left behind may write without end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessStatistics:
+    """Counters of worker processes."""
+
+    workers: int
+    started: int
+    """Workers started since the beginning."""
+    fork_servers: int
+    """Fork servers started; more than one only if one was killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerListener:
+    """Callbacks of the hub, called on the reactor's thread without the hub's lock."""
+
+    on_started: Callable[[int, int], None]
+    """(number, pid)"""
+    on_ended: Callable[[int, ExitStatus], None]
+    """(number, exit status)"""
+
+
+class WorkerProcesses:
+    """Starts and ends workers. Called under the hub's lock, except the reactor's handlers."""
+
+    def __init__(
+        self,
+        config: ForkServerConfig,
+        reactor: Reactor,
+        output: WorkerOutput,
+        listener: WorkerListener,
+        interpreter_path: list[str],
+    ) -> None:
+        self._config = config
+        self._reactor = reactor
+        self._output = output
+        self._listener = listener
+        self._path = interpreter_path
+        self._connection: socket.socket | None = None
+        self._fork_server: subprocess.Popen[bytes] | None = None
+        self._preloaded: set[str] = set()
+        self._unconfirmed: dict[int, tuple[LaunchWorker, tuple[int, ...]]] = {}
+        self._pids: dict[int, int] = {}
+        self._pipes: dict[int, int] = {}  # fd -> worker
+        self._started = 0
+        self._fork_servers = 0
+        self._closed = False
+        self._memory = MemoryMonitor()
+
+    @property
+    def statistics(self) -> ProcessStatistics:
+        """Current counters."""
+        return ProcessStatistics(
+            workers=len(self._pids), started=self._started, fork_servers=self._fork_servers
+        )
+
+    @property
+    def fork_server_pid(self) -> int | None:
+        """Process id of the fork server."""
+        return self._fork_server.pid if self._fork_server is not None else None
+
+    def start_fork_server(self) -> None:
+        """Start the fork server, which imports this process's heavy modules in parallel."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        code = (
+            f"import sys; sys.path[:] = {self._path!r}; "
+            f"from syncline.core.embedded.fork_server import main; main({theirs.fileno()})"
+        )
+        self._fork_server = subprocess.Popen(
+            [sys.executable, "-c", code],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=settings.inherited_environment(),
+        )
+        theirs.close()
+        self._connection = ours
+        self._fork_servers += 1
+        self._preloaded.clear()
+        fork_server_messages.send(ours, self._config)
+        self._reactor.register(ours.fileno(), self._on_fork_server)
+        self._preload()
+        if self._fork_servers == 1:
+            self._sample_memory()
+
+    def start(self, number: int, environment: str) -> socket.socket:
+        """Start a worker; return the driver's end of its channel."""
+        self._preload()
+        ours, theirs = socket.socketpair()
+        pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
+        streams: tuple[Stream, Stream] = ("out", "err")
+        for (read, _), stream in zip(pipes, streams, strict=True):
+            os.set_blocking(read, False)
+            self._pipes[read] = number
+            self._reactor.register(read, self._reader(read, number, stream))
+        message = LaunchWorker(
+            number=number,
+            environment=environment,
+            cwd=_working_directory(),
+            namespace=self._config.namespace,
+            node_id=self._config.node_id,
+        )
+        fds = (theirs.detach(), pipes[0][1], pipes[1][1])
+        self._unconfirmed[number] = (message, fds)
+        if "torch" in self._preloaded and self._preloaded.isdisjoint(LATER_MODULES):
+            self._preloaded.update(LATER_MODULES)
+            self._reactor.call_later(LATER_S, self._preload_later)
+        self._started += 1
+        self._send_start(message, fds)
+        return ours
+
+    def kill(self, number: int) -> None:
+        """Kill a worker and its children."""
+        pid = self._pids.get(number)
+        if pid is not None:
+            kill_group(pid)
+
+    def close(self) -> None:
+        """Kill all workers, end the fork server, and wait for them."""
+        self._closed = True
+        for pid in self._pids.values():
+            kill_group(pid)
+        if self._connection is not None:
+            self._reactor.unregister(self._connection.fileno())
+            self._connection.close()
+        if self._fork_server is not None:
+            try:
+                self._fork_server.wait(timeout=5)
+            except subprocess.TimeoutExpired:  # busy with an import
+                self._fork_server.kill()
+                self._fork_server.wait()
+        for _, fds in self._unconfirmed.values():
+            _close_all(fds)
+        for fd in list(self._pipes):
+            self._drain(fd)
+
+    def abandon(self) -> None:
+        """Close the inherited descriptors in a forked child of the driver; end nothing."""
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+        for fd in self._pipes:
+            os.close(fd)
+        if self._fork_server is not None:
+            self._fork_server.returncode = 0  # not a child of this process
+
+    def _preload(self) -> None:
+        """Send the names of newly imported heavy modules to the fork server."""
+        imported = [name for name in HEAVY_MODULES if name in sys.modules]
+        imported += [first for name, first in FIRST_USE_MODULES.items() if name in imported]
+        wanted = tuple(name for name in imported if name not in self._preloaded)
+        if wanted and self._connection is not None:
+            self._preloaded.update(wanted)
+            self._try_send(Preload(modules=wanted, sys_path=tuple(sys.path)), ())
+
+    def _sample_memory(self) -> None:
+        if not self._closed:
+            self._memory.sample()
+            self._reactor.call_later(SAMPLE_INTERVAL_S, self._sample_memory)
+
+    def _preload_later(self) -> None:
+        if self._connection is not None and not self._closed:
+            self._try_send(Preload(modules=LATER_MODULES, sys_path=tuple(sys.path)), ())
+
+    def _send_start(self, message: LaunchWorker, fds: tuple[int, ...]) -> None:
+        if self._connection is not None:
+            self._try_send(message, fds)
+
+    def _try_send(self, message: object, fds: tuple[int, ...]) -> None:
+        assert self._connection is not None
+        try:
+            fork_server_messages.send(self._connection, message, fds)
+        except OSError:
+            pass  # dead: `_on_fork_server` starts another and repeats unconfirmed messages
+
+    def _on_fork_server(self, _: int) -> None:
+        assert self._connection is not None
+        try:
+            received = fork_server_messages.receive(self._connection)
+        except ConnectionError:
+            received = None
+        if received is None:
+            self._replace_fork_server()
+            return
+        message = received[0]
+        if isinstance(message, WorkerStarted):
+            self._pids[message.number] = message.pid
+            _close_all(self._unconfirmed.pop(message.number)[1])
+            self._listener.on_started(message.number, message.pid)
+        elif isinstance(message, WorkerEnded):
+            self.forget(message.number)
+            status = self._memory.exit_status(
+                os.waitstatus_to_exitcode(message.status), message.peak_bytes
+            )
+            self._listener.on_ended(message.number, status)
+
+    def forget(self, number: int) -> None:
+        """Read the last output of a dead worker and close its pipes."""
+        self._pids.pop(number, None)
+        for fd in [fd for fd, owner in self._pipes.items() if owner == number]:
+            self._drain(fd)
+
+    def _replace_fork_server(self) -> None:
+        assert self._connection is not None
+        self._reactor.unregister(self._connection.fileno())
+        self._connection.close()
+        self._connection = None
+        if self._closed:
+            return
+        if self._fork_server is not None:
+            self._fork_server.wait()
+        self.start_fork_server()
+        for start, fds in self._unconfirmed.values():
+            self._send_start(start, fds)
+
+    def _reader(self, fd: int, number: int, stream: Stream) -> Callable[[int], None]:
+        def read(_: int) -> None:
+            try:
+                data = os.read(fd, _READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if data:
+                self._output.feed(number, stream, data)
+            else:
+                self._close_pipe(fd)
+
+        return read
+
+    def _drain(self, fd: int) -> None:
+        """Read the rest of a pipe and close it, even if a child of the worker has its other end."""
+        read = self._reactor.handler(fd)
+        for _ in range(LAST_READS):
+            if fd not in self._pipes or not _readable(fd):
+                break
+            read(0)
+        self._close_pipe(fd)
+
+    def _close_pipe(self, fd: int) -> None:
+        if self._pipes.pop(fd, None) is not None:
+            self._reactor.unregister(fd)
+            os.close(fd)
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL a worker and everything in its process group."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _readable(fd: int) -> bool:
+    poller = select.poll()  # `select` takes no descriptor above 1023
+    poller.register(fd, select.POLLIN | select.POLLHUP)
+    return bool(poller.poll(0))
+
+
+def _close_all(fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # removed while the program runs
+        return "/"
